@@ -1,0 +1,94 @@
+"""Events: one small JSON record for each change of state, and the order that makes repeats harmless (contract §5).
+
+The view, the audit and the lists are all folds over these; the order of two events is decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+
+class State(enum.StrEnum):
+    """Where a record that has failed at least once stands."""
+
+    WAITING_RETRY = "WAITING_RETRY"
+    COMMIT = "COMMIT"
+    DLQ = "DLQ"
+    REDRIVEN = "REDRIVEN"
+
+
+RANKS: dict[State, int] = {State.REDRIVEN: 0, State.WAITING_RETRY: 1, State.COMMIT: 2, State.DLQ: 3}
+"""Among events with the same redrives and times, the later state is the greater; REDRIVEN opens a new life."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# Kafka's −1, "no timestamp", may arrive here as it was.
+Timestamp: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One change of state. Times are epoch ms; topic, partition and offset are those of the first copy.
+
+    `level` is the level's delay as it is written (`10s`), None where there is none; `due` is 0 where nothing is due;
+    `reason` is the class alone.
+    """
+
+    group: str
+    id: str
+    state: State
+    times: Count
+    redrives: Count
+    level: str | None
+    due: Long
+    at: Long
+    reason: str
+    topic: str
+    partition: Count
+    offset: Long
+    timestamp: Timestamp
+    first_failed_at: Long
+    instance: str
+    v: Literal[1] = 1
+
+
+class BadEvent(msgspec.Struct, frozen=True):
+    """Why a record of the events topic is not an event, as one sentence for people."""
+
+    text: str
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Event)
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as JSON."""
+    return _ENCODER.encode(event)
+
+
+def decode_event(data: bytes | None) -> Event | BadEvent:
+    """The event in a record's value, unknown fields ignored; BadEvent for everything else. Never raises."""
+    if data is None:
+        return BadEvent("the value is null")
+    try:
+        return _DECODER.decode(data)
+    # RecursionError: an unknown field may nest as deep as a record is long.
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
+        return BadEvent(f"not an event: {fault}"[:300])
+
+
+def order(event: Event) -> tuple[int, int, int, int]:
+    """The place of an event in its record's life: redrives, times, rank of state, event time."""
+    return event.redrives, event.times, RANKS[event.state], event.at
+
+
+def latest(events: Iterable[Event]) -> Event | None:
+    """The greatest of one record's events, whatever their order and repetition; None of none.
+
+    Two different events of the same place are decided by their bytes, so that all readers agree.
+    """
+    return max(events, key=lambda event: (order(event), encode_event(event)), default=None)

@@ -1,0 +1,128 @@
+"""Delays: the table of levels, the ladders over it, and how any delay is made of levels (contract §4).
+
+All delays are milliseconds as `int`. What a retry waits is decided here and nowhere else; names are in `names.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TypeAlias
+
+import msgspec
+
+from topics.durations import parse_duration, render_duration
+
+LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+TABLE: tuple[int, ...] = tuple(parse_duration(text) for text in LEVELS.split())
+"""The 18 levels: level 1 is 1 s, level 3 is 10 s, level 18 is 2 h."""
+
+SHORTEST_ASKED = 1_000
+"""The shortest delay, in ms, that a failure may ask for (contract §4)."""
+LONGEST = 864_000_000
+"""The longest delay, in ms: 10 days (contract §4). Retention of the level topics is built on it."""
+MOST_DELAYS = 64
+"""The most delays of a table or ladder: each one is a topic with its partitions and replicas."""
+
+
+class Exponential(msgspec.Struct, frozen=True):
+    """A ladder by formula: `initial`, then each delay `multiplier` times the one before, at most `max` (ms)."""
+
+    initial: int = 5_000
+    multiplier: float = 2.0
+    max: int = 7_200_000
+
+
+LadderSpec: TypeAlias = str | tuple[int, ...] | Exponential
+"""`rocketmq`, `pulsar`, a list of delays in ms, or a formula."""
+
+
+class Ladder(msgspec.Struct, frozen=True):
+    """What each retry waits: `delays[0]` ms before retry 1, and so on."""
+
+    delays: tuple[int, ...]
+
+    def delay(self, retry: int) -> int:
+        """The wait in ms before retry `retry`, from 1; past the end the last delay; ValueError below 1."""
+        if retry < 1:
+            raise ValueError(f"retries are counted from 1, and this one is {retry}")
+        return self.delays[min(retry, len(self.delays)) - 1]
+
+
+def build_ladder(spec: LadderSpec, table: tuple[int, ...] = TABLE) -> Ladder:
+    """The ladder that `spec` describes over `table`; ValueError in one sentence when either cannot be."""
+    check_table(table)
+    match spec:
+        case "rocketmq":
+            # Level 2 + n. A table of one or two levels has nothing past level 2: every retry waits its last level.
+            delays = table[2:] or table[-1:]
+        case "pulsar":
+            delays = table
+        case Exponential():
+            delays = exponential(spec)
+        case str():
+            raise ValueError(f"{spec[:40]!r} is not a ladder: write rocketmq, pulsar, a list of delays or a formula")
+        case _:
+            delays = spec
+    check_delays(delays, "the ladder")
+    return Ladder(delays)
+
+
+def check_table(table: tuple[int, ...]) -> None:
+    """ValueError unless the table has 1 to 64 delays, each longer than the one before."""
+    check_delays(table, "the table of levels")
+    for shorter, longer in pairwise(table):
+        if shorter >= longer:
+            raise ValueError(
+                f"the table of levels must rise, and {render_duration(longer)} follows {render_duration(shorter)}"
+            )
+
+
+def check_delays(delays: tuple[int, ...], what: str) -> None:
+    """ValueError unless there are 1 to 64 delays of 1 ms to 10 days."""
+    if not 1 <= len(delays) <= MOST_DELAYS:
+        raise ValueError(f"{what} must have 1 to {MOST_DELAYS} delays, and it has {len(delays)}")
+    for delay in delays:
+        if not 1 <= delay <= LONGEST:
+            raise ValueError(f"{what} holds a delay of {delay} ms, and a delay must be 1ms to 10d")
+
+
+def exponential(spec: Exponential) -> tuple[int, ...]:
+    """The delays of a formula up to and with its `max`; ValueError when it cannot end within 64 delays."""
+    if not 1 <= spec.initial <= spec.max <= LONGEST:
+        raise ValueError(f"an exponential ladder needs 1ms <= initial <= max <= 10d, and it has {spec}")
+    if not (math.isfinite(spec.multiplier) and spec.multiplier >= 1):
+        raise ValueError(f"an exponential ladder's multiplier must be 1 or more, and it is {spec.multiplier}")
+    if spec.multiplier == 1:
+        return (spec.initial,)
+    delays: list[int] = []
+    exact = float(spec.initial)
+    while exact < spec.max and len(delays) <= MOST_DELAYS:
+        delays.append(round(exact))
+        exact *= spec.multiplier
+    return (*delays, spec.max)
+
+
+def level_delays(ladder: Ladder, table: tuple[int, ...]) -> tuple[int, ...]:
+    """Every delay that has a level topic, rising: the table's and the ladder's own."""
+    return tuple(sorted({*table, *ladder.delays}))
+
+
+def longest_fit(remaining: int, levels: tuple[int, ...]) -> int | None:
+    """The longest of the rising `levels` that is not longer than `remaining` ms; None below the shortest."""
+    index = bisect_right(levels, remaining)
+    return levels[index - 1] if index > 0 else None
+
+
+def hops(delay: int, levels: tuple[int, ...]) -> tuple[int, ...]:
+    """The levels that a record passes to wait `delay` ms: the longest that fits, again and again.
+
+    What is left at the end is shorter than the shortest level and is waited in memory.
+    """
+    way: list[int] = []
+    remaining = delay
+    while (level := longest_fit(remaining, levels)) is not None:
+        count, remaining = divmod(remaining, level)
+        way.extend([level] * count)
+    return tuple(way)

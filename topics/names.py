@@ -1,0 +1,184 @@
+"""Names on Kafka, both ways: group, delay and topic to a topic's name, and a name back to its role (contract §2).
+
+A name is matched exactly, never by a pattern: `billing-RETRY-.*` would also match the events, the view, the policy
+and every topic of a group that is called `billing-RETRY`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+import msgspec
+
+from topics.durations import parse_duration, render_duration
+
+TEMPLATES = ("{group}", "{topic}-{group}")
+"""The prefixes that a configuration may choose; the second is the TDMQ 2.9.2 form."""
+
+LONGEST_NAME = 249
+"""Kafka's limit: the name plus `-<partition>` must fit a directory name of 255 bytes."""
+LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Kind(enum.StrEnum):
+    """What a topic is for."""
+
+    MAIN = "main"
+    LEVEL = "level"
+    READY = "ready"
+    DLQ = "dlq"
+    EVENTS = "events"
+    VIEW = "view"
+    STATS = "stats"
+    POLICY = "policy"
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What a name means: its kind, a level's delay in ms, and the source topic where the name says it."""
+
+    kind: Kind
+    delay: int | None = None
+    topic: str | None = None
+
+
+class Names(msgspec.Struct, frozen=True):
+    """All names of one group. Made by `build_names`, which checks them."""
+
+    group: str
+    template: str = "{group}"
+
+    def level(self, delay: int, topic: str) -> str:
+        """The level topic where records of `topic` wait `delay` ms."""
+        return f"{self.prefix(topic)}-RETRY-{render_duration(delay)}"
+
+    def dlq(self, topic: str) -> str:
+        """The dead letter topic for records of `topic`."""
+        return f"{self.prefix(topic)}-DLQ"
+
+    def prefix(self, topic: str) -> str:
+        """What level topics and the DLQ begin with; all other topics begin with the group alone."""
+        return f"{topic}-{self.group}" if self.per_topic else self.group
+
+    @property
+    def per_topic(self) -> bool:
+        """True when every source topic has its own level topics and DLQ."""
+        return self.template == "{topic}-{group}"
+
+    @property
+    def ready(self) -> str:
+        """The topic of records that are due now."""
+        return f"{self.group}-RETRY"
+
+    @property
+    def events(self) -> str:
+        """The topic of state changes."""
+        return f"{self.group}-RETRY-EVENTS"
+
+    @property
+    def view(self) -> str:
+        """The compacted topic of present states."""
+        return f"{self.group}-RETRY-VIEW"
+
+    @property
+    def stats(self) -> str:
+        """The compacted topic of sums."""
+        return f"{self.group}-RETRY-STATS"
+
+    @property
+    def policy(self) -> str:
+        """The compacted topic of the group's policy."""
+        return f"{self.group}-RETRY-POLICY"
+
+    @property
+    def retry_group(self) -> str:
+        """The consumer group that reads the level topics and the ready topic."""
+        return f"{self.group}-RETRY"
+
+    @property
+    def redrive_group(self) -> str:
+        """The consumer group that holds the progress of redrives."""
+        return f"{self.group}-DLQ-REDRIVE"
+
+    def levels_of(self, delays: Iterable[int], topics: Collection[str]) -> tuple[str, ...]:
+        """The name of every level topic, sorted, each once."""
+        return tuple(sorted({self.level(delay, topic) for delay in delays for topic in topics}))
+
+    def dlqs_of(self, topics: Collection[str]) -> tuple[str, ...]:
+        """The name of every dead letter topic, sorted, each once."""
+        return tuple(sorted({self.dlq(topic) for topic in topics}))
+
+    def role(self, name: str, topics: Collection[str]) -> Role | None:
+        """What `name` means to this group, whose main topics are `topics`; None when it is not one of its names."""
+        kind = self._shared().get(name)
+        if kind is not None:
+            return Role(kind)
+        return self._prefixed(name, topics) or (Role(Kind.MAIN, topic=name) if name in topics else None)
+
+    def _shared(self) -> dict[str, Kind]:
+        return {
+            self.ready: Kind.READY,
+            self.events: Kind.EVENTS,
+            self.view: Kind.VIEW,
+            self.stats: Kind.STATS,
+            self.policy: Kind.POLICY,
+        }
+
+    def _prefixed(self, name: str, topics: Collection[str]) -> Role | None:
+        for topic in topics if self.per_topic else ("",):
+            source = topic if self.per_topic else None
+            if name == self.dlq(topic):
+                return Role(Kind.DLQ, topic=source)
+            delay = canonical_delay(name, f"{self.prefix(topic)}-RETRY-")
+            if delay is not None:
+                return Role(Kind.LEVEL, delay, source)
+        return None
+
+    def _all(self, topics: Collection[str], delays: Collection[int]) -> Iterator[str]:
+        yield from topics
+        yield from self._shared()
+        yield from self.dlqs_of(topics)
+        yield from self.levels_of(delays, topics)
+
+    def check(self, topics: Collection[str], delays: Collection[int]) -> None:
+        """ValueError unless every name of the group is legal on Kafka and no main topic is one of its own."""
+        if self.template not in TEMPLATES:
+            raise ValueError(f"{self.template[:60]!r} is not a prefix: write {' or '.join(TEMPLATES)}")
+        check_name(self.group)
+        for name in self._all(topics, delays):
+            check_name(name)
+        for topic in topics:
+            role = self.role(topic, topics)
+            if role is not None and role.kind is not Kind.MAIN:
+                raise ValueError(f"{topic} cannot be a main topic: it is the {role.kind} topic of group {self.group}")
+
+
+def build_names(group: str, topics: Collection[str], delays: Collection[int], template: str = "{group}") -> Names:
+    """The names of a group, checked for these main topics and delays (ms); ValueError when one is not legal."""
+    names = Names(group, template)
+    names.check(topics, delays)
+    return names
+
+
+def check_name(name: str) -> None:
+    """ValueError unless Kafka takes `name` for a topic: `[a-zA-Z0-9._-]`, 1 to 249 characters, not `.` or `..`."""
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"{name[:40]!r}… has {len(name)} characters, and Kafka takes at most {LONGEST_NAME}")
+    if name in (".", "..") or LEGAL.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is not a name for Kafka: only letters of ASCII, digits and . _ - are")
+
+
+def canonical_delay(name: str, prefix: str) -> int | None:
+    """The delay in ms that follows `prefix` in `name`; None unless it is spelled exactly as we spell it.
+
+    `billing-RETRY-60s` is not `billing-RETRY-1m`: it is someone else's topic.
+    """
+    if not name.startswith(prefix):
+        return None
+    text = name[len(prefix) :]
+    try:
+        delay = parse_duration(text)
+    except ValueError:
+        return None
+    return delay if render_duration(delay) == text and delay > 0 else None
