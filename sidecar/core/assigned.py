@@ -1,0 +1,105 @@
+"""One partition under one assignment: everything that a lane knows about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sidecar.core.progress import SPAN, Progress, Tracker
+from sidecar.core.record import Partition, Record
+
+
+class Grant(NamedTuple):
+    """A partition that was assigned to us, and where its last owner left off."""
+
+    partition: Partition
+    epoch: int
+    progress: Progress
+
+
+class Run(NamedTuple):
+    """Records of one partition, in order, as one hand-over from the consumer brings them.
+
+    `turn` tells runs fetched before a seek from those after it. `end`: the log ends at this offset (None: unknown).
+    """
+
+    partition: Partition
+    epoch: int
+    turn: int
+    records: list[Record]
+    end: int | None = None
+
+
+class Parking(NamedTuple):
+    """A partition that is not fetched: it goes on at `offset`, not before the steady time `at` (ms)."""
+
+    offset: int
+    at: int
+    because: str
+
+
+@dataclass(slots=True)
+class Assigned:
+    """The state of one partition. `wait` is its level's delay in ms; 0 on the ready topic, None on a main topic."""
+
+    source: Partition
+    epoch: int
+    tracker: Tracker
+    wait: int | None
+    level: str
+    turn: int = 0
+    in_flight: int = 0
+    unsettled: int = 0
+    """Records whose decision is not in Kafka yet."""
+    load: int = 0
+    dirty: bool = False
+    """Its progress moved since it was last committed."""
+    closing: bool = False
+    parked: Parking | None = None
+    stopped: str = ""
+    """Why nothing of it is released: the topic that its failures go to refuses them."""
+    withheld: list[Record] = field(default_factory=list)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of it is out for delivery or on its way into Kafka."""
+        return self.in_flight == 0 and self.unsettled == 0
+
+    def may_fetch(self, steady: int) -> bool:
+        """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
+
+        A quarter of the span must be free, or a partition at its bound would be paused and sought for every record.
+        """
+        if self.parked is None or self.stopped or self.closing or self.parked.at > steady:
+            return False
+        return self.parked.offset - self.tracker.first <= SPAN * 3 // 4
+
+
+class PartitionStatus(NamedTuple):
+    """One partition as `/status` shows it; `next_due_in` in ms, None when nothing is known to wait."""
+
+    topic: str
+    partition: int
+    level: str
+    state: str
+    position: int
+    in_flight: int
+    held: int
+    next_due_in: int | None
+
+
+def status_of(part: Assigned, held: int, steady: int) -> PartitionStatus:
+    """The partition's present state, for people and probes."""
+    parked = part.parked
+    due = None if parked is None or parked.because != "not due" else max(0, parked.at - steady)
+    return PartitionStatus(
+        part.source.topic, part.source.number, part.level, _state(part), part.tracker.first, part.in_flight, held, due
+    )
+
+
+def _state(part: Assigned) -> str:
+    if part.closing:
+        return "closing"
+    if part.stopped:
+        return f"held: {part.stopped}"
+    return "open" if part.parked is None else part.parked.because

@@ -1,0 +1,65 @@
+"""What goes to the committer, and what comes back: many verdicts, one transaction, an answer for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from sidecar.core.copies import Copy
+from sidecar.core.decide import Commit, Written
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition, Record
+
+
+class Entry(NamedTuple):
+    """A settled record: it is done once `writes` are in Kafka."""
+
+    record: Record
+    decision: Commit | Written
+    writes: tuple[Copy, ...]
+
+
+class Share(NamedTuple):
+    """One partition's part in a batch: its assignment, and its progress once the whole batch is done."""
+
+    epoch: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One transaction: the writes of all entries, and the progress of every partition that they come from."""
+
+    entries: tuple[Entry, ...]
+    shares: Mapping[Partition, Share]
+    alone: bool = False
+    """A single entry that was refused before, tried by itself."""
+
+
+Hindrance: TypeAlias = Literal["topic", "record"]
+"""What a refusal is about: the target topic (no record can go there now), or this record alone (too large)."""
+
+
+class Refusal(NamedTuple):
+    """The broker will not take an entry's writes. `about` says how far that reaches, `reason` is for people."""
+
+    entry: Entry
+    about: Hindrance
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a batch. Every entry is in exactly one of `done`, `refused`, `again`, or in a `fenced` partition.
+
+    `fenced` partitions belong to somebody else by now. `again`: nothing is known against these, and they are not in
+    Kafka. `committed` says whether the progress of the partitions that are not fenced is in Kafka.
+    """
+
+    batch: Batch
+    committed: bool
+    done: tuple[Entry, ...] = ()
+    again: tuple[Entry, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    fenced: frozenset[Partition] = frozenset()

@@ -1,0 +1,75 @@
+"""From a decision to the records that carry it out: the copy of the record, and the event that tells of it."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, Written
+from sidecar.core.policy import Policy
+from sidecar.core.record import Record
+from topics.durations import render_duration
+from topics.events import Event, State, encode_event
+from topics.headers import Headers, Life, dead_letter_headers, reason_class, render_life, without_ours
+
+
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """One record to publish. `spread` picks the partition of a record without a key: the source's number."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    spread: int = 0
+
+
+def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: int) -> tuple[Copy, ...]:
+    """Every record that makes the decision true, the copy first; empty when there is nothing to say."""
+    match decision:
+        case Commit(life=life):
+            return () if life is None else (_event(life, State.COMMIT, None, policy, now),)
+        case Retry(life=life, level=level):
+            copy = _copy(record, policy.retry_topic(level, life), life, policy)
+            return (copy, _event(life, State.WAITING_RETRY, level, policy, now))
+        case Hop(life=life, level=level):
+            return (_copy(record, policy.retry_topic(level, life), life, policy),)
+        case DeadLetter(life=life):
+            return (_dead_letter(record, decision, policy), _event(life, State.DLQ, None, policy, now))
+    assert_never(decision)
+
+
+def _copy(record: Record, topic: str, life: Life, policy: Policy, more: Headers | None = None) -> Copy:
+    headers = [] if record.headers is None else without_ours(record.headers)
+    headers += render_life(life, policy.names.group, topic)
+    if more is not None:
+        headers += more
+    return Copy(topic, record.key, record.value, headers, record.source.number)
+
+
+def _dead_letter(record: Record, decision: DeadLetter, policy: Policy) -> Copy:
+    life = decision.life
+    more = dead_letter_headers(life, policy.names.group, decision.deliveries)
+    return _copy(record, policy.dlq_of(life.topic), life, policy, more)
+
+
+def _event(life: Life, state: State, level: int | None, policy: Policy, now: int) -> Copy:
+    topic, partition, offset = life.id.rsplit(":", 2)
+    event = Event(
+        group=policy.names.group,
+        id=life.id,
+        state=state,
+        times=life.times,
+        redrives=life.redrives,
+        level=None if level is None else render_duration(level),
+        due=life.due_at,
+        at=now,
+        reason=reason_class(life.reason),
+        topic=topic,
+        partition=int(partition),
+        offset=int(offset),
+        timestamp=life.timestamp,
+        first_failed_at=life.first_failed_at,
+        instance=policy.instance,
+    )
+    return Copy(policy.names.events, life.id.encode(), encode_event(event), [])

@@ -1,0 +1,156 @@
+"""What happens to a record: two pure questions and their answers.
+
+`after_wait` answers *may it be delivered now?* for a record whose level is over; `decide` answers *what next?* for the
+outcome of a delivery. Nothing here reads a clock or writes anything; `copies.py` turns a decision into records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from msgspec.structs import replace
+
+from sidecar.core.outcome import Cancelled, Committed, Failed, NotSent, Outcome, Rejected, Throttled
+from sidecar.core.policy import Policy
+from sidecar.core.record import Record
+from topics.headers import Life, reason_class, reason_text
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Done. `life` is what the COMMIT event says; None for a record that never failed, which writes nothing."""
+
+    life: Life | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Publish a copy that waits in the level topic of `level` ms (None: the ready topic)."""
+
+    life: Life
+    level: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Publish a copy to the DLQ. `life` keeps the retries made: 16, not 17. `deliveries` is KIP-1191's count."""
+
+    life: Life
+    reason: str
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Copy on, unchanged and uncounted, to the level topic of `level` ms: its due time is still ahead."""
+
+    life: Life
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing is written and nothing is done: the next owner of the partition delivers it again."""
+
+
+Written: TypeAlias = Retry | DeadLetter | Hop
+Decision: TypeAlias = Commit | Written | Wait | Forget
+
+FORGET = Forget()
+AT_ONCE = Wait(0)
+
+
+def life_of(record: Record) -> Life:
+    """What the record's own headers say, or the beginning of a life for one that comes from a main topic."""
+    if record.life is not None:
+        return record.life
+    return Life(
+        id=record.id,
+        topic=record.source.topic,
+        times=0,
+        redrives=0,
+        due_at=0,
+        timestamp=record.timestamp,
+        first_failed_at=0,
+        reason="",
+    )
+
+
+def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decision:
+    """What follows from the outcome of one delivery, at wall time `now` (epoch ms)."""
+    match outcome:
+        case Committed():
+            return Commit(record.life)
+        case Failed():
+            return _after_failure(record, outcome, policy, now)
+        case Rejected(reason=reason, text=text):
+            return _dead(record, reason, text, now)
+        case Throttled(after=after):
+            return Wait(after)
+        case NotSent():
+            return AT_ONCE
+        case Cancelled():
+            return FORGET
+    assert_never(outcome)
+
+
+def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:
+    life = life_of(record)
+    if failure.level == -1 or life.times >= policy.max_reconsume_times:
+        return _dead(record, failure.reason, failure.text, now)
+    wait = policy.wait_of(life.times + 1, failure.delay, failure.level)
+    next_life = replace(
+        life,
+        times=life.times + 1,
+        due_at=now + wait,
+        first_failed_at=life.first_failed_at or now,
+        reason=reason_text(failure.reason, failure.text),
+    )
+    return Retry(next_life, policy.level_for(wait))
+
+
+def _dead(record: Record, reason: str, text: str, now: int) -> DeadLetter:
+    life = life_of(record)
+    last = replace(life, due_at=now, first_failed_at=life.first_failed_at or now, reason=reason_text(reason, text))
+    return DeadLetter(last, reason, life.times + 1)
+
+
+def condemn(record: Record, now: int) -> DeadLetter:
+    """A record that may not be delivered at all, because its headers are broken or unreadable (contract §3).
+
+    Its id is its own place, its topic the one it was found in, its count 0: nothing in it can be trusted.
+    """
+    life = Life(
+        id=f"{record.source.topic}:{record.source.number}:{record.offset}",
+        topic=record.source.topic,
+        times=0,
+        redrives=0,
+        due_at=now,
+        timestamp=record.timestamp,
+        first_failed_at=now,
+        reason=record.fault,
+    )
+    return DeadLetter(life, reason_class(record.fault), 0)
+
+
+def after_wait(record: Record, policy: Policy, now: int) -> Hop | Wait:
+    """Whether a record whose level is over may be delivered, at wall time `now`.
+
+    RETRY_DUE_AT is the truth: while it is ahead, the longest level that still fits takes the record (a hop), and a
+    rest that is shorter than every level is waited out in memory.
+    """
+    if record.life is None:
+        return AT_ONCE
+    rest = record.life.due_at - now
+    if rest <= 0:
+        return AT_ONCE
+    level = policy.level_for(rest)
+    return Wait(rest) if level is None else Hop(record.life, level)

@@ -1,0 +1,253 @@
+"""The lane: holds a record until it may be delivered, delivers it, decides what the outcome means, commits that.
+
+Driven by calls (from the consumer, the service, the committer and the timer) and acting through ports, all on one
+thread. Nothing else moves a record. The way of one record, read from top to bottom: `received`, `send`, `answered`,
+`committed`. How a lane gets and gives up partitions is in `tenure.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from sidecar.core.assigned import Assigned, Run
+from sidecar.core.batch import Entry, Result
+from sidecar.core.copies import writes_of
+from sidecar.core.decide import Commit, Decision, Forget, Hop, Wait, Written, after_wait, condemn, decide
+from sidecar.core.gate import Gate
+from sidecar.core.hold import EARLY, NEAR, NEVER, Hold
+from sidecar.core.outbox import Outbox
+from sidecar.core.outcome import COMMITTED, Failed, Outcome, label_of
+from sidecar.core.parking import ParkingLot
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Commit as CommitPort
+from sidecar.core.ports import Deliver, Fetch
+from sidecar.core.progress import SPAN
+from sidecar.core.record import Now, Record
+from sidecar.core.tally import Tally
+from sidecar.core.tenure import Tenure
+
+RECORD_COST = 1_024
+"""Bytes that a record counts for beside its value: the Python objects around it."""
+
+
+class Ports(NamedTuple):
+    """The ways out of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
+
+    fetch: Fetch
+    deliver: Deliver
+    commit: CommitPort
+    wake: Callable[[int], None]
+
+
+class Lane:
+    """One lane. `waits` maps each topic to its level's delay in ms (0: ready topic); a main topic is not in it.
+
+    `room`: bytes that may be handed over and not done before the consumer holds back.
+    """
+
+    def __init__(self, policy: Policy, waits: Mapping[str, int], ports: Ports, gate: Gate, room: int) -> None:
+        self.ready: deque[Record] = deque()
+        self.room = room
+        self.tally = Tally()
+        self.hold = Hold()
+        self.outbox = Outbox()
+        self.lot = ParkingLot(ports.fetch)
+        self.tenure = Tenure(waits, self)
+        self._parts = self.tenure.parts
+        self._policy = policy
+        self._ports = ports
+        self._gate = gate
+        self._moved = False
+        self._woken_at = NEVER
+        gate.join(self)
+
+    # --- the way of one record -------------------------------------------------------------------------------------
+
+    def received(self, runs: Iterable[Run], now: Now) -> None:
+        """Take up what the consumer hands over; runs of an older assignment or from before a seek are dropped."""
+        for run in runs:
+            part = self._parts.get(run.partition)
+            if part is None or part.epoch != run.epoch or part.turn != run.turn or part.parked or part.closing:
+                continue
+            self._take_up(part, run, now)
+        self._gate.pump(now)
+        self._arm(now)
+
+    def _take_up(self, part: Assigned, run: Run, now: Now) -> None:
+        for record in run.records:
+            left = _time_left(part, record, now) if part.wait else 0
+            if left > (NEAR if self.tenure.load < self.room // 2 else EARLY):
+                self.lot.park(part, record.offset, now.steady + left - EARLY, "not due")
+                return
+            if record.offset - part.tracker.first >= SPAN:
+                self.lot.park(part, record.offset, now.steady, "at its bound")
+                return
+            if part.tracker.begin(record.offset):
+                self._begin(part, record, left, now)
+        if run.end is not None and part.tracker.reached(run.end):
+            part.dirty = self._moved = True
+
+    def _begin(self, part: Assigned, record: Record, left: int, now: Now) -> None:
+        self.tenure.weigh(part, _weight(record))
+        if record.fault:
+            self.tally.bad_headers += 1
+            self._write(part, record, condemn(record, now.wall), now)
+        elif left > 0:
+            self.hold.put(record, now.steady + left)
+        else:
+            self._level_over(part, record, now)
+
+    def _level_over(self, part: Assigned, record: Record, now: Now) -> None:
+        if record.life is None:
+            self.ready.append(record)
+            return
+        answer = after_wait(record, self._policy, now.wall)
+        if isinstance(answer, Hop):
+            self._write(part, record, answer, now)
+        elif answer.ms > 0:
+            self.hold.put(record, now.steady + answer.ms)
+        else:
+            self.ready.append(record)
+
+    def send(self, record: Record, now: Now) -> bool:
+        """Deliver one ready record (called by the gate); False when its partition was given up or is stopped."""
+        part = self.tenure.holder(record)
+        if part is None or part.closing:
+            return False
+        if part.stopped:
+            part.withheld.append(record)
+            return False
+        if record.life is not None:
+            self.tally.lateness.add(max(0, now.wall - max(record.life.due_at, record.timestamp + (part.wait or 0))))
+        part.in_flight += 1
+        self._ports.deliver(record, self.answered)
+        return True
+
+    def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
+        """Take in what came of a delivery; an answer for an older assignment is counted and dropped."""
+        self._gate.returned(outcome, now)
+        part = self.tenure.holder(record)
+        if part is None:
+            self.tally.fenced_answers += 1
+        else:
+            part.in_flight -= 1
+            self.tally.deliveries[part.source.topic, part.level, label_of(outcome)] += 1
+            if outcome is COMMITTED and record.life is None:
+                self._finish(part, record)
+            else:
+                self._settle(part, record, outcome, now)
+            self._changed(part, now)
+        self._gate.pump(now)
+
+    def _settle(self, part: Assigned, record: Record, outcome: Outcome, now: Now) -> None:
+        if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
+            self.tally.odd_requests += 1
+        decision: Decision = decide(record, outcome, self._policy, now.wall)
+        match decision:
+            case Forget():
+                pass
+            case Wait(ms=0):
+                self.ready.appendleft(record)
+            case Wait(ms=ms):
+                self.hold.put(record, now.steady + ms)
+            case _:
+                self._write(part, record, decision, now)
+        self._arm(now)
+
+    def _write(self, part: Assigned, record: Record, decision: Commit | Written, now: Now) -> None:
+        part.unsettled += 1
+        self.outbox.add(Entry(record, decision, writes_of(record, decision, self._policy, now.wall)))
+
+    def committed(self, result: Result, now: Now) -> None:
+        """Take in the committer's answer for the batch that was out."""
+        self.outbox.ended(now)
+        self.outbox.again(entry for entry in result.again if self.tenure.holder(entry.record) is not None)
+        for entry in result.done:
+            self._written(entry, now)
+        for refusal in result.refused:
+            part = self.tenure.holder(refusal.entry.record)
+            if part is not None:
+                self.outbox.refuse(refusal, now)
+                if refusal.about == "topic":
+                    self.lot.stop(part, refusal.reason)
+        self.tenure.committed(result, now)
+        self._moved |= not result.committed
+        self._arm(now)
+
+    def _written(self, entry: Entry, now: Now) -> None:
+        part = self.tenure.holder(entry.record)
+        if part is None:
+            return
+        part.unsettled -= 1
+        self.tally.count(entry.decision)
+        self._finish(part, entry.record)
+        if self.outbox.accepted(entry):
+            self._mended(now)
+
+    def _finish(self, part: Assigned, record: Record) -> None:
+        self.tenure.weigh(part, -_weight(record))
+        part.dirty = True
+        part.tracker.finish(record.offset)
+        if not self._moved:
+            self._moved = True
+            self._want(self.outbox.next_at(True))
+
+    def _changed(self, part: Assigned, now: Now) -> None:
+        if part.closing:
+            self._arm(now)
+            self.tenure.check_releases()
+        elif part.parked is not None:
+            self.lot.reconsider(part, now.steady)
+
+    def _mended(self, now: Now) -> None:
+        for part in self._parts.values():
+            if part.stopped:
+                self.lot.start(part, now.steady)
+                self.ready.extend(part.withheld)
+                part.withheld.clear()
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Do what is due at `now`; the lane asks for the next call by `wake`."""
+        self._woken_at = NEVER
+        self._gate.pace.tick(now)
+        for record in self.hold.due(now.steady):
+            part = self.tenure.holder(record)
+            if part is not None and not part.closing:
+                self._level_over(part, record, now)
+        self.lot.ring(self._parts.values(), now.steady)
+        self._gate.pump(now)
+        self._arm(now)
+
+    def _arm(self, now: Now) -> None:
+        """Commit if it is time, and ask to be woken for whatever comes next."""
+        at = self.outbox.next_at(self._moved or self.tenure.closing)
+        if at <= now.steady or self.tenure.hurries(self.outbox):
+            self._submit(now)
+            at = self.outbox.next_at(self._moved)
+        self._want(min(at, self.hold.next_at(), self.lot.alarm, self._gate.pace.probe_at))
+
+    def _want(self, at: int) -> None:
+        if at < self._woken_at:
+            self._woken_at = at
+            self._ports.wake(at)
+
+    def _submit(self, now: Now) -> None:
+        batch = self.outbox.take(self._parts, now)
+        self._moved = any(part.dirty for part in self._parts.values())
+        if batch is not None:
+            self._ports.commit(batch)
+
+
+def _time_left(part: Assigned, record: Record, now: Now) -> int:
+    """ms until the record's level is over, never more than the level's delay whatever the clocks say."""
+    if part.wait is None or part.tracker.is_done(record.offset):
+        return 0
+    return min(record.timestamp + part.wait - now.wall, part.wait)
+
+
+def _weight(record: Record) -> int:
+    return RECORD_COST if record.value is None else RECORD_COST + len(record.value)

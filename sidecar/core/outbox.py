@@ -1,0 +1,146 @@
+"""Settled records on their way into Kafka: grouped into batches, one batch out at a time, the refused ones kept."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sidecar.core.assigned import Assigned
+from sidecar.core.batch import Batch, Entry, Refusal, Share
+from sidecar.core.hold import NEVER
+from sidecar.core.record import Now, Partition
+
+GROUP_FOR = 20
+"""ms between the end of one transaction and the start of the next under load: below ~100 records a transaction costs
+8–12 ms whatever is in it (measured on Kafka 4.3), so small ones waste the broker's time."""
+GROUP_MAX = 2_000
+"""Records a transaction at most: 65 k records/s at 30 ms each; more only makes each one wait longer."""
+PROGRESS_EVERY = 1_000
+"""ms between commits of mere progress: after a crash at most this much is delivered a second time."""
+FIRST_RETRY, LAST_RETRY = 500, 5_000
+"""ms between tries of a refused entry: soon after an operator has mended the topic it goes through."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A refused entry: when it is tried again (steady ms), and after how long the time after that."""
+
+    refusal: Refusal
+    at: int
+    backoff: int = FIRST_RETRY
+
+
+class Outbox:
+    """Decides what the next transaction holds and when it starts."""
+
+    def __init__(self) -> None:
+        self.out: Batch | None = None
+        self.held: dict[tuple[Partition, int], Held] = {}
+        self._pending: deque[Entry] = deque()
+        self._ended = -GROUP_FOR
+        self._progress_at = -PROGRESS_EVERY
+        self._was_alone = False
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, entry: Entry) -> None:
+        """A record is settled; its entry goes with the next batch."""
+        self._pending.append(entry)
+
+    def next_at(self, moved: bool) -> int:
+        """The steady time at which the next batch may start; `NEVER` while one is out or nothing is to be done.
+
+        `moved`: some progress is not committed yet.
+        """
+        if self.out is not None:
+            return NEVER
+        at = self._progress_at + PROGRESS_EVERY if moved else NEVER
+        if self._pending:
+            at = min(at, self._ended if len(self._pending) >= GROUP_MAX else self._ended + GROUP_FOR)
+        if self.held:
+            at = min(at, min(held.at for held in self.held.values()))
+        return at
+
+    def take(self, parts: Mapping[Partition, Assigned], now: Now) -> Batch | None:
+        """The next batch, now out; None when there is nothing to commit."""
+        entries, alone = self._entries(now)
+        offsets: dict[Partition, set[int]] = {}
+        for entry in entries:
+            offsets.setdefault(entry.record.source, set()).add(entry.record.offset)
+        shares = {source: _share(parts[source], extra) for source, extra in offsets.items()}
+        shares |= self._progress(parts, shares, now)
+        if shares:
+            self.out = Batch(entries, shares, alone)
+        return self.out
+
+    def ended(self, now: Now) -> None:
+        """The batch that was out has its result."""
+        self.out = None
+        self._ended = now.steady
+
+    def again(self, entries: Iterable[Entry]) -> None:
+        """Entries of a failed batch go first into the next one, in their order."""
+        self._pending.extendleft(reversed(list(entries)))
+
+    def refuse(self, refusal: Refusal, now: Now) -> None:
+        """Keep a refused entry and try it again later, alone."""
+        record = refusal.entry.record
+        before = self.held.get((record.source, record.offset))
+        backoff = FIRST_RETRY if before is None else min(before.backoff * 2, LAST_RETRY)
+        self.held[record.source, record.offset] = Held(refusal, now.steady + backoff, backoff)
+
+    def accepted(self, entry: Entry) -> bool:
+        """An entry is in Kafka. True when it had been refused because of a topic, which seems to be mended then.
+
+        All others that were refused because of a topic go with the next batch; one that still cannot is refused anew.
+        """
+        held = self.held.pop((entry.record.source, entry.record.offset), None)
+        if held is None or held.refusal.about != "topic":
+            return False
+        mended = [key for key, held in self.held.items() if held.refusal.about == "topic"]
+        self._pending.extend(self.held.pop(key).refusal.entry for key in mended)
+        return True
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget the pending entries of partitions that are given up; their next owner delivers it again."""
+        self._pending = deque(entry for entry in self._pending if entry.record.source not in partitions)
+
+    def drop_held(self, partitions: Collection[Partition]) -> list[Partition]:
+        """Forget the refused entries of partitions that are given up; the partition of each."""
+        gone = [key for key in self.held if key[0] in partitions]
+        for key in gone:
+            del self.held[key]
+        return [key[0] for key in gone]
+
+    def held_by_partition(self) -> Counter[Partition]:
+        """How many entries Kafka refuses, by the partition of their record."""
+        return Counter(source for source, _ in self.held)
+
+    def _entries(self, now: Now) -> tuple[tuple[Entry, ...], bool]:
+        late = [held for held in self.held.values() if held.at <= now.steady]
+        self._was_alone = bool(late) and not (self._pending and self._was_alone)
+        if self._was_alone:  # by turns with the rest, so that neither waits for the other for ever
+            return (min(late, key=lambda held: held.at).refusal.entry,), True
+        size = min(len(self._pending), GROUP_MAX)
+        return tuple(self._pending.popleft() for _ in range(size)), False
+
+    def _progress(
+        self, parts: Mapping[Partition, Assigned], taken: Collection[Partition], now: Now
+    ) -> dict[Partition, Share]:
+        """Shares of partitions that only have progress to commit: all once a second, a closing one once it is idle."""
+        everything = now.steady - self._progress_at >= PROGRESS_EVERY
+        if everything:
+            self._progress_at = now.steady
+        return {
+            source: _share(part, ())
+            for source, part in parts.items()
+            if part.dirty and source not in taken and (everything or (part.closing and part.idle))
+        }
+
+
+def _share(part: Assigned, extra: Collection[int]) -> Share:
+    part.dirty = False
+    clean = part.closing and part.in_flight == 0 and part.unsettled == len(extra)
+    return Share(part.epoch, part.tracker.snapshot(extra, clean=clean))

@@ -1,0 +1,85 @@
+"""What came of one delivery, as a closed family of frozen values.
+
+A delivery that fails is a value, never an exception. `match` over `Outcome` ends with `assert_never`, so a new member
+cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The service took the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt was made and failed: one retry is spent.
+
+    `reason` is a class such as `http-500`, `timeout`, `broken-answer`, `retry-asked`; `text` says more, for people.
+    `label` is the outcome's name in the metrics: `retry`, `timeout` or `broken_answer`.
+    `delay` (ms) or `level` (−1 DLQ, 0 ladder, n > 0 that level of the table) are what the service asked for, if it did.
+    """
+
+    reason: str
+    text: str = ""
+    label: str = "retry"
+    delay: int | None = None
+    level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The service refused the record for good: straight to the DLQ."""
+
+    reason: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The service asked for time (429, or 503 with Retry-After): delivered again later, no retry is spent."""
+
+    after: int
+    """Milliseconds to wait, already capped."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """No byte reached the service: not an attempt (contract §5)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Given up by us before anything was sent, at a drain or a rebalance: not an attempt, and not done."""
+
+
+Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | NotSent | Cancelled
+
+COMMITTED = Committed()
+CANCELLED = Cancelled()
+
+
+def label_of(outcome: Outcome) -> str:
+    """The outcome's name in `reconsume_deliveries_total{outcome}`."""
+    match outcome:
+        case Failed(label=label):
+            return label
+        case _:
+            return LABELS[type(outcome)]
+
+
+LABELS: dict[type, str] = {
+    Committed: "commit",
+    Rejected: "dead_letter",
+    Throttled: "throttled",
+    NotSent: "not_sent",
+    Cancelled: "cancelled",
+}
+OUTCOME_NAMES = ("commit", "retry", "dead_letter", "throttled", "not_sent", "timeout", "broken_answer", "cancelled")
+"""Every name that `label_of` can give; each counter starts at 0 for all of them."""

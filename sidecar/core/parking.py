@@ -1,0 +1,54 @@
+"""Partitions that are not fetched for now: their head is far off, their span full, or their failures have no home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.core.assigned import Assigned, Parking
+from sidecar.core.hold import NEVER
+from sidecar.core.ports import Fetch
+
+
+class ParkingLot:
+    """Parks partitions and sends them on. There is no "is paused" query in the client, so this is the only memory."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self.alarm = NEVER
+        """The earliest steady time (ms) at which a parked partition may go on."""
+
+    def park(self, part: Assigned, offset: int, at: int, because: str) -> None:
+        """Stop fetching; only the offset to go on from is kept."""
+        part.parked = Parking(offset, at, because)
+        self.alarm = min(self.alarm, at)
+        self._fetch.pause(part.source)
+
+    def stop(self, part: Assigned, reason: str) -> None:
+        """Release nothing more of it until `start`; what was fetched is withheld."""
+        part.stopped = reason
+        if part.parked is None:
+            self.park(part, part.tracker.next, NEVER, "stopped")
+
+    def start(self, part: Assigned, steady: int) -> None:
+        """What stopped it is mended: it goes on when nothing else keeps it."""
+        part.stopped = ""
+        if part.parked is not None and part.parked.because == "stopped":
+            part.parked = part.parked._replace(at=steady)
+        self.reconsider(part, steady)
+
+    def reconsider(self, part: Assigned, steady: int) -> None:
+        """Let it go on if it may. The new turn tells what comes now from what was fetched before."""
+        if part.parked is not None and part.may_fetch(steady):
+            offset, part.parked = part.parked.offset, None
+            part.turn += 1
+            self._fetch.resume(part.source, offset, part.turn)
+
+    def ring(self, parts: Iterable[Assigned], steady: int) -> None:
+        """Let every partition go on whose time has come."""
+        if steady < self.alarm:
+            return
+        self.alarm = NEVER
+        for part in parts:
+            self.reconsider(part, steady)
+            if part.parked is not None and part.parked.at > steady:
+                self.alarm = min(self.alarm, part.parked.at)

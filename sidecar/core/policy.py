@@ -1,0 +1,75 @@
+"""The group's retry policy: total once built, so that no decision ever meets a missing level or an empty name."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.headers import Life
+from topics.levels import Ladder, level_delays, longest_fit
+from topics.names import Names
+
+MIN_DELAY = 1_000
+MAX_DELAY = 864_000_000
+"""What a failure may ask for, in ms: 1 s to 10 days (contract §4)."""
+
+CLOCK_SLACK = 3_600_000
+"""How much later than the longest delay a due time may lie before it counts as forged: clocks of pods differ."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Everything that a decision needs to know about the group.
+
+    `table` is the delay table that numbered levels point into, `delays` every level topic there is (both in ms,
+    `delays` ascending). `instance` names this process in the events that it writes.
+
+    Raises:
+        ValueError: when it could not answer every question that `decide` may ask.
+    """
+
+    names: Names
+    topics: tuple[str, ...]
+    ladder: Ladder
+    table: tuple[int, ...]
+    delays: tuple[int, ...]
+    max_reconsume_times: int = 16
+    instance: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise ValueError("a policy needs at least one topic")
+        if self.delays != level_delays(self.ladder, self.table):
+            raise ValueError("each delay of the ladder and of the table needs its level topic, in ascending order")
+        if self.max_reconsume_times < 0:
+            raise ValueError("max_reconsume_times cannot be negative")
+
+    def wait_of(self, retry: int, delay: int | None, level: int | None) -> int:
+        """How long retry `retry` (1, 2, …) waits, in ms; what was asked for wins where it is allowed."""
+        if delay is not None and MIN_DELAY <= delay <= MAX_DELAY:
+            return delay
+        if level is not None and 1 <= level <= len(self.table):
+            return self.table[level - 1]
+        return self.ladder.delay(retry)
+
+    def understands(self, delay: int | None, level: int | None) -> bool:
+        """Whether what a failure asked for is allowed; the ladder answers for what is not (DECISIONS)."""
+        if delay is not None:
+            return MIN_DELAY <= delay <= MAX_DELAY
+        return level is None or -1 <= level <= len(self.table)
+
+    def level_for(self, wait: int) -> int | None:
+        """The level topic's delay that a wait of so many ms starts in; None: shorter than every level."""
+        return longest_fit(wait, self.delays)
+
+    def retry_topic(self, level: int | None, life: Life) -> str:
+        """The topic that a copy waits in; the ready topic when the wait is shorter than every level."""
+        return self.names.ready if level is None else self.names.level(level, life.topic)
+
+    def dlq_of(self, topic: str) -> str:
+        """The dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
+        role = self.names.role(topic, self.topics)
+        origin = role.topic if role is not None and role.topic is not None else self.topics[0]
+        return self.names.dlq(origin)
+
+    def latest_due(self, now: int) -> int:
+        """The latest due time, epoch ms, that a header may carry at wall time `now`."""
+        return now + MAX_DELAY + CLOCK_SLACK

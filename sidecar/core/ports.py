@@ -1,0 +1,37 @@
+"""The three ports through which the core acts on the world: fetch, deliver, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from sidecar.core.batch import Batch
+from sidecar.core.outcome import Outcome
+from sidecar.core.record import Now, Partition, Record
+
+Reply: TypeAlias = Callable[[Record, Outcome, Now], None]
+"""Called exactly once for each delivery, later, from the event loop, never from inside `Deliver`."""
+
+
+class Deliver(Protocol):
+    """Hands a record to whoever answers for it (an HTTP service; later a lease, or the broker)."""
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Start one delivery; `reply` gets its outcome. Never raises for what the service does."""
+
+
+class Fetch(Protocol):
+    """Steers what a lane's consumer reads. Calls return at once and take effect in order, on the consumer's thread."""
+
+    def pause(self, partition: Partition) -> None:
+        """Stop fetching the partition; what was fetched and not handed over is dropped."""
+
+    def resume(self, partition: Partition, offset: int, turn: int) -> None:
+        """Seek to `offset` and go on; records handed over from then on carry `turn`."""
+
+
+class Commit(Protocol):
+    """Commits settled records. At most one batch is out at a time; the lane's `committed` gets its result."""
+
+    def __call__(self, batch: Batch) -> None:
+        """Start the transaction of one batch."""

@@ -1,0 +1,141 @@
+"""How far a partition is done, although deliveries end out of order.
+
+Progress is *the next offset, and the set of done offsets above it*. Both travel in the committed offset, the set as a
+bitmap in its metadata, so that a new owner repeats no attempt that was counted. Offsets have gaps (compaction,
+transaction markers), so nothing here assumes that the one after n is n + 1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections import deque
+from collections.abc import Collection, Set
+
+import msgspec
+
+SPAN = 16_384
+"""The greatest distance between the first offset that is not done and the last one begun.
+
+Its bitmap is 2 048 bytes, 2 732 characters at worst as base64; Kafka takes 4 096 (`offset.metadata.max.bytes`).
+"""
+_TAG = "rc1"
+_CLEAN, _OPEN = "c", "o"
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A partition's progress. `clean`: its owner gave it up in order, with nothing under way.
+
+    `done` holds offsets at or above `next`.
+    """
+
+    next: int
+    done: frozenset[int] = frozenset()
+    clean: bool = False
+
+    def covers(self, offset: int) -> bool:
+        """Whether the record at `offset` is done."""
+        return offset < self.next or offset in self.done
+
+
+def encode(progress: Progress) -> str:
+    """The commit's metadata: a tag, the clean mark, and the done set as a compressed bitmap.
+
+    Offsets further off than `SPAN` are left out: that can only cost a second delivery, never a record.
+    """
+    bits = bytearray(SPAN // 8)
+    for offset in progress.done:
+        place = offset - progress.next
+        if 0 <= place < SPAN:
+            bits[place >> 3] |= 1 << (place & 7)
+    packed = bits.rstrip(b"\0")
+    body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode() if packed else ""
+    return f"{_TAG}{_CLEAN if progress.clean else _OPEN}.{body}"
+
+
+def decode(offset: int, metadata: str | None) -> Progress:
+    """The progress in a committed offset; metadata that is foreign or broken counts as an empty set."""
+    head, _, body = (metadata or "").partition(".")
+    if head not in (_TAG + _CLEAN, _TAG + _OPEN):
+        return Progress(offset)
+    return Progress(offset, _offsets(offset, body), head.endswith(_CLEAN))
+
+
+def _offsets(start: int, body: str) -> frozenset[int]:
+    if not body:
+        return frozenset()
+    try:
+        packed = base64.b64decode(body.encode("ascii"), altchars=b"-_", validate=True)
+        bits = zlib.decompressobj().decompress(packed, SPAN // 8)  # bounded: metadata may be a bomb
+    except (zlib.error, binascii.Error, ValueError):
+        return frozenset()
+    return frozenset(start + i for i in range(len(bits) * 8) if bits[i >> 3] >> (i & 7) & 1)
+
+
+class Tracker:
+    """What was begun and what is done in one partition under one assignment.
+
+    `begin` each offset in ascending order, `finish` each in any order. A deque of what is open or not yet passed over,
+    and a set of what is done above the first open one: 0.2–0.3 µs a record, and gaps cost nothing.
+    """
+
+    __slots__ = ("_done", "_order", "next")
+
+    def __init__(self, resume: Progress) -> None:
+        self.next = resume.next
+        """The offset that is to be begun next, or a greater one."""
+        self._order: deque[int] = deque()
+        self._done: set[int] = set(resume.done)
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that is not done."""
+        return self._order[0] if self._order else self.next
+
+    @property
+    def open(self) -> int:
+        """How many offsets were begun and are not done."""
+        return sum(1 for offset in self._order if offset not in self._done)
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the record at `offset` is known to be done."""
+        return offset < self.first or offset in self._done
+
+    def begin(self, offset: int) -> bool:
+        """Take up an offset; False when it is already done, or was begun before."""
+        if offset < self.next:
+            return False
+        self.next = offset + 1
+        if offset not in self._done:
+            self._order.append(offset)
+            return True
+        if self._order:
+            self._order.append(offset)
+        else:
+            self._done.discard(offset)
+        return False
+
+    def finish(self, offset: int) -> None:
+        """Mark an offset done."""
+        order = self._order
+        if order and order[0] == offset:
+            order.popleft()
+            done = self._done
+            while order and order[0] in done:
+                done.discard(order.popleft())
+        elif offset >= self.first:
+            self._done.add(offset)
+
+    def reached(self, offset: int) -> bool:
+        """The log ends at `offset`: markers behind the last record are passed over too. False when nothing changed."""
+        if offset <= self.next:
+            return False
+        self.next = offset
+        return True
+
+    def snapshot(self, extra: Collection[int] = (), *, clean: bool = False) -> Progress:
+        """The progress as it will be once `extra` is done too; changes nothing."""
+        done: Set[int] = self._done.union(extra) if extra else self._done
+        first = next((offset for offset in self._order if offset not in done), self.next)
+        return Progress(first, frozenset(offset for offset in done if offset >= first), clean)

@@ -1,0 +1,71 @@
+"""The record as the core knows it: one consumed Kafka record as a frozen value."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from topics.headers import Headers, Life
+
+
+class Partition(NamedTuple):
+    """A topic's partition."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.number}]"
+
+
+class Now(NamedTuple):
+    """The time as a value.
+
+    `wall` is epoch milliseconds and says *what* time it is (due times, events). `steady` is milliseconds of a clock
+    that never jumps and says *how long* to wait: a wall clock set back must not prolong a wait.
+    """
+
+    wall: int
+    steady: int
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One consumed record, free of the Kafka client.
+
+    `gc=False`: a record holds only bytes, strings and lists of them, never a cycle, and a hundred thousand of them a
+    second would keep the cycle collector busy for nothing.
+    """
+
+    source: Partition
+    offset: int
+    epoch: int
+    """The assignment of the partition under which it was read; an answer for an older one is refused."""
+    timestamp: int
+    """The Kafka timestamp, epoch ms: on a level topic the broker's append time."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    """All headers in their order; None when a key is not UTF-8 and the client cannot read them."""
+    life: Life | None
+    """What our own headers say on one of our topics; None on a main topic, where ours are ignored."""
+    fault: str = ""
+    """Why it may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
+
+    @property
+    def id(self) -> str:
+        """ORIGIN_MESSAGE_ID: `topic:partition:offset` of the first copy."""
+        return self.life.id if self.life is not None else f"{self.source.topic}:{self.source.number}:{self.offset}"
+
+    @property
+    def times(self) -> int:
+        """RECONSUMETIMES: how often it has been retried."""
+        return self.life.times if self.life is not None else 0
+
+    @property
+    def redrives(self) -> int:
+        """RETRY_REDRIVES: how often it was brought back from the DLQ."""
+        return self.life.redrives if self.life is not None else 0
+
+
+RecordId: TypeAlias = tuple[Partition, int]

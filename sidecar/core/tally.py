@@ -1,0 +1,59 @@
+"""Plain counts of what happened, cheap enough for every record; an edge turns them into metrics."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, Written
+from topics.durations import render_duration
+
+LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
+"""ms. The target is 20 at p99 (ARCHITECTURE §12), so the scale is fine around it."""
+
+
+class Distribution:
+    """Counts of values by upper bound, their number and their sum: what a Prometheus histogram needs."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """Take in one value, in the unit of the bounds."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Tally:
+    """The counts of one lane."""
+
+    def __init__(self) -> None:
+        self.deliveries: Counter[tuple[str, str, str]] = Counter()
+        """By (topic, level, outcome)."""
+        self.retries: Counter[tuple[str, str]] = Counter()
+        """Retries in Kafka, by (topic, level)."""
+        self.dead_letters: Counter[tuple[str, str]] = Counter()
+        """Dead letters in Kafka, by (topic, reason)."""
+        self.hops = 0
+        self.fenced_answers = 0
+        self.bad_headers = 0
+        self.odd_requests = 0
+        """Retries that asked for a delay or level out of bounds: the ladder answered instead."""
+        self.lateness = Distribution(LATENESS_BOUNDS)
+
+    def count(self, decision: Commit | Written) -> None:
+        """A decision is in Kafka."""
+        match decision:
+            case Retry(life=life, level=level):
+                self.retries[life.topic, "ready" if level is None else render_duration(level)] += 1
+            case DeadLetter(life=life, reason=reason):
+                self.dead_letters[life.topic, reason] += 1
+            case Hop():
+                self.hops += 1
+            case Commit():
+                pass

@@ -1,0 +1,141 @@
+"""How a lane gets partitions and gives them up (contract §7, ARCHITECTURE §6).
+
+Revoked: nothing more is released, what is out is waited for, its progress is committed, then the partition is given up.
+Lost: dropped at once, nothing is committed. Whatever carries an older assignment epoch afterwards is refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from sidecar.core.assigned import Assigned, Grant, PartitionStatus, status_of
+from sidecar.core.batch import Result
+from sidecar.core.hold import Hold
+from sidecar.core.outbox import Outbox
+from sidecar.core.parking import ParkingLot
+from sidecar.core.progress import Tracker
+from sidecar.core.record import Now, Partition, Record
+from topics.durations import render_duration
+
+
+class Stores(Protocol):
+    """Where a lane keeps records that a partition takes along when it goes."""
+
+    ready: deque[Record]
+    hold: Hold
+    outbox: Outbox
+    lot: ParkingLot
+
+
+class Release(NamedTuple):
+    """Partitions that are being given up, and whom to tell when they are."""
+
+    partitions: frozenset[Partition]
+    done: Callable[[], None]
+
+
+class Tenure:
+    """The partitions that a lane holds now."""
+
+    def __init__(self, waits: Mapping[str, int], stores: Stores) -> None:
+        self.parts: dict[Partition, Assigned] = {}
+        self.load = 0
+        """Bytes of everything handed over and not done; the consumer's thread reads it."""
+        self._waits = waits
+        self._stores = stores
+        self._releases: list[Release] = []
+
+    def holder(self, record: Record) -> Assigned | None:
+        """The partition of a record; None when it is no longer ours, or ours anew."""
+        part = self.parts.get(record.source)
+        return part if part is not None and part.epoch == record.epoch else None
+
+    def weigh(self, part: Assigned, weight: int) -> None:
+        """Count bytes taken up, or (negative) done with."""
+        part.load += weight
+        self.load += weight
+
+    def assigned(self, grants: Iterable[Grant]) -> None:
+        """Take up partitions where their last owner left off."""
+        for grant in grants:
+            if grant.partition in self.parts:
+                self.drop((grant.partition,))
+            wait = self._waits.get(grant.partition.topic)
+            level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
+            part = Assigned(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
+            self.parts[grant.partition] = part
+
+    def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
+        """Give partitions up in order: `done` is called once what is out is answered and committed."""
+        mine = frozenset(partitions) & self.parts.keys()
+        self._forget_waiting(mine)
+        for source in mine:
+            part = self.parts[source]
+            part.closing = part.dirty = True  # dirty: the last commit carries the clean mark
+        self._releases.append(Release(mine, done))
+        self.check_releases()
+
+    @property
+    def closing(self) -> bool:
+        """Whether any partition is being given up."""
+        return bool(self._releases)
+
+    def hurries(self, outbox: Outbox) -> bool:
+        """Whether the next batch should start at once, because a partition waits for nothing else."""
+        if not self._releases or outbox.out is not None:
+            return False
+        return any(part.closing and part.in_flight == 0 and part.dirty for part in self.parts.values())
+
+    def check_releases(self) -> None:
+        """Let partitions go that have nothing left to do, and tell whoever waits for them."""
+        if not self._releases:
+            return
+        self.drop([source for source, part in self.parts.items() if part.closing and part.idle and not part.dirty])
+        over = [release for release in self._releases if not release.partitions & self.parts.keys()]
+        self._releases = [release for release in self._releases if release not in over]
+        for release in over:
+            release.done()
+
+    def lost(self, partitions: Collection[Partition]) -> None:
+        """Drop partitions that are somebody else's by now, or whose time to finish is over; nothing is committed."""
+        self.drop(partitions)
+        self.check_releases()
+
+    def committed(self, result: Result, now: Now) -> None:
+        """Take in how far the progress of a batch's partitions got."""
+        for source, share in result.batch.shares.items():
+            part = self.parts.get(source)
+            if part is not None and part.epoch == share.epoch:
+                part.dirty |= not result.committed
+                self._stores.lot.reconsider(part, now.steady)
+        self.lost([source for source in result.fenced if self._is(source, result)])
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget partitions and everything of theirs."""
+        mine = {source for source in partitions if source in self.parts}
+        if not mine:
+            return
+        self._forget_waiting(mine)
+        self._stores.outbox.drop(mine)
+        for source in mine:
+            self.load -= self.parts.pop(source).load
+
+    def status(self, steady: int) -> list[PartitionStatus]:
+        """Every partition's present state, by topic and number."""
+        held = self._stores.outbox.held_by_partition()
+        return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.parts.items())]
+
+    def _is(self, source: Partition, result: Result) -> bool:
+        part = self.parts.get(source)
+        return part is not None and part.epoch == result.batch.shares[source].epoch
+
+    def _forget_waiting(self, partitions: Collection[Partition]) -> None:
+        stores = self._stores
+        kept = [record for record in stores.ready if record.source not in partitions]
+        stores.ready.clear()  # in place: the gate holds on to this deque
+        stores.ready.extend(kept)
+        stores.hold.drop(partitions)
+        for source in stores.outbox.drop_held(partitions):
+            self.parts[source].unsettled -= 1

@@ -1,0 +1,38 @@
+"""The tree of our errors, split by who must act. Here live only the classes; who prints them is the command line.
+
+    ReconsumeError
+    ├── ConfigError     the operator: a setting, an option or a file is wrong; all problems together
+    ├── SetupError      whoever runs the machine: Java is missing, a jar cannot be fetched, a broker will not start
+    ├── BrokerError     whoever runs Kafka: the cluster is away or refuses
+    └── ContractError   whoever owns the topics: a topic or a header is not as agreed
+
+A delivery that fails is no error but a value (`core/outcome.py`): there is no class for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ReconsumeError(Exception):
+    """The root: catching it catches everything that we raise on purpose. Its text is for people."""
+
+
+class ConfigError(ReconsumeError):
+    """A setting, an option or a file is wrong; `problems` holds one sentence for each fault found."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class SetupError(ReconsumeError):
+    """The machine lacks something that we need: a program, a file from the network, a process that starts."""
+
+
+class BrokerError(ReconsumeError):
+    """Kafka is away, or refuses what we ask of it."""
+
+
+class ContractError(ReconsumeError):
+    """A topic or a header is not as the contract says."""
