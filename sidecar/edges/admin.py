@@ -1,0 +1,193 @@
+"""What the cluster has and how topics are created: the admin client behind plain values.
+
+Only here are admin requests made. A broker that does not answer is one `BrokerError` with one sentence, in seconds.
+Nothing is ever deleted or altered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from sidecar.errors import BrokerError, ConfigError
+from sidecar.settings.masks import MASK, is_secret
+from topics.specs import Source, TopicSpec
+
+ANSWER_SECONDS = 8.0
+"""How long a request may take. A user who typed a wrong address must know it within 10 s of pressing return."""
+POLL_SECONDS = 0.02
+"""How often the client's callbacks are served while a request is out; they say why a broker cannot be reached."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic as the cluster has it; `config` holds all its settings, the broker's defaults included."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+class CreateState(StrEnum):
+    """What came of the wish to create a topic."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResult:
+    """What came of one topic; `error` is the broker's reason where it failed."""
+
+    name: str
+    state: CreateState
+    error: str = ""
+
+
+class Admin:
+    """A connection to the cluster for admin requests; it lives as long as the futures that it gave out."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Take the user's properties. ConfigError when librdkafka refuses one of them."""
+        self._servers = properties["bootstrap.servers"]
+        self._reason = ""
+        config: dict[str, Any] = {
+            "client.id": "reconsume-admin",
+            "log_level": 0,  # what matters comes back as an error; librdkafka's own lines would mix with ours
+            **properties,
+            "error_cb": self._note,
+        }
+        try:
+            self._client = AdminClient(config)
+        except KafkaException as error:
+            raise ConfigError([f"kafka: {sentence_of(error)}"]) from error
+
+    def _note(self, error: KafkaError) -> None:
+        # "All brokers are down" says less than the refused connection before it.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._reason = error.str()
+
+    def find(self, names: Iterable[str]) -> dict[str, FoundTopic]:
+        """Those of the topics that exist. Never creates one, whatever the broker's defaults. Raises BrokerError."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_SECONDS)
+        shapes: dict[str, tuple[int, int]] = {}
+        deadline = time.monotonic() + ANSWER_SECONDS
+        for name, future in futures.items():
+            try:
+                described = self._wait(future, deadline)
+            except KafkaException as error:
+                if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._broker_error(f"cannot describe topic {name}", error) from error
+            else:
+                replicas = [len(partition.replicas) for partition in described.partitions]
+                shapes[name] = (len(replicas), min(replicas, default=0))
+        configs = self._configs(list(shapes))
+        return {name: FoundTopic(name, *shape, config=configs[name]) for name, shape in shapes.items()}
+
+    def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        deadline = time.monotonic() + ANSWER_SECONDS
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in self._client.describe_configs(resources, request_timeout=ANSWER_SECONDS).items():
+            try:
+                entries = self._wait(future, deadline)
+            except KafkaException as error:
+                raise self._broker_error(f"cannot read the settings of topic {resource.name}", error) from error
+            found[resource.name] = {name: entry.value or "" for name, entry in entries.items()}
+        return found
+
+    def create(self, specs: Sequence[TopicSpec], *, only_ask: bool = False) -> tuple[CreateResult, ...]:
+        """Create the topics, each by itself, or with `only_ask` learn whether the broker would. Never raises for one.
+
+        A topic that somebody else created meanwhile is `exists`; whether it is as it must be is the caller's to see.
+        """
+        if not specs:
+            return ()
+        wanted = [
+            NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=spec.replication, config=spec.config)
+            for spec in specs
+        ]
+        futures = self._client.create_topics(
+            wanted, operation_timeout=ANSWER_SECONDS, request_timeout=ANSWER_SECONDS, validate_only=only_ask
+        )
+        deadline = time.monotonic() + 2 * ANSWER_SECONDS
+        return tuple(self._created(spec.name, futures[spec.name], deadline) for spec in specs)
+
+    def _created(self, name: str, future: Future[Any], deadline: float) -> CreateResult:
+        try:
+            self._wait(future, deadline)
+        except KafkaException as error:
+            if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                return CreateResult(name, CreateState.EXISTS)
+            return CreateResult(name, CreateState.FAILED, sentence_of(error))
+        return CreateResult(name, CreateState.CREATED)
+
+    def _wait(self, future: Future[T], deadline: float) -> T:
+        while not future.done() and time.monotonic() < deadline + 1:  # librdkafka gives up by itself at the deadline
+            self._client.poll(POLL_SECONDS)
+        if not future.done():
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return future.result()
+
+    def _broker_error(self, what: str, error: KafkaException) -> BrokerError:
+        if code_of(error) in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+            reason = f" ({self._reason})" if self._reason else ""
+            return BrokerError(f"no broker of {self._servers} answered within {ANSWER_SECONDS:.0f} s{reason}")
+        return BrokerError(f"{what}: {sentence_of(error)}")
+
+
+def source_of(found: FoundTopic) -> Source:
+    """A main topic, as the group's own topics follow it."""
+    return Source(
+        name=found.name,
+        partitions=found.partitions,
+        replication=found.replication,
+        max_message_bytes=int(found.config["max.message.bytes"]),
+        min_insync_replicas=int(found.config["min.insync.replicas"]),
+    )
+
+
+def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each property that librdkafka does not know, or whose value it refuses. Connects to nothing."""
+    faults: list[str] = []
+    for name, value in properties.items():
+        try:
+            Producer({name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
+        except KafkaException as error:
+            # Alone, a property may lack its companions; only what is wrong by itself counts here.
+            if code_of(error) == KafkaError._INVALID_ARG and "onfiguration property" in error.args[0].str():
+                said = sentence_of(error)
+                faults.append(f"kafka.{name}: {said.replace(value, MASK) if value and is_secret((name,)) else said}")
+    return tuple(faults)
+
+
+def code_of(error: KafkaException) -> int:
+    """The error's code."""
+    code: int = error.args[0].code()
+    return code
+
+
+def sentence_of(error: KafkaException) -> str:
+    """What the broker or the client said, on one line."""
+    return " ".join(str(error.args[0].str()).split())

@@ -1,0 +1,195 @@
+"""What is assigned to a lane's consumer: the rebalance callbacks, our own table, and the membership for transactions.
+
+Everything here runs on the consumer's thread. Every assignment of a partition has its own epoch, so that whatever was
+read, leased or decided under an older one can be told apart and refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartition
+
+from sidecar.core.assigned import Grant
+from sidecar.core.progress import Progress, decode
+from sidecar.core.record import Partition
+
+COMMITTED_WITHIN = 2.0
+"""Seconds. Committed offsets come within 5 ms, unless a dead pod's transaction still holds some back: then the client
+itself goes on asking, and the other partitions of the assignment start meanwhile."""
+WATERMARKS_WITHIN = 10.0
+
+_LOG = logging.getLogger("reconsume.assignment")
+
+
+class Keeper(Protocol):
+    """Whom the assignment tells. Calls are made on the consumer's thread and return at once."""
+
+    def assigned(self, grants: Sequence[Grant]) -> None:
+        """Partitions are ours now."""
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        """Partitions are revoked; `done` may be called from any thread once nothing of theirs is under way."""
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        """Partitions are not ours any more; nothing of theirs may be committed."""
+
+    def missing(self, topic: str, records: int) -> None:
+        """So many records of a topic were gone before they were read."""
+
+
+class Membership(NamedTuple):
+    """What a transaction needs: the group metadata, and which partitions were ours when it was taken."""
+
+    metadata: Any
+    epochs: Mapping[Partition, int]
+
+
+Key: TypeAlias = tuple[str | None, int | None]
+"""Topic and partition as a message gives them: the client's types allow None, a record never has it."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """One assigned partition. `granted`: the lane knows where it starts; `parked`: the lane wants it left unfetched."""
+
+    partition: Partition
+    epoch: int
+    turn: int = 0
+    granted: bool = False
+    parked: bool = False
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition as the client names it."""
+        return TopicPartition(*self.partition)
+
+
+class Assignment:
+    """The partitions of one consumer. `lock_timeout`: seconds that a revoked one waits for its deliveries."""
+
+    def __init__(self, keeper: Keeper, *, start_at: str, lock_timeout: float) -> None:
+        self.slots: dict[Key, Slot] = {}
+        self.lock_timeout = lock_timeout
+        self.membership: Membership | None = None
+        """Replaced as a whole: the committer's thread always sees metadata and epochs of one moment."""
+        self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
+        self._keeper = keeper
+        self._start_at = start_at
+        self._epochs = count(1)
+        self._asked = threading.Event()
+
+    def ask_membership(self) -> None:
+        """Have the membership taken anew (from any thread); it is replaced once that is done."""
+        self._asked.set()
+
+    def answer(self, consumer: Consumer) -> None:
+        """Take the membership anew if somebody asked for it."""
+        if self._asked.is_set():
+            self._take_membership(consumer)
+
+    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Start each partition at its committed offset."""
+        self.rebalances["assigned"] += 1
+        for place in partitions:
+            source = Partition(place.topic, place.partition)
+            self.slots[source] = Slot(source, next(self._epochs))
+        consumer.incremental_assign(self._placed(consumer, partitions))
+        self._take_membership(consumer)
+
+    def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Wait until nothing of the partitions is under way, or the lock's time is over, then give them up."""
+        self.rebalances["revoked"] += 1
+        sources = [Partition(place.topic, place.partition) for place in partitions]
+        self._take_membership(consumer)  # the last transactions of these partitions need today's generation
+        done = threading.Event()
+        self._keeper.release(sources, done.set)
+        deadline = time.monotonic() + self.lock_timeout
+        while not done.wait(0.02) and time.monotonic() < deadline:
+            self.answer(consumer)
+        if not done.is_set():
+            _LOG.warning("gave up %d partitions with deliveries still out: %s", len(sources), _names(sources))
+            self._keeper.dropped(sources)
+        consumer.incremental_unassign(partitions)
+        self._forget(consumer, sources)
+
+    def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Drop partitions that somebody else may own already; commit nothing of them."""
+        self.rebalances["lost"] += 1
+        sources = [Partition(place.topic, place.partition) for place in partitions]
+        self._keeper.dropped(sources)
+        consumer.incremental_unassign(partitions)
+        self._forget(consumer, sources)
+
+    def grant(self, consumer: Consumer, slot: Slot) -> None:
+        """Tell the lane where a partition starts whose committed offset was held back when it was assigned."""
+        place = self._committed(consumer, [slot.place])[0]
+        self._begin(slot, decode(place.offset, place.metadata) if place.offset >= 0 else self._fresh(consumer, slot))
+
+    def out_of_range(self, consumer: Consumer, slot: Slot, wanted: int) -> None:
+        """The offset to read is not in the log: count what is gone, go on with what is there, under a new epoch."""
+        low, high = _watermarks(consumer, slot)
+        if slot.granted:
+            _LOG.error("%s: offset %d is not in the log, which holds %d to %d", slot.partition, wanted, low, high)
+            self._keeper.missing(slot.partition.topic, max(low - wanted, wanted - high, 0))
+            self._keeper.dropped([slot.partition])
+            slot.epoch, slot.turn, slot.parked = next(self._epochs), 0, False
+            start = Progress(low)
+        else:
+            start = self._fresh(consumer, slot)
+        self._begin(slot, start)
+        consumer.seek(TopicPartition(*slot.partition, start.next))
+        self._take_membership(consumer)
+
+    def _placed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The partitions with the offsets to start at; grants those that are known now."""
+        try:
+            known = self._committed(consumer, partitions)
+        except KafkaException as refusal:
+            _LOG.warning("committed offsets are held back, the client goes on asking: %s", refusal)
+            return [TopicPartition(place.topic, place.partition, OFFSET_STORED) for place in partitions]
+        placed = []
+        for place in known:
+            slot = self.slots[place.topic, place.partition]
+            stored = place.offset >= 0
+            progress = decode(place.offset, place.metadata) if stored else self._fresh(consumer, slot)
+            self._begin(slot, progress)
+            placed.append(TopicPartition(place.topic, place.partition, progress.next))
+        return placed
+
+    def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+        return list(consumer.committed(places, timeout=COMMITTED_WITHIN))
+
+    def _fresh(self, consumer: Consumer, slot: Slot) -> Progress:
+        """Where a group without a committed offset begins."""
+        low, high = _watermarks(consumer, slot)
+        return Progress(high if self._start_at == "latest" else low)
+
+    def _begin(self, slot: Slot, progress: Progress) -> None:
+        slot.granted = True
+        self._keeper.assigned([Grant(slot.partition, slot.epoch, progress)])
+
+    def _forget(self, consumer: Consumer, sources: Iterable[Partition]) -> None:
+        for source in sources:
+            self.slots.pop(source, None)
+        self._take_membership(consumer)
+
+    def _take_membership(self, consumer: Consumer) -> None:
+        self._asked.clear()
+        epochs = {slot.partition: slot.epoch for slot in self.slots.values()}
+        self.membership = Membership(consumer.consumer_group_metadata(), epochs)
+
+
+def _watermarks(consumer: Consumer, slot: Slot) -> tuple[int, int]:
+    low, high = consumer.get_watermark_offsets(slot.place, timeout=WATERMARKS_WITHIN, cached=False)
+    return low, high
+
+
+def _names(sources: Iterable[Partition]) -> str:
+    return ", ".join(str(source) for source in sources)

@@ -1,0 +1,93 @@
+"""The settings of every Kafka client that we make, each with the failure that it prevents.
+
+The user's own properties go in first; what the promise rests on goes in last and is never overridden (the settings
+refuse such keys with the reason).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+Properties = Mapping[str, str | int | float | bool]
+Config = dict[str, object]
+
+_LOG = logging.getLogger("reconsume.kafka")
+
+
+def _client(user: Properties, client_id: str) -> Config:
+    return {
+        # A restarted broker is noticed after 1 s, not 10.
+        "reconnect.backoff.max.ms": 1_000,
+        "client.id": client_id,
+        **user,
+        # librdkafka writes its log to stderr itself: a full pipe there stops every thread of the client (measured).
+        "logger": _LOG,
+        "log.connection.close": False,
+    }
+
+
+def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: int) -> Config:
+    """A lane's consumer. `queue_kib` bounds what librdkafka fetches ahead, and with it the memory at full speed."""
+    return {
+        # Heartbeats of 3 s make a rebalance take 5 s; with 500 ms it is 1.3 s (measured).
+        "heartbeat.interval.ms": 500,
+        "session.timeout.ms": 8_000,
+        "max.poll.interval.ms": 300_000,
+        # The default of 1 000 stalls the fetcher a second each time its queue is full: 4–6 times slower.
+        "fetch.queue.backoff.ms": 5,
+        "fetch.wait.max.ms": 100,
+        "queued.min.messages": 1_000,
+        "queued.max.messages.kbytes": queue_kib,
+        "fetch.message.max.bytes": 256 * 1024,
+        "fetch.max.bytes": 8 * 1024 * 1024,
+        # A topic that is created later is seen within this time, without a restart.
+        "topic.metadata.refresh.interval.ms": 5_000,
+        **_client(user, client_id),
+        "group.id": group,
+        "partition.assignment.strategy": "cooperative-sticky",
+        # Progress is committed by transactions alone: a plain commit could land late and undo a newer one.
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # A lost offset is counted and shown, never a silent jump to the newest record (librdkafka#521).
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        # The end of a level topic is a transaction marker: only its EOF offset makes an empty level show lag 0.
+        "enable.partition.eof": True,
+    }
+
+
+def producer_config(user: Properties, transactional_id: str, client_id: str) -> Config:
+    """A lane's transactional producer."""
+    return {
+        # An open transaction of a dead pod stops the next owner this long (and up to 10 s more).
+        "transaction.timeout.ms": 10_000,
+        # After a coordinator is lost, send_offsets can hang for ever: with these 0 of 11 times, by default 3 of 7
+        # (librdkafka#5511, #5456).
+        "metadata.max.age.ms": 3_000,
+        "connections.max.idle.ms": 4_000,
+        # The first request of a transaction meets the markers of the one before and waits for this: 100 ms by default.
+        "retry.backoff.ms": 5,
+        "retry.backoff.max.ms": 1_000,
+        "linger.ms": 0,
+        # Small batches: one that holds many records may pass the topic's limit although each record is below it.
+        "batch.size": 128 * 1024,
+        # The topic's own limit decides, not the client's, which counts before compression.
+        "message.max.bytes": 100_000_000,
+        # As the Java client does it, so that all producers of a key agree on its partition.
+        "partitioner": "murmur2_random",
+        **_client(user, client_id),
+        "transactional.id": transactional_id,
+        "enable.idempotence": True,
+        "acks": "all",
+    }
+
+
+def reader_config(user: Properties, group: str, client_id: str) -> Config:
+    """A client that only asks for committed offsets; read_committed, so that it waits for what is still open."""
+    return {
+        **_client(user, client_id),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }

@@ -1,0 +1,214 @@
+"""The committer of a lane: one thread that brings batches into Kafka, and never loses track of whether it did.
+
+After any error whose outcome nobody knows it throws the producer away, makes a new one (which ends whatever hung) and
+asks Kafka: what the committed progress covers is done, what it does not is committed again from memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from sidecar.core.batch import Batch, Refusal, Result
+from sidecar.core.progress import Progress, decode
+from sidecar.core.record import Partition
+from sidecar.edges.assignment import Assignment, Membership
+from sidecar.edges.guard import StuckError
+from sidecar.edges.transaction import Aborted, TransactionalProducer, Unsure
+
+REBUILD_EVERY = 0.2
+"""Seconds between tries to make a new producer while the cluster is away."""
+AGAIN_AFTER = 0.1
+"""Seconds before an aborted batch is tried again: what made it abort lasts longer than a network round."""
+LOOK_EVERY = 1.0
+"""Seconds between looks for topics that are missing, or all that there are."""
+ASK_LIMIT = 10.0
+
+_LOG = logging.getLogger("reconsume.committer")
+
+
+class Committer(threading.Thread):
+    """Commits one lane's batches, one at a time. `report` is called on this thread with each result."""
+
+    def __init__(
+        self,
+        producer_config: Mapping[str, object],
+        reader_config: Mapping[str, object],
+        assignment: Assignment,
+        report: Callable[[Result], None],
+        observe: Callable[[str, float], None],
+    ) -> None:
+        super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
+        self.ready = threading.Event()
+        """Set once the first producer is ready: before that nothing may be subscribed."""
+        self.busy_since: float | None = None
+        """Since when (monotonic seconds) the batch in work has been, for the liveness probe."""
+        self._config = producer_config
+        self._reader_config = reader_config
+        self._assignment = assignment
+        self._report = report
+        self._observe = observe
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._producer: TransactionalProducer | None = None
+        self._graveyard: list[TransactionalProducer] = []
+        self._partitions: dict[str, int] = {}
+        self._looked_at = -LOOK_EVERY
+
+    def submit(self, batch: Batch) -> None:
+        """Start a batch (port `Commit`)."""
+        self._batches.put(batch)
+
+    def stop(self) -> None:
+        """End after the batch in work; what waits for a broker that is away is given up."""
+        self._stopping.set()
+        self._batches.put(None)
+
+    def run(self) -> None:
+        """Make the producer, then commit batches until stopped."""
+        self._build()
+        self.ready.set()
+        while (batch := self._batches.get()) is not None:
+            self.busy_since = time.monotonic()
+            self._report(self._settle(batch))
+            self.busy_since = None
+
+    def _settle(self, batch: Batch) -> Result:
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            result, label = self._try(batch)
+            self._observe(label, time.monotonic() - started)
+            if result is not None:
+                return result
+        return Result(batch, committed=False, again=batch.entries)
+
+    def _try(self, batch: Batch) -> tuple[Result | None, str]:
+        """One try. No result: try again. The label is the transaction's result in the metrics."""
+        membership = self._assignment.membership
+        if membership is None or (fenced := _fenced(batch, membership)):
+            return _without(batch, fenced if membership is not None else frozenset(batch.shares)), "fenced"
+        if homeless := self._homeless(batch):
+            return _refused(batch, homeless), "refused"
+        producer = self._producer
+        if producer is None:  # stopped before there was one
+            return None, "unknown"
+        try:
+            producer.commit(batch, membership.metadata, self._partitions)
+        except Aborted as aborted:
+            return self._after_abort(batch, aborted, membership), "aborted"
+        except Unsure as unsure:
+            _LOG.warning("a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._build()
+            return self._ask_kafka(batch), "unknown"
+        return Result(batch, committed=True, done=batch.entries), "committed"
+
+    def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
+        if aborted.refusals:
+            _LOG.error("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
+            self._partitions = {}  # look again: a topic may have been deleted
+            return _refused(batch, aborted.refusals)
+        _LOG.warning("a transaction was aborted and is tried again: %s", aborted)
+        if aborted.stale_member:
+            self._await_membership(membership)
+        else:
+            self._stopping.wait(AGAIN_AFTER)
+        return None
+
+    def _await_membership(self, old: Membership) -> None:
+        """A rebalance is under way: wait until the consumer's thread has taken the membership anew."""
+        self._assignment.ask_membership()
+        end = time.monotonic() + 1.0
+        while self._assignment.membership is old and time.monotonic() < end:
+            self._stopping.wait(0.01)
+
+    def _homeless(self, batch: Batch) -> tuple[Refusal, ...]:
+        """Entries whose topics do not exist: a transaction with them would only wait and fail."""
+        wanted = {copy.topic for entry in batch.entries for copy in entry.writes}
+        if wanted - self._partitions.keys():
+            self._look()
+        missing = wanted - self._partitions.keys()
+        if not missing:
+            return ()
+        return tuple(
+            Refusal(entry, "topic", f"topic {copy.topic} is missing")
+            for entry in batch.entries
+            for copy in entry.writes
+            if copy.topic in missing
+        )
+
+    def _look(self) -> None:
+        if self._producer is None or time.monotonic() - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            self._partitions = self._producer.partitions()
+        except KafkaException as failure:
+            _LOG.warning("cannot list the topics: %s", failure)
+
+    def _build(self) -> None:
+        """A new producer of the same id. The old one is kept, never destroyed: destroying may block for ever."""
+        if self._producer is not None:
+            self._graveyard.append(self._producer)
+            self._producer = None
+        while not self._stopping.is_set():
+            try:
+                self._producer = TransactionalProducer(self._config)
+                return
+            except (KafkaException, StuckError) as failure:
+                _LOG.warning("no producer yet: %s", failure)
+                self._stopping.wait(REBUILD_EVERY)
+
+    def _ask_kafka(self, batch: Batch) -> Result | None:
+        """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
+
+        Asks until Kafka answers: to commit again without its word could write every copy twice.
+        """
+        reader = Consumer(dict(self._reader_config))
+        places = [TopicPartition(*source) for source in batch.shares]
+        try:
+            while not self._stopping.is_set():
+                try:
+                    return _as_found(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
+                except KafkaException as failure:
+                    _LOG.warning("Kafka does not say yet how far it is: %s", failure)
+                    self._stopping.wait(AGAIN_AFTER)
+        finally:
+            reader.close()
+        return None
+
+
+def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return {Partition(place.topic, place.partition): decode(place.offset, place.metadata) for place in places}
+
+
+def _fenced(batch: Batch, membership: Membership) -> frozenset[Partition]:
+    return frozenset(source for source, share in batch.shares.items() if membership.epochs.get(source) != share.epoch)
+
+
+def _without(batch: Batch, fenced: frozenset[Partition]) -> Result:
+    again = tuple(entry for entry in batch.entries if entry.record.source not in fenced)
+    return Result(batch, committed=False, again=again, fenced=fenced)
+
+
+def _refused(batch: Batch, refusals: tuple[Refusal, ...]) -> Result:
+    by_place = {(refusal.entry.record.source, refusal.entry.record.offset): refusal for refusal in refusals}
+    again = tuple(entry for entry in batch.entries if (entry.record.source, entry.record.offset) not in by_place)
+    return Result(batch, committed=False, again=again, refused=tuple(by_place.values()))
+
+
+def _as_found(batch: Batch, found: Mapping[Partition, Progress]) -> Result | None:
+    if all(found[source] == share.progress for source, share in batch.shares.items()):
+        return Result(batch, committed=True, done=batch.entries)
+    done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))
+    if not done:
+        return None
+    again = tuple(entry for entry in batch.entries if not found[entry.record.source].covers(entry.record.offset))
+    return Result(batch, committed=False, done=done, again=again)

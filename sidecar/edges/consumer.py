@@ -1,0 +1,190 @@
+"""A lane's consumer: one thread that polls, always; it turns messages into records and hands them to the event loop.
+
+Every call of the client is made on this thread: consume, pause, seek, resume, and the callbacks of `assignment.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.core.assigned import Run
+from sidecar.core.record import Partition
+from sidecar.edges.assignment import Assignment, Keeper, Key, Slot
+from sidecar.edges.messages import Reading, to_record
+
+POLL = 0.1
+"""Seconds. An idle consumer wakes ten times a second: 0.1 % of a core; a command waits at most this long."""
+BATCH = 500
+"""Records a hand-over at most: larger ones are slower (the processor's cache)."""
+NAP = 0.002
+"""Seconds between looks for room: at 100 000 records/s a queue of 6 000 is never empty meanwhile."""
+CHOKED_AFTER = 0.25
+"""Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
+
+_LOG = logging.getLogger("reconsume.consumer")
+
+
+class Handler(Keeper, Protocol):
+    """Where the consumer hands things to."""
+
+    def received(self, runs: Sequence[Run]) -> None:
+        """Records were read."""
+
+    def full(self) -> bool:
+        """Whether there is no room for more records."""
+
+
+class ConsumerThread(threading.Thread):
+    """Reads one lane's topics. `reading` is None on the main lane, where our headers mean nothing."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        topics: Sequence[str],
+        handler: Handler,
+        assignment: Assignment,
+        reading: Reading | None,
+    ) -> None:
+        super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
+        self.assignment = assignment
+        self.failure: BaseException | None = None
+        """What ended the thread, if it was not asked to end."""
+        self.last_error = ""
+        self.turned_at = time.monotonic()
+        """When the loop last came round, for the liveness probe."""
+        self._config = dict(config)
+        self._topics = list(topics)
+        self._handler = handler
+        self._reading = reading
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._full_since: float | None = None
+        self._choked = False
+        self._stopping = threading.Event()
+
+    # --- called from other threads -----------------------------------------------------------------------------------
+
+    def pause(self, partition: Partition) -> None:
+        """Stop fetching a partition (port `Fetch`)."""
+        self._commands.put(lambda: self._pause(partition))
+
+    def resume(self, partition: Partition, offset: int, turn: int) -> None:
+        """Seek and go on (port `Fetch`)."""
+        self._commands.put(lambda: self._resume(partition, offset, turn))
+
+    def stop(self, timeout: float) -> None:
+        """Give everything up in order within `timeout` seconds, leave the group and end; returns at once."""
+        self.assignment.lock_timeout = timeout
+        self._stopping.set()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Poll until stopped, whatever happens, or the group takes the partitions away."""
+        try:
+            self._consumer = Consumer(self._config)
+            assignment = self.assignment
+            self._consumer.subscribe(
+                self._topics, on_assign=assignment.on_assign, on_revoke=assignment.on_revoke, on_lost=assignment.on_lost
+            )
+            while not self._stopping.is_set():
+                self._turn()
+            self._consumer.close()
+        except BaseException as failure:  # noqa: BLE001 - a dead thread must end the process, whatever killed it
+            _LOG.exception("the consumer thread has ended")
+            self.failure = failure
+
+    def _turn(self) -> None:
+        self.turned_at = time.monotonic()
+        self.assignment.answer(self._consumer)
+        self._obey()
+        if self._handler.full():
+            self._wait_for_room()
+            return
+        self._full_since = None
+        if self._choked:
+            self._choke(False)
+        # consume(500, t) waits out its time even with records at hand: +24 ms at low rates; this way they come at once.
+        messages = self._consumer.consume(1, POLL)
+        if messages:
+            self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
+
+    def _obey(self) -> None:
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return
+            command()
+
+    def _wait_for_room(self) -> None:
+        if self._choked:
+            self._hand_over(self._consumer.consume(1, 10 * NAP))  # what was on its way, and rebalances
+        elif self._full_since is None:
+            self._full_since = time.monotonic()
+        elif time.monotonic() - self._full_since < CHOKED_AFTER:
+            self._stopping.wait(NAP)
+        else:
+            self._choke(True)
+
+    def _choke(self, choked: bool) -> None:
+        self._choked = choked
+        places = [slot.place for slot in self.assignment.slots.values() if not slot.parked]
+        (self._consumer.pause if choked else self._consumer.resume)(places)
+
+    def _pause(self, partition: Partition) -> None:
+        slot = self.assignment.slots.get(partition)
+        if slot is not None:
+            slot.parked = True
+            self._consumer.pause([slot.place])
+
+    def _resume(self, partition: Partition, offset: int, turn: int) -> None:
+        slot = self.assignment.slots.get(partition)
+        if slot is None or not slot.parked:
+            return
+        slot.parked, slot.turn = False, turn
+        self._consumer.seek(TopicPartition(*partition, offset))  # after the pause: a seek before it was lost (rdk#3471)
+        if not self._choked:
+            self._consumer.resume([slot.place])
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, messages: Iterable[Message]) -> None:
+        runs: dict[Key, Run] = {}
+        for message in messages:
+            key = (message.topic(), message.partition())
+            slot = self.assignment.slots.get(key)
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                self._on_error(error, slot, message)
+            elif slot is not None and self._known(slot):
+                run = runs.get(key)
+                if run is None or run.epoch != slot.epoch:
+                    run = runs[key] = Run(slot.partition, slot.epoch, slot.turn, [])
+                if error is not None:
+                    runs[key] = run._replace(end=message.offset())
+                else:
+                    run.records.append(to_record(message, slot.partition, slot.epoch, self._reading))
+        if runs:
+            self._handler.received(list(runs.values()))
+
+    def _known(self, slot: Slot) -> bool:
+        """Whether the lane knows where the partition starts; learns it now if its offset was held back before."""
+        if not slot.granted:
+            self.assignment.grant(self._consumer, slot)
+        return True
+
+    def _on_error(self, error: KafkaError, slot: Slot | None, message: Message) -> None:
+        self.last_error = f"{error.name()}: {error.str()}"
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None:
+            self.assignment.out_of_range(self._consumer, slot, message.offset() or 0)
+        elif error.fatal():
+            raise KafkaException(error)
+        else:
+            _LOG.warning("%s", self.last_error)

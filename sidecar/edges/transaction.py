@@ -1,0 +1,153 @@
+"""One transactional producer: one batch, one Kafka transaction, and what went wrong with it.
+
+`begin → produce the copies and events → send the offsets with the consumer's group metadata → commit`. Every error has
+one of three answers: the same call again (retriable), abort and commit anew (`Aborted`), or a new producer
+(`Unsure`: nobody but Kafka knows what happened).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from sidecar.core.batch import Batch, Entry, Hindrance, Refusal
+from sidecar.core.copies import Copy
+from sidecar.core.progress import encode
+from sidecar.edges.guard import Guard, StuckError
+
+API_LIMIT = 5.0
+"""Seconds that librdkafka is given for one call."""
+HARD_LIMIT = 20.0
+"""Seconds after which a call counts as stuck: four times what it was given."""
+
+RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
+TOPIC_ERRORS = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+STALE_MEMBER = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
+    """The transaction did not happen, for certain. `refusals` are entries that the broker will not take."""
+
+    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...]) -> None:
+        super().__init__(error.str())
+        self.refusals = refusals
+        self.stale_member = error.code() in STALE_MEMBER
+
+
+class Unsure(Exception):  # noqa: N818
+    """The transaction may have happened or not, and this producer is of no use any more."""
+
+
+class TransactionalProducer:
+    """A producer with its guard. Raises KafkaException or StuckError when it cannot be made ready."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._producer = Producer(dict(config))
+        self._guard = Guard(f"guard-{config['transactional.id']}")
+        self._errors: dict[int, tuple[KafkaError, str]] = {}
+        """By index of the entry: what was wrong with a write of it, and the topic that it was for."""
+        # Fences whoever had this id before, and ends what hung: 0.6 s instead of the transaction's timeout.
+        self._guard.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic of the cluster has. The request never creates a topic."""
+        topics = self._producer.list_topics(timeout=API_LIMIT).topics
+        return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+
+    def commit(self, batch: Batch, metadata: Any, partitions: Mapping[str, int]) -> None:
+        """Commit one batch; Aborted or Unsure when it could not be."""
+        self._errors = {}
+        try:
+            self._producer.begin_transaction()
+            for index, entry in enumerate(batch.entries):
+                for copy in entry.writes:
+                    self._produce(index, copy, partitions)
+            self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
+            self._call(self._producer.commit_transaction, API_LIMIT)
+        except StuckError as stuck:
+            raise Unsure(f"{stuck} did not come back") from None
+        except KafkaException as failure:
+            self._abort(failure.args[0], batch)
+
+    def _produce(self, index: int, copy: Copy, partitions: Mapping[str, int]) -> None:
+        place = copy.spread % partitions[copy.topic] if copy.key is None else -1
+        while True:
+            try:
+                self._producer.produce(
+                    copy.topic,
+                    copy.value,
+                    copy.key,
+                    place,
+                    on_delivery=partial(self._delivered, index),
+                    headers=copy.headers,  # type: ignore[arg-type]  # the client's list type is invariant
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+            except KafkaException as failure:  # too large for the client itself
+                self._errors.setdefault(index, (failure.args[0], copy.topic))
+                raise
+
+    def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._errors.setdefault(index, (error, message.topic() or ""))
+
+    def _abort(self, error: KafkaError, batch: Batch) -> None:
+        if error.fatal() or not (error.txn_requires_abort() or self._errors):
+            raise Unsure(error.str())
+        errors = dict(self._errors)  # before the abort purges what is queued, which is reported as an error too
+        try:
+            self._call(self._producer.abort_transaction, API_LIMIT)
+        except (KafkaException, StuckError) as failure:
+            raise Unsure(f"abort after {error.str()}: {failure}") from None
+        refusals = (_refusal(batch.entries[index], *error) for index, error in errors.items())
+        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None))
+
+    def _call(self, function: Callable[..., Any], *args: Any) -> None:
+        """Make a call, and the same one again while its error says so: never the next one instead."""
+        end = time.monotonic() + HARD_LIMIT
+        while True:
+            try:
+                self._guard.call(HARD_LIMIT, function, *args)
+                return
+            except KafkaException as failure:
+                if not failure.args[0].retriable() or time.monotonic() > end:
+                    raise
+
+
+def _offsets(batch: Batch) -> list[TopicPartition]:
+    return [
+        TopicPartition(source.topic, source.number, share.progress.next, encode(share.progress))
+        for source, share in batch.shares.items()
+    ]
+
+
+def _refusal(entry: Entry, error: KafkaError, topic: str) -> Refusal | None:
+    about: Hindrance
+    if error.code() in RECORD_ERRORS:
+        about = "record"
+    elif error.code() in TOPIC_ERRORS:
+        about = "topic"
+    else:
+        return None
+    return Refusal(entry, about, f"{topic}: {error.str()}")
