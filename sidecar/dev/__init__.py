@@ -1,0 +1,1 @@
+"""For developers and first-time users: an embedded real Apache Kafka, a sample service, the demo."""

@@ -1,0 +1,42 @@
+"""Finds the Java that runs Kafka, and says in one sentence what to do when there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from sidecar.errors import SetupError
+
+LEAST_JAVA = 17
+"""Brokers of Apache Kafka 4 are compiled for Java 17."""
+INSTALL = "install it with `apt-get install openjdk-17-jre-headless` or `brew install openjdk@17`, or set JAVA_HOME"
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Path:
+    """The `java` of JAVA_HOME, else of PATH. Raises SetupError when there is none, or it is older than 17."""
+    home = environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin") if home else environ.get("PATH", os.defpath))
+    if found is None:
+        where = f"JAVA_HOME ({home})" if home else "PATH"
+        raise SetupError(f"Kafka needs Java {LEAST_JAVA} or newer, and there is no java on {where}: {INSTALL}")
+    version = _version(found)
+    if version is None or version < LEAST_JAVA:
+        is_it = "of unknown version" if version is None else f"Java {version}"
+        raise SetupError(f"Kafka needs Java {LEAST_JAVA} or newer, and {found} is {is_it}: {INSTALL}")
+    return Path(found)
+
+
+def _version(java: str) -> int | None:
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"cannot run {java}: {error}") from error
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr)
+    if match is None:
+        return None
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8

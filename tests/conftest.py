@@ -1,0 +1,68 @@
+"""One real Kafka for the whole run, and fresh names: tests share a broker but never a topic or a group."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sidecar.dev.kafka import EmbeddedKafka
+from tests.support.broker import Broker, broker
+from tests.support.kafka import create_topic
+
+MakeTopic = Callable[..., str]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kafka",
+        default="embedded",
+        metavar="KIND",
+        help="the Kafka to test against: embedded (needs Java 17), testcontainers (needs Docker), or host:port",
+    )
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The shared Kafka, `.bootstrap`; tests that stop a broker start an `EmbeddedKafka` or take `three_nodes`."""
+    with broker(request.config.getoption("--kafka")) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def three_node_cluster() -> Iterator[EmbeddedKafka]:
+    """Three nodes, started by the first test that asks; take `three_nodes`, which heals it."""
+    with EmbeddedKafka.start(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def three_nodes(three_node_cluster: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    """Three nodes that a test may kill, stop or pause: whatever is down afterwards is brought back."""
+    yield three_node_cluster
+    three_node_cluster.heal()
+
+
+@pytest.fixture
+def make_topic(kafka: Broker) -> MakeTopic:
+    """`make_topic(partitions=1, **config) -> name`: a new topic; `cleanup_policy="compact"` sets `cleanup.policy`."""
+
+    def make(partitions: int = 1, **config: object) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        create_topic(kafka.bootstrap, name, partitions, {k.replace("_", "."): str(v) for k, v in config.items()})
+        return name
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    """A new topic of one partition."""
+    return make_topic()
+
+
+@pytest.fixture
+def group() -> str:
+    """A consumer group name that nobody has used."""
+    return f"g-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,89 @@
+"""Which Kafka a test run takes: the embedded one, a container, or one that runs already."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka_config import SMALL_AND_QUICK
+from sidecar.dev.progress import progress_bar
+from tests.support.deadline import until
+
+IMAGE = "apache/kafka:4.3.1"
+
+
+class Broker(NamedTuple):
+    """A Kafka that tests share: they make topics and groups of fresh names and never stop it."""
+
+    bootstrap: str
+
+
+@contextmanager
+def broker(kind: str) -> Iterator[Broker]:
+    """The Kafka of `--kafka`: `embedded`, `testcontainers`, or the `host:port` of one that runs."""
+    match kind:
+        case "embedded":
+            with progress_bar() as progress:
+                kafka = EmbeddedKafka.start(progress=progress)
+            with kafka:
+                yield Broker(kafka.bootstrap)
+        case "testcontainers":
+            with _container() as bootstrap:
+                yield Broker(bootstrap)
+        case _:
+            _await(kind)
+            yield Broker(kind)
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    """One node in a container, from any engine that testcontainers finds."""
+    from testcontainers.core.container import DockerContainer  # only here: a test run needs no container engine
+
+    with socket.socket() as probe:  # the host's port must be known before the start, to be advertised
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    container = DockerContainer(IMAGE).with_bind_ports(9092, port)
+    for name, value in _settings(port).items():
+        container = container.with_env("KAFKA_" + name.upper().replace(".", "_"), str(value))
+    with container:
+        address = f"127.0.0.1:{port}"
+        _await(address)
+        yield address
+
+
+def _settings(port: int) -> dict[str, object]:
+    return {
+        **SMALL_AND_QUICK,
+        "node.id": 1,
+        "process.roles": "broker,controller",
+        "listeners": "PLAIN://:9092,CONTROLLER://:9093",
+        "advertised.listeners": f"PLAIN://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAIN",
+        "controller.quorum.voters": "1@localhost:9093",
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+    }
+
+
+def _await(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
+
+    def answers() -> bool:
+        try:
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    until(answers, 60, f"a Kafka answers at {bootstrap}")

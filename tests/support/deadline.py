@@ -1,0 +1,26 @@
+"""Waiting for what happens elsewhere: always with an end, and the end is a failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+STEP = 0.02
+
+
+class NotInTimeError(AssertionError):
+    """What a test waited for did not happen."""
+
+
+def until(predicate: Callable[[], T], seconds: float, what: str) -> T:
+    """The first truthy value of `predicate`, asked every 20 ms; else NotInTimeError naming `what` and the last."""
+    end = time.monotonic() + seconds
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise NotInTimeError(f"not within {seconds:g} s: {what} (last: {value!r})")
+        time.sleep(STEP)

@@ -1,0 +1,151 @@
+"""Writes and reads whole topics, independent of the code under test."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.deadline import NotInTimeError, until
+
+# Never `message.headers()`: after a few thousand calls CPython specialises it, no longer sees the exception that a
+# key outside UTF-8 sets, and hands out a list that crashes the process when it is touched.
+HEADERS = operator.methodcaller("headers")
+SECONDS = 20.0
+
+
+class Out(NamedTuple):
+    """A record to produce; `partition` −1 leaves the choice to the client, `timestamp` 0 (epoch ms) the time."""
+
+    value: bytes | None = b""
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int = -1
+    timestamp: int = 0
+
+
+class Row(NamedTuple):
+    """A record as it lies in the topic."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, replication: int = -1
+) -> None:
+    """Create a topic and wait until every partition has a leader; replication −1 is the broker's default."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
+    admin.create_topics([new])[name].result(SECONDS)
+
+    def led() -> bool:
+        topic = admin.list_topics(name, timeout=SECONDS).topics[name]
+        return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
+
+    until(led, SECONDS, f"every partition of {name} has a leader")
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[bytes | Out]) -> list[tuple[int, int]]:
+    """Produce in order and wait for the broker's word; the partition and offset of each. Raises KafkaException."""
+    outs = [record if isinstance(record, Out) else Out(record) for record in records]
+    landed: dict[int, tuple[int, int]] = {}
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1})
+    for number, out in enumerate(outs):
+
+        def landing(error: KafkaError | None, message: Message, number: int = number) -> None:
+            if error is not None:
+                raise KafkaException(error)
+            landed[number] = (message.partition() or 0, message.offset() or 0)
+
+        producer.produce(
+            topic,
+            value=out.value,
+            key=out.key,
+            partition=out.partition,
+            timestamp=out.timestamp,
+            headers=list(out.headers),
+            on_delivery=landing,
+        )
+        producer.poll(0)
+    if left := producer.flush(SECONDS):
+        raise NotInTimeError(f"{left} records for {topic} not confirmed within {SECONDS:g} s")
+    return [landed[number] for number in range(len(outs))]
+
+
+def dump(bootstrap: str, topic: str, read_committed: bool = True) -> list[Row]:
+    """All records up to the end as of the call, by partition and offset.
+
+    The end is the last stable offset, or the high watermark when `read_committed` is False.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "dump",  # never joins and never commits: only `assign` is used
+            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        ends = _ends(consumer, topic)
+        consumer.assign([TopicPartition(topic, partition, low) for partition, (low, _) in ends.items()])
+        return _read(consumer, {partition: high for partition, (_, high) in ends.items()})
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    """The first offset and the end of each partition that is not empty."""
+    found = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=SECONDS) for p in found.partitions}
+    return {p: (low, high) for p, (low, high) in ends.items() if high > low}
+
+
+def _read(consumer: Consumer, ends: dict[int, int]) -> list[Row]:
+    rows: list[Row] = []
+    missing = dict(ends)
+
+    def all_read() -> bool:
+        # Two calls: `consume(n, wait)` waits to the end unless all n are there.
+        for message in consumer.consume(1, 0.1) + consumer.consume(9999, 0) if missing else ():
+            partition, offset = message.partition() or 0, message.offset() or 0
+            row = _row(message)
+            if row is not None and offset < ends[partition]:
+                rows.append(row)
+            # A transaction marker may be the last: then only the end-of-partition event says that all is read.
+            if offset + (row is not None) >= ends[partition]:
+                missing.pop(partition, None)
+        return not missing
+
+    until(all_read, SECONDS, "the topic is read to its end")
+    return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+
+def _row(message: Message) -> Row | None:
+    """The record, or None for the end-of-partition event. Raises KafkaException for any other error."""
+    error = message.error()
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        return None
+    headers = tuple((key, value) for key, value in HEADERS(message) or ())
+    return Row(
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers,
+    )
