@@ -15,6 +15,16 @@ Config = dict[str, object]
 _LOG = logging.getLogger("reconsume.kafka")
 
 
+_CLASSIC: Config = {
+    # Partitions move one by one, after their deliveries were answered; an eager rebalance takes all away at once.
+    "partition.assignment.strategy": "cooperative-sticky",
+    # Heartbeats of 3 s make a rebalance take 5 s; with 500 ms it is 1.3 s (measured).
+    "heartbeat.interval.ms": 500,
+    "session.timeout.ms": 8_000,
+}
+"""Of the classic group protocol; with KIP-848 (`group.protocol=consumer`) these are the broker's to set."""
+
+
 def _client(user: Properties, client_id: str) -> Config:
     return {
         # A restarted broker is noticed after 1 s, not 10.
@@ -30,9 +40,7 @@ def _client(user: Properties, client_id: str) -> Config:
 def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: int) -> Config:
     """A lane's consumer. `queue_kib` bounds what librdkafka fetches ahead, and with it the memory at full speed."""
     return {
-        # Heartbeats of 3 s make a rebalance take 5 s; with 500 ms it is 1.3 s (measured).
-        "heartbeat.interval.ms": 500,
-        "session.timeout.ms": 8_000,
+        **(_CLASSIC if user.get("group.protocol", "classic") == "classic" else {}),
         "max.poll.interval.ms": 300_000,
         # The default of 1 000 stalls the fetcher a second each time its queue is full: 4–6 times slower.
         "fetch.queue.backoff.ms": 5,
@@ -45,7 +53,6 @@ def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: 
         "topic.metadata.refresh.interval.ms": 5_000,
         **_client(user, client_id),
         "group.id": group,
-        "partition.assignment.strategy": "cooperative-sticky",
         # Progress is committed by transactions alone: a plain commit could land late and undo a newer one.
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -80,6 +87,8 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
+        # A committed transaction says that all its records are there; only a refused one needs to be told apart.
+        "delivery.report.only.error": True,
     }
 
 

@@ -48,6 +48,7 @@ class Committer(threading.Thread):
         """Set once the first producer is ready: before that nothing may be subscribed."""
         self.busy_since: float | None = None
         """Since when (monotonic seconds) the batch in work has been, for the liveness probe."""
+        self.last_error = ""
         self._config = producer_config
         self._reader_config = reader_config
         self._assignment = assignment
@@ -63,6 +64,15 @@ class Committer(threading.Thread):
     def submit(self, batch: Batch) -> None:
         """Start a batch (port `Commit`)."""
         self._batches.put(batch)
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that the cluster has; None when it does not say. Blocks."""
+        producer = self._producer
+        try:
+            return None if producer is None else frozenset(producer.partitions())
+        except KafkaException as failure:
+            self._warn("cannot list the topics: %s", failure)
+            return None
 
     def stop(self) -> None:
         """End after the batch in work; what waits for a broker that is away is given up."""
@@ -102,17 +112,17 @@ class Committer(threading.Thread):
         except Aborted as aborted:
             return self._after_abort(batch, aborted, membership), "aborted"
         except Unsure as unsure:
-            _LOG.warning("a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._warn("a transaction's end is unknown, asking Kafka: %s", unsure)
             self._build()
             return self._ask_kafka(batch), "unknown"
         return Result(batch, committed=True, done=batch.entries), "committed"
 
     def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
         if aborted.refusals:
-            _LOG.error("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
+            self._warn("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
             self._partitions = {}  # look again: a topic may have been deleted
             return _refused(batch, aborted.refusals)
-        _LOG.warning("a transaction was aborted and is tried again: %s", aborted)
+        self._warn("a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
             self._await_membership(membership)
         else:
@@ -148,7 +158,11 @@ class Committer(threading.Thread):
         try:
             self._partitions = self._producer.partitions()
         except KafkaException as failure:
-            _LOG.warning("cannot list the topics: %s", failure)
+            self._warn("cannot list the topics: %s", failure)
+
+    def _warn(self, text: str, *args: object) -> None:
+        self.last_error = text % args
+        _LOG.warning(text, *args)
 
     def _build(self) -> None:
         """A new producer of the same id. The old one is kept, never destroyed: destroying may block for ever."""
@@ -160,7 +174,7 @@ class Committer(threading.Thread):
                 self._producer = TransactionalProducer(self._config)
                 return
             except (KafkaException, StuckError) as failure:
-                _LOG.warning("no producer yet: %s", failure)
+                self._warn("no producer yet: %s", failure)
                 self._stopping.wait(REBUILD_EVERY)
 
     def _ask_kafka(self, batch: Batch) -> Result | None:
@@ -175,7 +189,7 @@ class Committer(threading.Thread):
                 try:
                     return _as_found(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
                 except KafkaException as failure:
-                    _LOG.warning("Kafka does not say yet how far it is: %s", failure)
+                    self._warn("Kafka does not say yet how far it is: %s", failure)
                     self._stopping.wait(AGAIN_AFTER)
         finally:
             reader.close()

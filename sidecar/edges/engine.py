@@ -90,6 +90,15 @@ class Engine:
         """Whether it consumes."""
         return self.consumer.is_alive()
 
+    @property
+    def last_error(self) -> str:
+        """What Kafka said last that was wrong, to either thread; empty when nothing was."""
+        return self.committer.last_error or self.consumer.last_error
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that the cluster has; None when it does not say. Blocks: not for the event loop."""
+        return self.committer.topics()
+
     def problems(self) -> list[str]:
         """Why this lane makes no progress by its own fault; empty while all is well."""
         found = []

@@ -1,0 +1,83 @@
+"""`config check`, `config show`, `config schema`: the configuration before anything runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.output import Format, talk, write
+from sidecar.errors import ConfigError
+from sidecar.settings import load, not_built
+
+app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "check")
+def check(options: Options) -> None:
+    """Check the configuration.
+
+    Connects to nothing, and reports every fault at once. Ends with 78 when something is wrong.
+    Settings that this version cannot honour yet are warnings here, and `run`
+    refuses them.
+
+    \b
+    Example:
+      reconsume config check -c reconsume.yaml
+    """
+    from sidecar.edges.admin import property_faults  # the Kafka client is slow to import; help and schema need none
+
+    settings = load(options.config, options.sets)
+    faults = property_faults(settings.kafka)
+    if faults:
+        raise ConfigError(faults)
+    warnings = not_built(settings)
+    for warning in warnings:
+        talk(f"warning: {warning}; `reconsume run` will refuse it")
+    row = {"group": settings.group, "topics": list(settings.topic_names), "good": True, "warnings": list(warnings)}
+    options.output.rows(("group", "topics", "good", "warnings"), [row])
+
+
+@command(app, "show")
+def show(options: Options) -> None:
+    """Show every setting in force.
+
+    With where each value came from; secrets are masked.
+
+    \b
+    Example:
+      RECONSUME_RETRY__MAX_RECONSUME_TIMES=3 reconsume config show -o table
+    """
+    from sidecar.settings.load import effective, load_with_origins
+
+    loaded = load_with_origins(options.config, options.sets)
+    rows = [{"key": row.key, "value": row.value, "origin": row.origin} for row in effective(loaded)]
+    options.output.rows(("key", "value", "origin"), rows)
+
+
+@command(app, "schema")
+def schema(
+    options: Options,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference page instead.")] = False,
+) -> None:
+    """Print the JSON Schema of the file.
+
+    For editors and for CI. With -o table, tsv or jsonl: one row a setting.
+
+    \b
+    Examples:
+      reconsume config schema > config.schema.json
+      reconsume config schema --markdown > configuration.md
+    """
+    from sidecar.settings.fields import json_schema
+    from sidecar.settings.reference import markdown_page, reference
+
+    if markdown:
+        write(markdown_page().rstrip("\n"))
+    elif options.format in (None, Format.JSON):
+        write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    else:
+        options.output.rows(("key", "allowed", "default", "meaning"), reference())

@@ -1,0 +1,38 @@
+"""`demo`: the whole thing at work on an embedded Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sidecar.cli.options import Options, command
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "demo")(demo)
+
+
+def demo(
+    options: Options,
+    ladder: Annotated[
+        str | None,
+        typer.Option("--ladder", help="What the retries wait: rocketmq, pulsar, or delays joined by commas."),
+    ] = None,
+    orders: Annotated[int, typer.Option("--orders", min=1, help="How many records are produced.")] = 400,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep all data in a folder, and name it.")] = False,
+) -> int:
+    """See it at work on an embedded Kafka.
+
+    Starts Kafka, a service that sometimes fails, and the sidecar; shows the records on their way, and checks at the end
+    that nothing was lost. Ends with 1 when something was. Needs Java 17 or later, and no configuration.
+
+    \b
+    Examples:
+      reconsume demo
+      reconsume demo --ladder 1s,2s,5s --orders 100
+    """
+    from sidecar.dev.demo import main  # Kafka and its tools are slow to import
+
+    return main(ladder=ladder, orders=orders, color=not options.no_color, keep=keep)

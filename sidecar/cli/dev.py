@@ -1,0 +1,74 @@
+"""`dev broker`: an embedded real Apache Kafka, for trying things out and for tests of services."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from sidecar.cli.failures import DONE
+from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.output import talk, write
+from sidecar.errors import SetupError
+
+if TYPE_CHECKING:
+    from sidecar.dev.kafka import EmbeddedKafka
+
+LOOK_SECONDS = 0.2
+"""How often it is looked whether the nodes still run."""
+
+app = typer.Typer(help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "broker")
+def broker(
+    options: Options,
+    nodes: Annotated[int, typer.Option("--nodes", help="1 or 3 nodes.")] = 1,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Of the first node; 0 takes a free one.")] = 0,
+) -> int:
+    """Run a real Apache Kafka.
+
+    It prints its bootstrap.servers as one line on stdout and runs until Ctrl-C or SIGTERM.
+    Needs Java 17 or later; the broker is downloaded once, checked and cached. Its data is gone afterwards.
+
+    \b
+    Examples:
+      reconsume dev broker --port 9092
+      reconsume dev broker --nodes 3
+    """
+    if nodes not in (1, 3):
+        raise typer.BadParameter("--nodes must be 1 or 3: two nodes are no safer than one")
+    from sidecar.dev.kafka import EmbeddedKafka
+    from sidecar.dev.progress import progress_bar
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with progress_bar() as progress:
+        kafka = EmbeddedKafka.start(nodes, port=port, progress=progress)
+    with kafka:
+        try:
+            announce(options, kafka.bootstrap)
+            watch(kafka)
+        except KeyboardInterrupt:  # the good end
+            talk("stopping")
+    return DONE
+
+
+def announce(options: Options, bootstrap: str) -> None:
+    """Tell where the broker is: the bare address, or a row where a format was asked for."""
+    if options.format is None:
+        write(bootstrap)
+    else:
+        options.output.rows(("bootstrap",), [{"bootstrap": bootstrap}])
+    sys.stdout.flush()
+    talk("Apache Kafka runs; Ctrl-C ends it")
+
+
+def watch(kafka: EmbeddedKafka) -> NoReturn:
+    """Wait for Ctrl-C or SIGTERM (KeyboardInterrupt); SetupError when a node ends by itself."""
+    while all(node.running for node in kafka.nodes):
+        time.sleep(LOOK_SECONDS)
+    raise SetupError("a node of the embedded Kafka has ended by itself")

@@ -1,0 +1,100 @@
+"""`explain`: what the policy in force does to a record that keeps failing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import Format, Row, talk
+from sidecar.settings import Settings, load
+from topics.durations import parse_duration, render_duration
+from topics.levels import LONGEST, SHORTEST_ASKED, hops
+
+TIMELINE = ("attempt", "waits", "sum", "topic")
+HOPS = ("hop", "waits", "sum", "topic")
+MOST_ROWS = 100
+"""Rows of a timeline in a table; a million retries of 2 h each say nothing more."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "explain")(explain)
+
+
+def explain(
+    options: Options,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="Show the way of this delay instead.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="For records of this main topic; the first one by default.")
+    ] = None,
+) -> None:
+    """Show the way of a failing record.
+
+    Each attempt, what it waits, the sum of the waits and the topic, then the DLQ: the policy in force.
+
+    With --delay, show the level topics that make up a delay that the service asked for.
+
+    \b
+    Examples:
+      reconsume explain -o table
+      reconsume explain --delay 7s
+    """
+    settings = load(options.config, options.sets)
+    main = main_topic(settings, topic)
+    if delay is not None:
+        options.output.rows(HOPS, way(settings, main, asked(delay)))
+        return
+    rows: Iterator[Row] = timeline(settings, main)
+    left = settings.retry.max_reconsume_times - MOST_ROWS
+    if options.output.format is Format.TABLE and left > 0:
+        rows = islice(rows, MOST_ROWS)
+        talk(f"{left} more retries, each after {render_duration(settings.ladder.delays[-1])}, then the DLQ")
+    options.output.rows(TIMELINE, rows)
+
+
+def main_topic(settings: Settings, asked_for: str | None) -> str:
+    """The main topic whose records are explained."""
+    if asked_for is not None and asked_for not in settings.topic_names:
+        raise typer.BadParameter(f"{asked_for} is not a main topic of the group: {', '.join(settings.topic_names)}")
+    return asked_for or settings.topic_names[0]
+
+
+def asked(text: str) -> int:
+    """A delay that a service may ask for, in ms."""
+    try:
+        delay = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if not SHORTEST_ASKED <= delay <= LONGEST:
+        shortest, longest = render_duration(SHORTEST_ASKED), render_duration(LONGEST)
+        raise typer.BadParameter(f"a delay is {shortest} to {longest}; for any other the ladder decides")
+    return delay
+
+
+def timeline(settings: Settings, main: str) -> Iterator[Row]:
+    """A row for each delivery, from the first to the last, and one for the dead letter."""
+    yield {"attempt": 1, "waits": "0s", "sum": "0s", "topic": main}
+    total = 0
+    for retry in range(1, settings.retry.max_reconsume_times + 1):
+        wait = settings.ladder.delay(retry)
+        total += wait
+        name = settings.names.level(wait, main)
+        yield {"attempt": retry + 1, "waits": render_duration(wait), "sum": render_duration(total), "topic": name}
+    yield {"attempt": None, "waits": "0s", "sum": render_duration(total), "topic": settings.names.dlq(main)}
+
+
+def way(settings: Settings, main: str, delay: int) -> Iterator[Row]:
+    """A row for each level topic that makes up a delay; the rest is waited in memory."""
+    total = 0
+    for number, level in enumerate(hops(delay, settings.delays), start=1):
+        total += level
+        name = settings.names.level(level, main)
+        yield {"hop": number, "waits": render_duration(level), "sum": render_duration(total), "topic": name}
+    if total < delay:
+        yield {"hop": None, "waits": render_duration(delay - total), "sum": render_duration(delay), "topic": "(memory)"}

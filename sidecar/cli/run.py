@@ -1,0 +1,34 @@
+"""`run`: the sidecar itself."""
+
+from __future__ import annotations
+
+import typer
+
+from sidecar.cli.options import Options, command
+from sidecar.errors import ConfigError
+from sidecar.settings import load, not_built
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "run")(run)
+
+
+def run(options: Options) -> int:
+    """Run the sidecar.
+
+    It runs until SIGTERM or Ctrl-C; then it waits for what is out (drain_timeout), commits, and ends.
+
+    \b
+    Example:
+      reconsume run -c reconsume.yaml
+    """
+    settings = load(options.config, options.sets)
+    if unbuilt := not_built(settings):
+        raise ConfigError(unbuilt)
+    from sidecar.edges.admin import property_faults
+    from sidecar.run import run as run_sidecar  # a wrong configuration is told before the Kafka client is loaded
+
+    if faults := property_faults(settings.kafka):
+        raise ConfigError(faults)
+    return run_sidecar(settings)

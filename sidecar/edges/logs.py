@@ -1,0 +1,188 @@
+"""What the sidecar writes to stderr: one line an event, as JSON or text, never a record's key, value or headers.
+
+Standard loggers below `reconsume` and uvicorn's are both rendered here. A line's `event` is one name a kind: the one
+given as `extra={"event": …}`, else the logger's last name; `message` is the sentence for people. Lines of one kind
+that come too often are counted instead of written (an outage of Kafka makes thousands), and a full pipe at stderr
+loses lines, never time: whoever logs hands over and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+import msgspec
+import structlog
+from structlog.stdlib import ProcessorFormatter
+
+BURST = 5
+WINDOW = 60.0
+"""Seconds. So many lines of one kind are written in each window, the rest is counted on the next one written."""
+KINDS = 512
+QUEUE = 2_000
+"""Lines that wait for stderr; more are lost and counted."""
+FLUSH_WITHIN = 1.0
+KAFKA = "reconsume.kafka"
+
+Format = Literal["json", "text"]
+_Event = MutableMapping[str, Any]
+
+
+class Repeats:
+    """Which lines are one too many of their kind."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[object, tuple[float, int]] = {}
+
+    def admit(self, kind: object, now: float) -> int | None:
+        """None when the line is too many; else how many of its kind were kept back since the last window."""
+        started, seen = self._kinds.get(kind, (now, 0))
+        kept_back = 0
+        if now - started >= WINDOW:
+            kept_back, started, seen = max(0, seen - BURST), now, 0
+        elif len(self._kinds) >= KINDS and kind not in self._kinds:
+            self._kinds.clear()  # kinds are few; whoever makes them up must not fill our memory
+        self._kinds[kind] = (started, seen + 1)
+        return kept_back if seen < BURST else None
+
+
+class LineHandler(logging.Handler):
+    """Renders lines on the caller's thread and writes them on its own."""
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.lost = 0
+        """Lines that found no room."""
+        self.setFormatter(formatter)
+        self._repeats = Repeats()
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE)
+        self._writer = threading.Thread(target=self._write, name="log-writer", daemon=True)
+        self._writer.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take in one line."""
+        try:
+            kept_back = self._repeats.admit(kind_of(record), time.monotonic())
+            if kept_back is None:
+                return
+            if kept_back:
+                record.kept_back = kept_back
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self.lost += 1
+        except Exception:  # noqa: BLE001 - the way of logging.Handler: a line that cannot be rendered is shown as such
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until what was taken in is written, a second at most: stderr may be a full pipe."""
+        deadline = time.monotonic() + FLUSH_WITHIN
+        while self._lines.unfinished_tasks and self._writer.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Write what is left and end."""
+        self.flush()
+        try:
+            self._lines.put_nowait(None)
+        except queue.Full:
+            self.lost += 1  # the writer stands at a full pipe, and ends with the process
+        else:
+            self._writer.join(FLUSH_WITHIN)
+        super().close()
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._stream.write(line + "\n")
+                if self._lines.empty():
+                    self._stream.flush()
+            except (OSError, ValueError):  # nobody reads stderr any more, or it is closed
+                self.lost += 1
+            finally:
+                self._lines.task_done()
+        self._lines.task_done()
+
+
+def configure(level: str, form: Format, stream: TextIO | None = None) -> LineHandler:
+    """Send everything that is logged to `stream` (stderr), ours from `level` on, others' from warnings on.
+
+    The handler stays with the root logger; `logging.shutdown` flushes it.
+    """
+    handler = LineHandler(sys.stderr if stream is None else stream, _formatter(form))
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("reconsume").setLevel(level.upper())
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    return handler
+
+
+def kind_of(record: logging.LogRecord) -> tuple[object, ...]:
+    """What makes two lines the same kind: where they come from, and their template; librdkafka's name theirs first."""
+    if isinstance(record.msg, dict):  # structlog's
+        return record.name, record.levelno, record.msg.get("event")
+    if record.name == KAFKA and isinstance(record.args, tuple) and record.args:
+        return record.name, record.levelno, record.args[0]
+    return record.name, record.levelno, record.msg
+
+
+def _formatter(form: Format) -> logging.Formatter:
+    return ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _name_kind],
+        processors=[
+            _stamp,
+            structlog.processors.format_exc_info,
+            ProcessorFormatter.remove_processors_meta,
+            _as_json if form == "json" else _as_text,
+        ],
+    )
+
+
+def _name_kind(logger: Any, method: str, event: _Event) -> _Event:
+    """A standard logger's text becomes `message`; the kind's name becomes `event`."""
+    record: logging.LogRecord = event["_record"]
+    event["message"] = event["event"]
+    event["event"] = getattr(record, "event", None) or record.name.rpartition(".")[2]
+    return event
+
+
+def _stamp(logger: Any, method: str, event: _Event) -> _Event:
+    record: logging.LogRecord = event["_record"]
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    first = {"timestamp": at, "level": record.levelname.lower(), "logger": record.name, "event": event.pop("event")}
+    return {**first, **event}
+
+
+def _as_json(logger: Any, method: str, event: _Event) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _as_text(logger: Any, method: str, event: _Event) -> str:
+    """`time level event: message key=value`; what would move a terminal's cursor is written as an escape."""
+    shown = dict(event)
+    head = f"{shown.pop('timestamp')} {shown.pop('level'):<8}{shown.pop('event')}"
+    shown.pop("logger")
+    message, trace = shown.pop("message", ""), shown.pop("exception", "")
+    line = head + (f": {message}" if message else "") + "".join(f" {key}={value}" for key, value in shown.items())
+    return "\n    ".join(map(_printable, [line, *str(trace).splitlines()]))
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

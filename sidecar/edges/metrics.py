@@ -1,0 +1,195 @@
+"""The metrics of INTERFACE §5, read at scrape time from the plain counts that the core keeps.
+
+Nothing is counted here but transactions, and nothing on the way of a record knows Prometheus. Labels come from the
+configuration and from closed families only, never from ids, keys, offsets or what a service answers.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from sidecar.core.gate import Gate
+from sidecar.core.lane import Lane
+from sidecar.core.outcome import OUTCOME_NAMES
+from sidecar.core.pace import State
+from sidecar.core.record import Now
+from sidecar.core.tally import Distribution
+from sidecar.edges.families import Labels, added, counter, gauge, histogram, singly
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DELIVERY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
+"""Seconds, up to the longest usual `consume_timeout`."""
+TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds. One costs 8–30 ms (measured), and the broker ends it after 10 s."""
+TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
+REASONS = frozenset(
+    {
+        "timeout",
+        "broken-answer",
+        "connection-lost",
+        "unreadable-verdict",
+        "missing-verdict",
+        "retry-asked",
+        "dead-letter-asked",
+        "bad-header",
+        "headers-unreadable",
+        "quarantined",
+        "too-large",
+    }
+)
+_HTTP_REASON = re.compile(r"http-[1-9][0-9]{2}")
+
+
+class TransactionMeter:
+    """Results and durations of transactions; observed on the committers' threads."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.durations = Distribution(TRANSACTION_BOUNDS)
+        self._lock = threading.Lock()
+
+    def observe(self, label: str, seconds: float) -> None:
+        """Take in one try. What was refused or fenced beforehand never was a transaction, and has no duration."""
+        with self._lock:
+            self.results[label] += 1
+            if label not in ("refused", "fenced"):
+                self.durations.add(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSource:
+    """One lane, and the counts of its threads: records lost by topic, rebalances by kind."""
+
+    lane: Lane
+    records_lost: Mapping[str, int]
+    rebalances: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that a scrape reads. `topics`: the main topics; `levels`: every level's name, with `ready`."""
+
+    lanes: tuple[LaneSource, ...]
+    gate: Gate
+    deliveries: Distribution
+    """Seconds that deliveries took, by `DELIVERY_BOUNDS`; the push client adds to it."""
+    transactions: TransactionMeter
+    topics: tuple[str, ...]
+    levels: tuple[str, ...]
+    version: str
+    now: Callable[[], Now]
+
+
+def scraper(sources: Sources) -> Callable[[], bytes]:
+    """A function that gives the present metrics as Prometheus text. It is to be called on the event loop."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(sources))
+    return lambda: generate_latest(registry)
+
+
+def bounded_reason(reason: str) -> str:
+    """The reason's class as a label: one of those that we give ourselves, `http-NNN`, or `other`."""
+    return reason if reason in REASONS or _HTTP_REASON.fullmatch(reason) is not None else "other"
+
+
+class _Collector(Collector):
+    """Reads the sources when asked. Families are in the order of INTERFACE §5."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._lanes = [source.lane for source in sources.lanes]
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing ahead of time: the registry would collect once to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        found, lanes = self._sources, self._lanes
+        meter = found.transactions
+        yield self._deliveries()
+        yield histogram("delivery_duration_seconds", "How long deliveries took.", [found.deliveries])
+        yield gauge("in_flight", "Deliveries that are out.", (), {(): found.gate.in_flight})
+        retries = added((lane.tally.retries for lane in lanes), {})
+        yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
+        yield self._dead_letters()
+        yield gauge("held_records", "Records that wait in memory.", ("level",), self._held())
+        yield gauge("overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue())
+        late = [lane.tally.lateness for lane in lanes]
+        yield histogram("lateness_seconds", "How late retries were delivered.", late, unit=1000)
+        results = added([dict(meter.results)], dict.fromkeys(TRANSACTION_RESULTS, 0))
+        yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
+        yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
+        # progress_lag{topic,partition} goes here: it needs the log's end from the consumer's thread.
+        yield self._pace()
+        yield from self._rare()
+        yield gauge("build_info", "The version that runs.", ("version",), {(found.version,): 1})
+
+    def _deliveries(self) -> Metric:
+        zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}
+        counts = added((lane.tally.deliveries for lane in self._lanes), zeros)
+        return counter("deliveries", "Deliveries that have ended.", ("topic", "level", "outcome"), counts)
+
+    def _dead_letters(self) -> Metric:
+        counts: Counter[Labels] = Counter()
+        for lane in self._lanes:
+            for (topic, reason), count in lane.tally.dead_letters.items():
+                counts[topic, bounded_reason(reason)] += count
+        return counter("dead_lettered", "Records written to the DLQ.", ("topic", "reason"), counts)
+
+    def _held(self) -> dict[Labels, float]:
+        """Fetched and waiting: for their time, for a place in flight, or for a topic that takes their failures."""
+        counts = dict.fromkeys(("main", *self._sources.levels), 0)
+        for lane in self._lanes:
+            parts = lane.tenure.parts
+            waiting = Counter(lane.hold.count_by_topic())
+            waiting.update(record.source.topic for record in lane.ready)
+            for part in parts.values():
+                waiting[part.source.topic] += len(part.withheld)
+            levels = {source.topic: part.level for source, part in parts.items()}
+            for topic in waiting.keys() & levels.keys():
+                counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
+        return singly(counts)
+
+    def _overdue(self) -> dict[Labels, float]:
+        """By level, of what waits for nothing but a place in flight, or is withheld."""
+        earliest: dict[str, int] = {}
+        for lane in self._lanes:
+            parts = lane.tenure.parts
+            for record in chain(lane.ready, *(part.withheld for part in parts.values())):
+                part = parts.get(record.source)
+                if part is not None and record.life is not None:
+                    due = max(record.life.due_at, record.timestamp + (part.wait or 0))
+                    earliest[part.level] = min(due, earliest.get(part.level, due))
+        wall = self._sources.now().wall
+        late = {level: max(0, wall - due) / 1000 for level, due in earliest.items()}
+        return singly({**dict.fromkeys(self._sources.levels, 0), **late})
+
+    def _pace(self) -> Metric:
+        state = self._sources.gate.pace.state
+        return gauge("pace", "1 for the present state.", ("state",), {(str(one),): int(one is state) for one in State})
+
+    def _rare(self) -> Iterator[Metric]:
+        sources, tallies = self._sources.lanes, [lane.tally for lane in self._lanes]
+        # These two are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
+        rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
+        yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
+        fenced = sum(tally.fenced_answers for tally in tallies)
+        yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
+        lost = added((dict(source.records_lost) for source in sources), dict.fromkeys(self._sources.topics, 0))
+        yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
+        bad = sum(tally.bad_headers for tally in tallies)
+        yield counter("bad_headers", "Records whose headers are broken or unreadable.", (), {(): bad})
+        odd = sum(tally.odd_requests for tally in tallies)
+        yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
+        hops = sum(tally.hops for tally in tallies)
+        yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})

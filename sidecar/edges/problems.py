@@ -1,0 +1,22 @@
+"""Errors of the HTTP API as `application/problem+json` (RFC 9457). Only their shape lives here, never their cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_body(status: int, detail: str) -> bytes:
+    """The document of a problem; `about:blank` says that the status alone tells its kind."""
+    title = HTTPStatus(status).phrase
+    return msgspec.json.encode({"type": "about:blank", "title": title, "status": status, "detail": detail})
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that says what is wrong, in one sentence for people. `detail` never repeats what the caller sent."""
+    return Response(problem_body(status, detail), status, dict(headers or {}), MEDIA_TYPE)

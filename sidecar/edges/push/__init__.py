@@ -1,0 +1,16 @@
+"""The push client: one record, one HTTP/1.1 POST, one outcome (INTERFACE §2, contract §5 and §6).
+
+The way of a delivery, and the file for each part:
+
+    Record -> request.py (bytes) -> connection.py (write, read) -> answer.py (Outcome) -> reply
+
+`forward.py` decides which of the record's own headers travel, `target.py` where to, and `pool.py` on which connection
+and for how long. Everything but `connection.py` and `pool.py` is pure. What the service does is always an outcome,
+never an exception.
+"""
+
+from sidecar.edges.push.pool import Push
+from sidecar.edges.push.settings import PushSettings
+from sidecar.edges.push.target import Target, parse_target
+
+__all__ = ["Push", "PushSettings", "Target", "parse_target"]

@@ -1,0 +1,192 @@
+"""What the service said, as an Outcome (INTERFACE §2). Pure: no clock, no socket.
+
+The verdict header wins over a JSON body, which wins over the status. The words that decide are exact; what stands
+beside them is read leniently, because a delay that cannot be read still is a wish to retry. Nothing of the answer's
+body reaches an outcome's text, except a `reason` that the service wrote for this purpose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
+from topics.durations import parse_duration
+
+Noted: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""The answer's headers that matter here, names in lower case, in their order."""
+
+VERDICT = b"reconsume-verdict"
+CONTENT_TYPE = b"content-type"
+RETRY_AFTER = b"retry-after"
+JSON_TYPES = (b"application/json", b"application/vnd.reconsume+json")
+
+# A service that asks for no pause at all is still overloaded: without a floor the same request comes back at once.
+SHORTEST_THROTTLE_MS = 100
+USUAL_THROTTLE_MS = 1_000
+
+LONGEST_FIELD = 32
+LONGEST_REASON_TEXT = 256
+# A class goes into metrics and into a header: a word, never a sentence.
+REASON_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SECONDS = re.compile(r"[0-9]{1,18}")
+LEVEL = re.compile(r"-?[0-9]{1,4}")
+
+ASKED_RETRY = "retry-asked"
+ASKED_DEAD_LETTER = "dead-letter-asked"
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the operator decided about answers; milliseconds."""
+
+    dead_letter_statuses: frozenset[int] = frozenset()
+    longest_throttle_ms: int = 300_000
+
+
+class Said(msgspec.Struct, gc=False):
+    """The fields of a verdict as the service wrote them; also the JSON body. Any shape may be in any field."""
+
+    verdict: Any = None
+    delay: Any = None
+    level: Any = None
+    reason: Any = None
+    id: Any = None
+    verdicts: Any = None
+
+
+NOTHING = Said()
+UNREADABLE = Failed("unreadable-verdict", label="broken_answer")
+MISSING = Failed("missing-verdict", "the answer has a list of verdicts, and none for this record", "broken_answer")
+BODY = msgspec.json.Decoder(Said)
+
+
+def read_answer(status: int, noted: Noted, body: bytes, rules: Rules, wall: int, identity: str = "") -> Outcome:
+    """The outcome of a complete answer that came at `wall` (epoch ms); never raises.
+
+    `identity` is the id of the record that was sent in an envelope, whose answer may be a list of verdicts; else empty.
+    """
+    words = [value for name, value in noted if name == VERDICT]
+    if words:
+        return verdict_of(read_header(words[0])) if len(words) == 1 else UNREADABLE
+    if body and any(name == CONTENT_TYPE and is_json(value) for name, value in noted):
+        said = read_body(body, identity)
+        if not isinstance(said, Said):
+            return said
+        if said.verdict is not None:
+            return verdict_of(said)
+    return status_of(status, noted, rules, wall)
+
+
+def verdict_of(said: Said) -> Outcome:
+    """The outcome that a verdict's fields ask for; one retry by the ladder for an unknown word."""
+    reason, text = reason_of(said.reason)
+    match said.verdict:
+        case "commit":
+            return COMMITTED
+        case "retry":
+            return Failed(reason or ASKED_RETRY, text, delay=delay_of(said.delay), level=level_of(said.level))
+        case "dead-letter":
+            return Rejected(reason or ASKED_DEAD_LETTER, text)
+        case _:
+            return UNREADABLE
+
+
+def status_of(status: int, noted: Noted, rules: Rules, wall: int) -> Outcome:
+    """The outcome that the status alone means."""
+    if 200 <= status < 300:
+        return COMMITTED
+    if status in rules.dead_letter_statuses:
+        return Rejected(f"http-{status}")
+    after = next((value for name, value in noted if name == RETRY_AFTER), None)
+    if status == 429 or (status == 503 and after is not None):
+        wanted = USUAL_THROTTLE_MS if after is None else wait_of(after, wall)
+        return Throttled(max(SHORTEST_THROTTLE_MS, min(wanted, rules.longest_throttle_ms)))
+    return Failed(f"http-{status}")
+
+
+def read_header(value: bytes) -> Said:
+    """The fields of `retry; delay=90s; reason=busy`; a parameter that is unknown or has no value is passed over."""
+    verdict, *rest = value.decode("latin-1").split(";")
+    fields = {}
+    for parameter in rest:
+        name, _, text = parameter.partition("=")
+        fields[name.strip().lower()] = text.strip().strip('"')
+    return Said(verdict.strip().lower(), fields.get("delay"), fields.get("level"), fields.get("reason"))
+
+
+def read_body(body: bytes, identity: str) -> Said | Failed:
+    """The fields of a JSON body, or the failure that it means.
+
+    JSON that is no object says nothing. What is no JSON at all, under a JSON content type, might have been a verdict:
+    taking it for a commit could lose a failure, so it is a retry.
+    """
+    try:
+        said = BODY.decode(body)
+    except msgspec.ValidationError:
+        return NOTHING
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNREADABLE
+    if identity and said.verdict is None and isinstance(said.verdicts, list):
+        return entry_of(said.verdicts, identity)
+    return said
+
+
+def entry_of(entries: list[Any], identity: str) -> Said | Failed:
+    """The entry of this record; a record that is missing is retried, entries of unknown ids are passed over."""
+    mine = [entry for entry in entries if isinstance(entry, dict) and entry.get("id") == identity]
+    if not mine:
+        return MISSING
+    entry = mine[0]
+    if len(mine) > 1 or entry.get("verdict") is None:
+        return UNREADABLE
+    return Said(entry["verdict"], entry.get("delay"), entry.get("level"), entry.get("reason"))
+
+
+def is_json(value: bytes) -> bool:
+    """Whether a content type says that the body may be a verdict."""
+    return value.partition(b";")[0].strip().lower() in JSON_TYPES
+
+
+def delay_of(wish: Any) -> int | None:
+    """The delay in milliseconds; None (the ladder) for what is no duration. Its range is the core's business."""
+    if not isinstance(wish, str) or len(wish) > LONGEST_FIELD:
+        return None
+    try:
+        return parse_duration(wish)
+    except ValueError:
+        return None
+
+
+def level_of(wish: Any) -> int | None:
+    """The level; None (the ladder) for what is no whole number. Its range is the core's business."""
+    if isinstance(wish, str) and LEVEL.fullmatch(wish) is not None:
+        return int(wish)
+    if isinstance(wish, int) and not isinstance(wish, bool) and -9_999 <= wish <= 9_999:
+        return wish
+    return None
+
+
+def reason_of(wish: Any) -> tuple[str, str]:
+    """The reason's class and text: a single word is a class, anything longer is text for people."""
+    if not isinstance(wish, str) or not wish:
+        return "", ""
+    if REASON_CLASS.fullmatch(wish) is not None:
+        return wish, ""
+    return "", "".join(sign if sign.isprintable() else " " for sign in wish[:LONGEST_REASON_TEXT])
+
+
+def wait_of(value: bytes, wall: int) -> int:
+    """The milliseconds of a `Retry-After`, in seconds or as an HTTP date; the usual pause where it is neither."""
+    text = value.decode("latin-1").strip()
+    if SECONDS.fullmatch(text) is not None:
+        return int(text) * 1000
+    try:
+        date = parsedate_to_datetime(text)
+        return int((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000) - wall
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return USUAL_THROTTLE_MS

@@ -1,0 +1,131 @@
+"""Which of a record's own headers travel as HTTP headers, and how they are written. Pure.
+
+A record's headers come from whoever may produce to the topic. They travel by allow-list, keep clear of every name that
+would change the meaning of the request, and can never end a line: what does not fit is left out, not mended into
+something else. The envelope form carries them all.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import re
+from typing import NamedTuple
+
+from topics.headers import DROPPED, Headers
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+CONTROL = bytes(range(32)) + b"\x7f"
+TRACE = frozenset({"traceparent", "tracestate", "baggage"})
+CLOUD_EVENT = "ce_"
+
+# Never from a record: who asks (authorization, forwarded), how the message is framed, what one connection agrees on,
+# what turns a POST into something else, and our own names.
+FORBIDDEN = re.compile(
+    r"connection|keep-alive|te|trailers?|upgrade|expect|http2-settings|proxy-.*|transfer-encoding|content-length"
+    r"|content-type|host|authorization|forwarded|x-forwarded-.*|x-real-ip|x-http-method.*|x-method-override"
+    r"|reconsume-.*|idempotency-key"
+)
+# CGI, WSGI and PHP read `-`, `_` and `.` in a header's name as one and the same: `Reconsume_Id` would pose as ours.
+ALIKE = str.maketrans("_.", "--")
+
+# Node allows 16 KiB of headers, Tomcat 8 KiB and 100 headers, Python's http.server 100; past that the service answers
+# 431 to every attempt, so the record would be dead-lettered for the size of its headers.
+BUDGET_BYTES = 8 * 1024
+BUDGET_HEADERS = 64
+LONGEST_CONTENT_TYPE = 256
+# Names come from records: a producer that makes them up must not fill our memory.
+NAMES_REMEMBERED = 1024
+
+OCTET_STREAM = "application/octet-stream"
+
+
+# What becomes of a header of some name is said by its name on the wire: one of these two, or the name to send.
+DROP = ""
+CONTENT_TYPE = "Content-Type"
+
+
+class Own(NamedTuple):
+    """A record's own headers as HTTP header lines (ASCII), and its content type."""
+
+    lines: str
+    content_type: str
+
+
+class Forward:
+    """The allow-list, with a memory of the names seen."""
+
+    __slots__ = ("_names", "_patterns", "_trace_only")
+
+    def __init__(self, patterns: tuple[str, ...], trace_only: bool = False) -> None:
+        self._patterns = tuple(pattern.lower() for pattern in patterns)
+        self._trace_only = trace_only
+        self._names: dict[str, str] = {}
+
+    def __call__(self, headers: Headers) -> Own:
+        """Render the headers that may travel; in their order, within the budget."""
+        lines: list[str] = []
+        content_type = ""
+        budget = BUDGET_BYTES
+        for key, value in headers:
+            name = self._names.get(key)
+            if name is None:
+                name = self._learn(key)
+            if name == DROP or value is None:
+                continue
+            if name is CONTENT_TYPE:
+                content_type = content_type or content_type_of(value)
+                continue
+            line = render_line(name, value)
+            if line and len(line) <= budget and len(lines) < BUDGET_HEADERS:
+                lines.append(line)
+                budget -= len(line)
+        return Own("".join(lines), content_type or OCTET_STREAM)
+
+    def _learn(self, key: str) -> str:
+        if len(self._names) >= NAMES_REMEMBERED:
+            self._names.clear()
+        name = wire_name(key, self._patterns)
+        if self._trace_only and name not in TRACE:
+            name = DROP
+        self._names[key] = name
+        return name
+
+
+def wire_name(key: str, patterns: tuple[str, ...]) -> str:
+    """The name under which headers called `key` travel, given the operator's lower-case globs; DROP if they do not."""
+    small = key.lower()
+    if small == "content-type":
+        return CONTENT_TYPE
+    if TOKEN.fullmatch(key) is None or key in DROPPED:
+        return DROP
+    if small.startswith(CLOUD_EVENT) and len(small) > len(CLOUD_EVENT):
+        return f"ce-{key[len(CLOUD_EVENT) :]}"
+    if small in TRACE:
+        return small
+    allowed = any(fnmatch.fnmatchcase(small, pattern) for pattern in patterns)
+    forbidden = FORBIDDEN.fullmatch(small.translate(ALIKE)) is not None
+    return key if allowed and not forbidden else DROP
+
+
+def render_line(name: str, value: bytes) -> str:
+    """One header line, ASCII; as base64 under `<name>-Base64` where the value is not, empty where it cannot travel."""
+    plain = plain_text(value)
+    if plain is not None:
+        return f"{name}: {plain}\r\n"
+    if len(value) > BUDGET_BYTES or value.translate(None, CONTROL) != value:
+        return ""
+    return f"{name}-Base64: {base64.b64encode(value).decode('ascii')}\r\n"
+
+
+def plain_text(value: bytes) -> str | None:
+    """The value as text where it is printable ASCII that a parser gives back unchanged, without spaces at its ends."""
+    if not value.isascii():
+        return None
+    text = value.decode("ascii")
+    return text if text.isprintable() and text.strip() == text else None
+
+
+def content_type_of(value: bytes) -> str:
+    """The record's content type if it can be sent as it is, else empty."""
+    return (plain_text(value) or "") if len(value) <= LONGEST_CONTENT_TYPE else ""

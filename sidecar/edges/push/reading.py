@@ -1,0 +1,158 @@
+"""The answers of one connection, from bytes to outcomes. No socket and no timer here.
+
+Built on httptools, whose callbacks cost more than its parsing: there are as few as can be, and an answer that came
+before, byte for byte, is not parsed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+
+from sidecar.core.outcome import COMMITTED, Failed, Outcome
+from sidecar.core.record import Now
+from sidecar.edges.push.answer import CONTENT_TYPE, RETRY_AFTER, VERDICT, Rules, is_json, read_answer
+
+LONGEST_HEAD = 16 * 1024
+"""Bytes of an answer that are not its body: status line, headers, interim answers, chunk framing."""
+LONGEST_BODY = 64 * 1024
+"""Bytes. A verdict is far smaller; a service that streams without end must not fill our memory."""
+LONGEST_PLAIN = 512
+"""Bytes of an answer worth remembering whole."""
+PLAIN_REMEMBERED = 32
+
+FRAMING = (b"content-length", b"transfer-encoding")
+LENGTHS = frozenset(map(len, (VERDICT, CONTENT_TYPE, RETRY_AFTER, *FRAMING)))
+
+LOST = Failed("connection-lost", "the service closed the connection before its answer was complete", "broken_answer")
+BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
+TOO_LONG = Failed("broken-answer", "the answer is longer than 16 KiB of head or 64 KiB of body", "broken_answer")
+
+Plain = set[bytes]
+"""Whole answers that were plain commits, shared by all connections of a pool. A parser at the start of a message is a
+function of the bytes that it gets: the same bytes in one read mean the same again, and most services answer most
+requests with the same bytes (the `Date` changes once a second)."""
+
+
+class Reading:
+    """Reads the answers of one connection, one after the other."""
+
+    __slots__ = (
+        "_body",
+        "_clock",
+        "_framed",
+        "_noted",
+        "_outcome",
+        "_parser",
+        "_plain",
+        "_received",
+        "_rules",
+        "_size",
+        "_status",
+        "identity",
+        "keep_alive",
+    )
+
+    def __init__(self, rules: Rules, clock: Callable[[], Now], plain: Plain) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._plain = plain
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self.identity = ""
+        """The id of the record that was sent in an envelope, whose answer may be a list of verdicts."""
+        self._restart()
+
+    def _restart(self) -> None:
+        self._received = self._size = self._status = 0
+        self._framed = False
+        self._outcome: Outcome | None = None
+        self._noted: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self.keep_alive = True
+        """After an outcome: whether the connection may carry another request."""
+
+    def feed(self, data: bytes) -> Outcome | None:
+        """Read on; the outcome once the answer is complete, broken or too long, else None. Never raises.
+
+        After an outcome with `keep_alive` the next bytes are the next answer; after one without it, feed no more.
+        """
+        if self._received == 0 and data in self._plain:
+            return COMMITTED
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.keep_alive = False
+            return self._outcome or BROKEN
+        if self._received > LONGEST_HEAD and self._is_too_long():
+            self.keep_alive = False
+            return TOO_LONG
+        outcome = self._outcome
+        if outcome is not None and self.keep_alive:
+            # A list of verdicts means something else for the next record.
+            if outcome is COMMITTED and self._received == len(data) <= LONGEST_PLAIN and not self.identity:
+                self._remember(data)
+            self._restart()
+        return outcome
+
+    def end(self) -> Outcome:
+        """The outcome of an answer that ends here, as the service closed: whole only if nothing else marks its end."""
+        self.keep_alive = False
+        return self._judge() if self._status >= 200 and not self._framed else LOST
+
+    def close(self) -> None:
+        """Let go of the parser: it and this object hold each other, and would wait for the cycle collector."""
+        self._parser = None
+
+    def _is_too_long(self) -> bool:
+        return self._size > LONGEST_BODY or self._received - self._size > LONGEST_HEAD
+
+    def _remember(self, answer: bytes) -> None:
+        if len(self._plain) >= PLAIN_REMEMBERED:
+            self._plain.clear()
+        self._plain.add(answer)
+
+    def _judge(self) -> Outcome:
+        if not self._noted and 200 <= self._status < 300:
+            return COMMITTED
+        body = b"".join(self._body)
+        return read_answer(self._status, self._noted, body, self._rules, self._clock().wall, self.identity)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """See bytes after a complete answer: the connection is out of step, and not used again."""
+        if self._outcome is not None:
+            self.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note the few headers that matter; their lengths tell most others apart."""
+        if len(name) not in LENGTHS or self._status > 0:  # after the head: a trailer, which decides nothing
+            return
+        small = name.lower()
+        if small in FRAMING:
+            self._framed = True
+        elif small in (VERDICT, RETRY_AFTER) or (small == CONTENT_TYPE and is_json(value)):
+            self._noted.append((small, value))
+
+    def on_headers_complete(self) -> None:
+        """Read the status."""
+        self._status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        """Count the body; keep it only where it may be a verdict."""
+        self._size += len(data)
+        if self._noted:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """Pass over an interim answer (1xx); judge a final one."""
+        if self._outcome is not None:
+            return
+        if self._status < 200:
+            self._status, self._framed, self._noted = 0, False, []
+            return
+        self.keep_alive = self._parser.should_keep_alive()
+        self._outcome = self._judge()

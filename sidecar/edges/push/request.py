@@ -1,0 +1,167 @@
+"""One record as the bytes of one HTTP/1.1 request (INTERFACE §2). Pure.
+
+Part of the path that every record takes: what does not change is written once per target or once per partition, and
+the rest is one f-string. Names from Kafka are trusted no more than a record's headers: whatever they hold, a request
+has exactly the headers that are written here.
+"""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote
+
+import msgspec
+
+from sidecar.core.record import Partition, Record
+from sidecar.edges.push.forward import OCTET_STREAM, Forward, Own
+from sidecar.edges.push.settings import PushSettings
+from sidecar.edges.push.target import Target
+from topics.headers import Headers, Life, without_ours
+
+ENVELOPE_TYPE = "application/vnd.reconsume+json"
+VISIBLE = bytes(range(0x21, 0x7F))
+# Visible ASCII less `%`, so that a name that had to be percent-encoded cannot be taken for another.
+NAME_SAFE = "".join(map(chr, VISIBLE)).replace("%", "")
+NO_HEADERS = Own("", OCTET_STREAM)
+# One entry a partition; only a test or an attack has so many.
+PARTITIONS_REMEMBERED = 10_000
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """One record of the envelope form; msgspec writes bytes as base64."""
+
+    id: str
+    times: int
+    redrives: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key_base64: bytes | None
+    value_base64: bytes | None
+    headers: Headers
+
+
+class Letter(msgspec.Struct, gc=False):
+    """The body of the envelope form."""
+
+    group: str
+    records: list[Envelope]
+
+
+class Render:
+    """Renders records for one target."""
+
+    __slots__ = ("_encode", "_envelope", "_forward", "_group", "_head", "_openings")
+
+    def __init__(self, target: Target, settings: PushSettings) -> None:
+        self._head = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
+        self._head += f"Reconsume-Group: {visible(settings.group)}\r\n"
+        self._group = settings.group
+        self._envelope = settings.envelope
+        # The envelope carries all headers in its body; only tracing needs them outside as well.
+        self._forward = Forward(settings.forward_headers, trace_only=settings.envelope)
+        self._openings: dict[Partition, tuple[str, str]] = {}
+        """What all first deliveries of a partition have in common, up to the first and to the second offset."""
+        self._encode = msgspec.json.Encoder().encode
+
+    def __call__(self, record: Record) -> bytes:
+        """The whole request; never raises, whatever the record holds."""
+        life = record.life
+        head = self._first(record) if life is None else self._again(record, life)
+        headers = record.headers
+        lines, content_type = self._forward(headers) if headers else NO_HEADERS
+        if self._envelope:
+            body = self._encode(Letter(self._group, [envelope(record)]))
+            return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
+        key = record.key
+        if key is not None:
+            head += key_line(key)
+        value = record.value
+        if value is None:
+            return f"{head}{lines}Reconsume-Null: value\r\n{framing(content_type, 0)}".encode("ascii")
+        head = f"{head}{lines}Content-Type: {content_type}\r\nContent-Length: {len(value)}\r\n\r\n"
+        return head.encode("ascii") + value
+
+    def _first(self, record: Record) -> str:
+        """The head of a record from a main topic: its own place is its origin."""
+        source, offset = record.source, str(record.offset)  # written once, used three times
+        to_id, to_key = self._openings.get(source) or self._open(source)
+        return (
+            f"{to_id}{offset}{to_key}{offset}/0/0\r\n"
+            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {record.timestamp}\r\n"
+        )
+
+    def _open(self, source: Partition) -> tuple[str, str]:
+        topic = visible(source.topic)
+        place = f"{topic}:{source.number}:"
+        if len(self._openings) >= PARTITIONS_REMEMBERED:
+            self._openings.clear()
+        opening = self._openings[source] = (
+            f"{self._head}Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: {topic}\r\n"
+            f"Reconsume-Partition: {source.number}\r\nReconsume-Id: {place}",
+            f"\r\nIdempotency-Key: {place}",
+        )
+        return opening
+
+    def _again(self, record: Record, life: Life) -> str:
+        """The head of a record from one of our topics: topic, partition and offset are those of its first copy."""
+        identity = visible(life.id)
+        partition, offset = origin(record)
+        return (
+            f"{self._head}Reconsume-Times: {life.times}\r\nReconsume-Redrives: {life.redrives}\r\n"
+            f"Reconsume-Topic: {visible(life.topic)}\r\nReconsume-Partition: {partition}\r\n"
+            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{life.redrives}/{life.times}\r\n"
+            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {life.timestamp}\r\n"
+        )
+
+
+def framing(content_type: str, length: int) -> str:
+    """The end of the head."""
+    return f"Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+
+
+def key_line(key: bytes) -> str:
+    """The key as a header line; base64 where it is not visible ASCII, an empty header for an empty key."""
+    if key.translate(None, VISIBLE):
+        return f"Reconsume-Key-Base64: {base64.b64encode(key).decode('ascii')}\r\n"
+    return f"Reconsume-Key: {key.decode('ascii')}\r\n"
+
+
+def visible(name: str) -> str:
+    """The name as it is where it is visible ASCII, as every Kafka name is; else percent-encoded."""
+    if name.isascii() and not name.encode("ascii").translate(None, VISIBLE):
+        return name
+    return quote(name, safe=NAME_SAFE, errors="replace")
+
+
+def origin(record: Record) -> tuple[int, int]:
+    """Partition and offset of the first copy, from its id `topic:partition:offset`; else its present ones."""
+    _, _, rest = record.id.rpartition(record.life.topic + ":") if record.life is not None else ("", "", "")
+    partition, _, offset = rest.partition(":")
+    if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
+        return int(partition), int(offset)
+    return record.source.number, record.offset
+
+
+def envelope(record: Record) -> Envelope:
+    """The record as the envelope form writes it; its own headers, without ours."""
+    life = record.life
+    partition, offset = (record.source.number, record.offset) if life is None else origin(record)
+    return Envelope(
+        id=encodable(record.id),
+        times=record.times,
+        redrives=record.redrives,
+        topic=encodable(record.source.topic if life is None else life.topic),
+        partition=partition,
+        offset=offset,
+        timestamp=record.timestamp if life is None else life.timestamp,
+        key_base64=record.key,
+        value_base64=record.value,
+        headers=[(encodable(name), value) for name, value in without_ours(record.headers or [])],
+    )
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates replaced, which JSON in UTF-8 cannot carry (and no Kafka header should hold)."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

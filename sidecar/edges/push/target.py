@@ -1,0 +1,128 @@
+"""Where records are pushed to: the push URL, read once and strictly. Pure; no name is resolved here.
+
+The target comes from the configuration alone, never from a record, an answer or the API, and stays on this host
+unless the operator said otherwise: else the sidecar could be made to call whatever it can reach.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+LOOPBACK_NAME = "localhost"
+# Tried in this order without asking a resolver: `localhost` must never be able to mean another host.
+LOOPBACK_HOSTS = ("127.0.0.1", "::1")
+
+PATH = re.compile(r"/[!-~]*")
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
+# sun_path of Linux, less its closing NUL.
+LONGEST_SOCKET_PATH = 107
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where to connect and what to ask for there."""
+
+    hosts: tuple[str, ...]
+    """Addresses or one name, tried in order; empty for a Unix socket."""
+    port: int
+    socket_path: str
+    """The Unix socket; empty for TCP."""
+    authority: str
+    """The `Host` header."""
+    path: str
+    """The request target: path and query."""
+    allow_remote: bool = False
+
+
+def parse_target(url: str, allow_remote: bool) -> Target:
+    """The target of `http://127.0.0.1:8080/events` or `unix:/run/app.sock:/events`.
+
+    Raises:
+        ValueError: one sentence, for an address outside this host without `allow_remote`, for https, userinfo, a
+            fragment, a link-local address (cloud metadata lives there), or what is no URL at all.
+    """
+    if url.startswith("unix:"):
+        return unix_target(url)
+    parts = split(url)
+    host = parts.hostname or ""
+    hosts = hosts_of(host, url, allow_remote)
+    port = port_of(parts, url)
+    shown = f"[{host}]" if ":" in host else host
+    path = path_of((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), url)
+    return Target(hosts, port, "", shown if port == 80 else f"{shown}:{port}", path, allow_remote)
+
+
+def unix_target(url: str) -> Target:
+    """The target of `unix:/run/app.sock:/events`; ValueError."""
+    socket_path, _, rest = url.removeprefix("unix:").partition(":/")
+    if not socket_path.startswith("/") or "\0" in socket_path:
+        raise ValueError(f"{url!r} has no absolute socket path: write it like unix:/run/app/app.sock:/events")
+    if len(socket_path.encode(errors="surrogateescape")) > LONGEST_SOCKET_PATH:
+        raise ValueError(f"the socket path of {url!r} is longer than the {LONGEST_SOCKET_PATH} bytes that fit")
+    return Target((), 0, socket_path, LOOPBACK_NAME, path_of("/" + rest, url))
+
+
+def split(url: str) -> SplitResult:
+    """The parts of an http URL that holds nothing we would have to ignore; ValueError."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as fault:
+        raise ValueError(f"{url!r} is not a URL: {fault}") from None
+    if parts.scheme == "https":
+        raise ValueError(f"{url!r}: https is not supported yet; push to the service in plain HTTP on this host")
+    if parts.scheme != "http":
+        raise ValueError(f"{url!r} is not a push URL: it starts with http:// or unix:/")
+    if "@" in parts.netloc:
+        raise ValueError("the push URL must not hold a user or a password")
+    if parts.fragment:
+        raise ValueError(f"{url!r} has a fragment, which is never sent")
+    return parts
+
+
+def hosts_of(host: str, url: str, allow_remote: bool) -> tuple[str, ...]:
+    """The addresses or the name to connect to; ValueError where they are not allowed."""
+    if host == LOOPBACK_NAME:
+        return LOOPBACK_HOSTS
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if HOST_NAME.fullmatch(host) is None:
+            raise ValueError(f"{url!r} names no host") from None
+        loopback = False
+    else:
+        refuse_link_local(host)
+        loopback = address.is_loopback
+    if not loopback and not allow_remote:
+        raise ValueError(f"{url!r} is not on this host: use 127.0.0.1, a Unix socket, or set deliver.allow_remote")
+    return (host,)
+
+
+def refuse_link_local(address: str) -> None:
+    """Raise ValueError for an address where clouds serve their metadata and credentials (169.254.169.254)."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    if (parsed if mapped is None else mapped).is_link_local or address.startswith("fd00:ec2::"):
+        raise ValueError(f"{address} is a link-local address, where clouds serve metadata; records are not sent there")
+
+
+def port_of(parts: SplitResult, url: str) -> int:
+    """The port, 80 where there is none; ValueError."""
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port is None:
+        return 80
+    if port == 0:
+        raise ValueError(f"{url!r} has no valid port: 1 to 65535")
+    return port
+
+
+def path_of(path: str, url: str) -> str:
+    """The request target; ValueError where a request line could not carry it."""
+    if PATH.fullmatch(path) is None or "#" in path:
+        raise ValueError(f"the path of {url!r} has characters that a request line cannot carry: percent-encode them")
+    return path

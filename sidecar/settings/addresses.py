@@ -1,0 +1,86 @@
+"""Where the service is reached and where we listen: the shapes of URLs and addresses. Nothing is opened here."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+UNIX_URL = re.compile(r"unix:(/[^:?#\s]+):(/\S*)")
+URL_FORMS = "http://host:port/path or unix:/path/of.sock:/path"
+LISTEN_FORMS = "host:port, [v6]:port or unix:/path/of.sock"
+LONGEST_SOCKET_PATH = 107
+"""Linux keeps 108 bytes for a socket's path, with the closing zero."""
+
+
+class Listen(NamedTuple):
+    """Where to listen: `path` of a Unix socket, or else `host` and `port` (0: any free one)."""
+
+    host: str
+    port: int
+    path: str | None = None
+
+
+def check_url(url: str) -> None:
+    """ValueError unless deliveries could go to `url`."""
+    if url.startswith("unix:"):
+        match = UNIX_URL.fullmatch(url)
+        if match is None:
+            raise ValueError(f"must be {URL_FORMS}")
+        check_socket_path(match[1])
+        return
+    parts = split(url)
+    if parts.scheme == "https":
+        raise ValueError("must be http: a service beside the sidecar is reached on loopback or a Unix socket, not TLS")
+    if parts.scheme != "http" or not parts.hostname or re.search(r"\s", url):
+        raise ValueError(f"must be {URL_FORMS}")
+    if parts.username is not None or parts.fragment:
+        raise ValueError(f"must be {URL_FORMS}, without a user, a password or a #fragment")
+
+
+def split(url: str) -> SplitResult:
+    """The parts of a URL with a port that is a port; ValueError."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"must be {URL_FORMS}") from None
+    if port == 0:
+        raise ValueError(f"must be {URL_FORMS}, and no service listens on port 0")
+    return parts
+
+
+def is_local_url(url: str) -> bool:
+    """Whether a checked URL stays on this machine: loopback or a Unix socket."""
+    return url.startswith("unix:") or is_loopback(urlsplit(url).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is `localhost` or an address of the loopback interface."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_listen(text: str) -> Listen:
+    """The address to listen on; ValueError."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        check_socket_path(path)
+        return Listen("", 0, path)
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65_535:
+        raise ValueError(f"must be {LISTEN_FORMS}")
+    return Listen(match[1] or match[2], int(match[3]))
+
+
+def check_socket_path(path: str) -> None:
+    """ValueError unless `path` is absolute and short enough for a Unix socket."""
+    if not path.startswith("/") or re.search(r"\s", path):
+        raise ValueError("must name the socket by its absolute path, as in unix:/run/app/app.sock")
+    if len(path.encode()) > LONGEST_SOCKET_PATH:
+        raise ValueError(f"must name a socket whose path has at most {LONGEST_SOCKET_PATH} bytes")

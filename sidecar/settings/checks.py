@@ -1,0 +1,112 @@
+"""What settings must agree on: each check names the settings that it reads and says what does not fit.
+
+A check runs only when none of its settings is wrong by itself, so that no fault is reported twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sidecar.settings.addresses import Listen, is_local_url, is_loopback, parse_listen
+from sidecar.settings.faults import Fault
+from sidecar.settings.kafka import MAX_POLL_INTERVAL
+from sidecar.settings.model import Settings
+from sidecar.settings.values import KeyPath
+from topics.durations import render_duration
+from topics.levels import build_ladder
+from topics.names import build_names
+
+Check = Callable[[Settings], Iterator[Fault]]
+
+
+def url_is_given(settings: Settings) -> Iterator[Fault]:
+    """Push has somewhere to push to."""
+    if settings.deliver.mode == "push" and settings.deliver.url is None:
+        text = "is required in push mode, like http://127.0.0.1:8080/events or unix:/run/app/app.sock:/events"
+        yield Fault(("deliver", "url"), text, given=False)
+
+
+def urls_are_local(settings: Settings) -> Iterator[Fault]:
+    """Deliveries stay on this machine unless the user says otherwise."""
+    deliver = settings.deliver
+    for name, url in (("url", deliver.url), ("health_url", deliver.health_url)):
+        if url is not None and not deliver.allow_remote and not is_local_url(url):
+            text = "is not on loopback; run the sidecar beside the service, or set deliver.allow_remote: true"
+            yield Fault(("deliver", name), text, url)
+
+
+def ladder_fits(settings: Settings) -> Iterator[Fault]:
+    """The table rises, and the ladder can be built over it."""
+    try:
+        build_ladder(settings.retry.ladder, settings.retry.levels)
+    except ValueError as error:
+        yield Fault(("retry", "ladder"), str(error), given=False)
+
+
+def names_fit(settings: Settings) -> Iterator[Fault]:
+    """Every topic name is one that Kafka takes, and no main topic is one of our own."""
+    try:
+        build_names(settings.group, settings.topic_names, settings.delays, settings.topic_prefix)
+    except ValueError as error:
+        yield Fault(("topics",), f"with group {settings.group}: {error}", given=False)
+
+
+def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
+    """A rebalance may not wait until Kafka takes the waiting member for dead."""
+    text = settings.kafka.get("max.poll.interval.ms", "")
+    limit = int(text) if text.isdecimal() else MAX_POLL_INTERVAL
+    if settings.lock_timeout >= limit:
+        wait = render_duration(settings.lock_timeout)
+        yield Fault(("lock_timeout",), f"must be shorter than kafka's max.poll.interval.ms, {limit} ms", wait)
+
+
+def api_is_guarded(settings: Settings) -> Iterator[Fault]:
+    """An API that others can reach asks for a token."""
+    listen = parse_listen(settings.api.listen)
+    if listen.path is None and not is_loopback(listen.host) and settings.api.token_file is None:
+        yield Fault(("api", "listen"), "is outside loopback, and needs api.token_file", settings.api.listen)
+
+
+def listeners_differ(settings: Settings) -> Iterator[Fault]:
+    """Two listeners cannot share a port, unless the system chooses it."""
+    api, probes = settings.listen, settings.probe_listen
+    if probes is not None and clash(api, probes):
+        text = "is the same as api.listen; null serves the probes there"
+        yield Fault(("api", "probe_listen"), text, settings.api.probe_listen)
+
+
+def clash(one: Listen, other: Listen) -> bool:
+    """Whether two listeners want the same socket or port."""
+    if one.path is not None or other.path is not None:
+        return one.path == other.path
+    wild = {"0.0.0.0", "::"}
+    return one.port == other.port != 0 and (one.host == other.host or bool(wild & {one.host, other.host}))
+
+
+CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
+    (url_is_given, (("deliver", "mode"), ("deliver", "url"))),
+    (urls_are_local, (("deliver", "url"), ("deliver", "health_url"), ("deliver", "allow_remote"))),
+    (ladder_fits, (("retry", "ladder"), ("retry", "levels"))),
+    (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),
+    (lock_is_shorter, (("lock_timeout",), ("kafka",))),
+    (api_is_guarded, (("api", "listen"), ("api", "token_file"))),
+    (listeners_differ, (("api", "listen"), ("api", "probe_listen"))),
+)
+
+
+def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Fault]:
+    """The faults between settings; checks that read one of `wrong` are left out."""
+    found: list[Fault] = []
+    blind = list(wrong)
+    for check, reads in CHECKS:
+        if not any(touches(path, read) for path in blind for read in reads):
+            faults = list(check(settings))
+            found += faults
+            blind += [fault.path for fault in faults]
+    return found
+
+
+def touches(one: KeyPath, other: KeyPath) -> bool:
+    """Whether one path leads to, or into, the other."""
+    short = min(len(one), len(other))
+    return one[:short] == other[:short]

@@ -1,0 +1,156 @@
+"""What is delivered and how: the main topics and the `deliver:` section, a paragraph a field.
+
+Only shapes and limits live here; what two settings must agree on is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from sidecar.settings.addresses import URL_FORMS, check_url
+from sidecar.settings.section import Section
+from sidecar.settings.values import duration, many, size, text, whole
+from topics.durations import parse_duration as ms
+
+URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
+STATUS = whole(300, 599)
+HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-*", r"[!-~]{1,255}")
+TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*")
+TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Subscription(Section):
+    """One main topic, and which of its records are wanted."""
+
+    name: Annotated[str, TOPIC] = Field(
+        description="The topic's name.",
+    )
+    tags: Annotated[str, TAGS] = Field(
+        default="*",
+        description=(
+            "Which records are delivered, by their header TAGS: `*` for all, or tags joined by `||`. The others "
+            "are passed over and never retried."
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def from_name(cls, value: Any) -> Any:
+        """A topic may be given by its name alone."""
+        return {"name": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [dict(TOPIC.plain), handler(schema)]}
+
+
+class Batch(Section):
+    """`deliver.batch`: many records in one request."""
+
+    max_size: Annotated[int, whole(1, 1024)] = Field(
+        default=1,
+        description=(
+            "Records in one request at most. 1 sends each record alone, with its value as the body; more sends "
+            "the envelope form. 32 is what ONS uses for batches."
+        ),
+    )
+    max_wait: Annotated[int, duration("0s", "450s")] = Field(
+        default=0,
+        description=(
+            "How long a batch waits to be filled; 0s sends what is there at once, so that a quiet topic is not delayed."
+        ),
+    )
+
+
+class Deliver(Section):
+    """`deliver`: how records reach the service."""
+
+    mode: Literal["push", "pull", "relay"] = Field(
+        default="push",
+        description=(
+            "Who starts a delivery: the sidecar by an HTTP request (push), the service by calls to the "
+            "sidecar's API (pull), or the service reads Kafka itself and the sidecar only moves due retries "
+            "(relay)."
+        ),
+    )
+    url: Annotated[str | None, URL] = Field(
+        default=None,
+        description=(
+            "Where records are posted in push mode, required there. A host outside loopback is refused unless "
+            "`deliver.allow_remote` is true."
+        ),
+    )
+    health_url: Annotated[str | None, URL] = Field(
+        default=None,
+        description=(
+            "Polled before the first delivery and while delivery is paused by an outage; a 2xx means that the "
+            "service is back. Without it one record probes the service."
+        ),
+    )
+    concurrency: Annotated[int, whole(1, 65_536)] = Field(
+        default=256,
+        description=(
+            "Requests in flight at most, over all partitions. More helps a slow service until it is overloaded; "
+            "each one costs a connection."
+        ),
+    )
+    timeout: Annotated[int, duration("10ms", "1d")] = Field(
+        default=ms("15m"),
+        description=(
+            "How long one delivery may take, the wait in the sidecar's own queue counted separately against the "
+            "same limit; after it the delivery has failed. 15m is RocketMQ's consume timeout."
+        ),
+    )
+    order: Literal["none", "key", "partition"] = Field(
+        default="none",
+        description=(
+            "What must be delivered one at a time: nothing, records of one key, or a whole partition. A failure "
+            "is then retried in place and holds back what follows."
+        ),
+    )
+    broadcast: bool = Field(
+        default=False,
+        description="Every instance gets every record, from the newest on, and nothing is retried.",
+    )
+    batch: Batch = Field(
+        default=Batch(),
+        description="Many records in one request.",
+    )
+    forward_headers: Annotated[tuple[str, ...], many(HEADER_GLOB, "header names or globs", most=256)] = Field(
+        default=(),
+        description=(
+            "Which of the record's own headers are sent as HTTP headers of the same name. None by default: a "
+            "record may carry what the service must not trust."
+        ),
+    )
+    envelope: bool = Field(
+        default=False,
+        description=(
+            "Send JSON that carries key, value and all headers faithfully, instead of the bare value. Batches "
+            "always do."
+        ),
+    )
+    dead_letter_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
+        default=(),
+        description=(
+            "Statuses that send a record straight to the DLQ, because a retry could not help (400, 422, say). "
+            "They win over throttling by 429 and 503. Empty by default: every failure is retried."
+        ),
+    )
+    allow_remote: bool = Field(
+        default=False,
+        description=(
+            "Let `url` and `health_url` name another machine. The promise is weaker there: a network between "
+            "sidecar and service makes lost answers, and so duplicates, common."
+        ),
+    )
+    max_held: Annotated[int, size("1MiB", "1GiB")] = Field(
+        default=16 << 20,
+        description=(
+            "Bytes of records that one lane may hold in memory, in delivery or waiting; above it fetching "
+            "pauses. It bounds the sidecar's memory, and a single larger record still passes."
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Faults as sentences: the key, the value, what is allowed, and where the value came from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sidecar.settings.fields import allowed, field_at, siblings
+from sidecar.settings.kafka import FIXED
+from sidecar.settings.layers import Layers
+from sidecar.settings.masks import masked
+from sidecar.settings.values import KeyPath, RefusedError
+from sidecar.settings.yaml_text import dotted
+
+LONGEST_SHOWN = 60
+OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One wrong setting; `given` is whether there is a value to show."""
+
+    path: KeyPath
+    text: str
+    value: object = None
+    given: bool = True
+
+
+def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
+    """Our faults from pydantic's error details, each with one sentence."""
+    listed = list(errors)
+    for error in listed:
+        path: KeyPath = tuple(error["loc"])
+        if any(path == tuple(other["loc"])[: len(path)] and len(other["loc"]) > len(path) for other in listed):
+            continue  # a list whose items are wrong is called too short as well
+        raised = error.get("ctx", {}).get("error")
+        match error["type"]:
+            case "missing":
+                yield Fault(path, "is required", given=False)
+            case "extra_forbidden":
+                yield Fault(path, unknown(path), given=False)
+            case "value_error" if isinstance(raised, RefusedError):
+                yield from inner_faults(path, error["input"], raised)
+            case "value_error":
+                yield Fault(path, str(raised), error["input"])
+            case _:
+                yield Fault(path, must_be(path), error["input"])
+
+
+def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator[Fault]:
+    """One fault for each part of a value that was refused."""
+    for below, text in raised.parts:
+        part = value
+        try:
+            for step in below:
+                part = part[step]  # type: ignore[index]  # whatever YAML gave; the except is the check
+        except (KeyError, IndexError, TypeError):
+            yield Fault((*path, *below), text, given=False)
+        else:
+            yield Fault((*path, *below), text, part, given=text != "unknown key")
+
+
+def must_be(path: KeyPath) -> str:
+    """What the setting at `path` takes."""
+    field = field_at(path)
+    if field is None or (len(path) > 1 and isinstance(path[-1], int)):
+        return "must be a topic's name or {name, tags}"
+    return f"must be {allowed(field)}"
+
+
+def unknown(path: KeyPath) -> str:
+    """That there is no such key, with the likeliest meant."""
+    name, known = str(path[-1]), siblings(path)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"unknown key; did you mean {dotted((*path[:-1], close[0]))}?"
+    if len(path) == 1 and ("." in name or name in FIXED):
+        return f"unknown key; a property of librdkafka goes under kafka: kafka.{name}"
+    return f"unknown key; known here: {', '.join(known)}"
+
+
+def sentence(fault: Fault, layers: Layers) -> str:
+    """The fault for people, without any secret."""
+    origin = layers.origin(fault.path)
+    place = f" ({origin})" if origin is not None else ""
+    return f"{dotted(fault.path)}{shown(fault)}: {fault.text}{place}"
+
+
+def plain(value: object) -> str:
+    """A value as YAML would have it: a text that could be taken for a number or true is quoted."""
+    if isinstance(value, str):
+        return f'"{value}"' if OTHER_KIND.fullmatch(value) else value
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shown(fault: Fault) -> str:
+    """` = value`, cut to a line and masked; empty when there is none, or when it could hold a secret."""
+    if not fault.given or fault.path == ("kafka",):
+        return ""
+    value = masked(fault.path, fault.value)
+    if isinstance(value, dict):
+        return " = {…}"
+    line = " ".join(plain(value).split())
+    return f" = {line[:LONGEST_SHOWN]}…" if len(line) > LONGEST_SHOWN else f" = {line}"

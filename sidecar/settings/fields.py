@@ -1,0 +1,128 @@
+"""The tree of settings as data: every leaf with its path, what it allows, and how its value is written.
+
+The sentences of errors, the JSON Schema, `config show` and the reference table all read it, so that none of them can
+say something else than the check does.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from sidecar.settings.model import Settings
+from sidecar.settings.values import Checked, KeyPath
+
+
+def leaves(
+    model: type[BaseModel] = Settings, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Every setting that is not a section, in the order of the file, with its path."""
+    for name, field in model.model_fields.items():
+        section = section_of(field)
+        if section is None:
+            yield (*above, name), field
+        else:
+            yield from leaves(section, (*above, name))
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The class of a section; None for a leaf."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def field_at(path: KeyPath) -> FieldInfo | None:
+    """The field that `path` names, or that it leads into (an item of a list); None when there is no such key."""
+    model: type[BaseModel] | None = Settings
+    field: FieldInfo | None = None
+    for part in path:
+        if model is None or not isinstance(part, str):
+            return field
+        field = model.model_fields.get(part)
+        if field is None:
+            return None
+        model = section_of(field)
+    return field
+
+
+def siblings(path: KeyPath) -> tuple[str, ...]:
+    """The keys that may stand where the last part of `path` stands."""
+    if not path[:-1]:
+        return tuple(Settings.model_fields)
+    above = field_at(path[:-1])
+    model = None if above is None else section_of(above) or member_of(above)
+    return () if model is None else tuple(model.model_fields)
+
+
+def member_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The class of a list's members, when they are mappings."""
+    for kind in typing.get_args(field.annotation):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def checked_of(field: FieldInfo) -> Checked | None:
+    """The check that a field carries; None for choices, true/false, sections and the topics."""
+    return next((mark for mark in field.metadata if isinstance(mark, Checked)), None)
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a field takes, to complete "must be …"."""
+    checked = checked_of(field)
+    if checked is not None:
+        return checked.allowed
+    if section_of(field) is not None:
+        return "a mapping"
+    if typing.get_origin(field.annotation) is Literal:
+        return " or ".join(str(choice) for choice in typing.get_args(field.annotation))
+    return "true or false" if field.annotation is bool else "a list of topics, each a name or {name, tags}"
+
+
+def written(field: FieldInfo, value: Any) -> Any:
+    """A value of `field` as it is written in YAML."""
+    checked = checked_of(field)
+    if checked is not None:
+        return checked.give(value)
+    if isinstance(value, tuple):
+        return [topic.name if topic.tags == "*" else topic.model_dump() for topic in value]
+    return value
+
+
+def takes_text(field: FieldInfo) -> bool:
+    """Whether a text from outside is the value itself: a group called `1e3` is a name, and no number."""
+    checked = checked_of(field)
+    return (checked is not None and checked.as_text) or typing.get_origin(field.annotation) is Literal
+
+
+def is_nullable(field: FieldInfo) -> bool:
+    """Whether null is a value of the field."""
+    return type(None) in typing.get_args(field.annotation)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the configuration file."""
+    schema = Settings.model_json_schema()
+    for model, properties in models_of(Settings, schema["properties"], schema["$defs"]):
+        for name, field in model.model_fields.items():
+            if section_of(field) is not None:
+                properties[name].pop("default", None)
+            elif field.default is not PydanticUndefined:
+                properties[name]["default"] = written(field, field.default)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "reconsume.yaml"}
+
+
+def models_of(
+    model: type[BaseModel], properties: dict[str, Any], classes: dict[str, Any]
+) -> Iterator[tuple[type[BaseModel], dict[str, Any]]]:
+    """Each section's class with its properties in the schema."""
+    yield model, properties
+    for field in model.model_fields.values():
+        section = section_of(field)
+        if section is not None:
+            yield from models_of(section, classes[section.__name__]["properties"], classes)

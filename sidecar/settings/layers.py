@@ -1,0 +1,144 @@
+"""File, environment and `--set` laid over each other, with the origin of every value.
+
+Nothing is checked here but whether a text can be read at all; what a value may be is the model's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sidecar.settings.fields import field_at, is_nullable, section_of, takes_text
+from sidecar.settings.masks import is_secret
+from sidecar.settings.values import KeyPath
+from sidecar.settings.yaml_text import dotted, read_yaml
+
+PREFIX = "RECONSUME_"
+NOT_SETTINGS = ("RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR")
+"""Variables of the embedded broker, which has no configuration file."""
+# Kubernetes puts these into every pod for each Service; a Service that is called `reconsume` must not stop the sidecar.
+SERVICE_LINK = re.compile(r"RECONSUME(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+UNDERSCORED = {"log.level": "log_level"}
+"""librdkafka's properties with an underscore; a variable's name cannot tell the two apart."""
+
+
+@dataclass(slots=True)
+class Layers:
+    """What was given, as one tree; `origins` says by path where each part came from."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
+        """Set one value, over whatever was there."""
+        place = self.tree
+        for part in path[:-1]:
+            below = place.get(part)
+            if not isinstance(below, dict):
+                below = place[part] = {}
+            place = below
+        place[path[-1]] = value
+        for older in [known for known in self.origins if known[: len(path)] == path]:
+            del self.origins[older]
+        self.origins[path] = origin
+
+    def origin(self, path: KeyPath) -> str | None:
+        """Where the value at `path` came from; None when nobody gave it."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.origins:
+                return self.origins[path[:length]]
+        return None
+
+    def gives(self, path: tuple[str, ...]) -> bool:
+        """Whether somebody set the value at `path`, be it only as part of something larger."""
+        place: object = self.tree
+        for part in path:
+            if not isinstance(place, dict) or part not in place:
+                return False
+            place = place[part]
+        return True
+
+    def drop_empty_sections(self) -> None:
+        """A section whose keys are all commented out is null to YAML; it means that nothing is set there."""
+        for name in [name for name, value in self.tree.items() if value is None]:
+            place = field_at((name,))
+            if place is not None and section_of(place) is not None:
+                del self.tree[name]
+
+
+def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
+    """Lay the file's values down; a missing file is a fault only when it is `needed`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if needed:
+            layers.faults.append(f"{path}: there is no such file")
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        layers.faults.append(f"{path}: cannot be read: {reason}")
+        return
+    document = read_yaml(text)
+    layers.faults += [f"{path}: {fault}" for fault in document.faults]
+    if isinstance(document.value, dict):
+        layers.tree = document.value
+        layers.origins = {place: f"{path}, line {line}" for place, line in document.lines.items()}
+    elif document.value is not None:
+        layers.faults.append(f"{path}: must hold keys and values, like `group: billing`, and it holds something else")
+
+
+def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
+    """Lay the variables `RECONSUME_…` over what is there, outer levels first."""
+    for variable, path in sorted(variables(environ), key=lambda found: (len(found[1]), found[0])):
+        assign(layers, path, environ[variable], variable)
+
+
+def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each variable that is a setting, with the setting's path."""
+    for variable in environ:
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+            continue
+        parts = variable.removeprefix(PREFIX).lower().split("__")
+        if field_at((parts[0],)) is None and SERVICE_LINK.fullmatch(variable):
+            continue
+        if parts[0] == "kafka" and len(parts) > 1:
+            name = ".".join(parts[1:]).replace("_", ".")
+            parts = ["kafka", UNDERSCORED.get(name, name)]
+        yield variable, tuple(parts)
+
+
+def read_sets(layers: Layers, sets: Sequence[str]) -> None:
+    """Lay each `a.b=value` over what is there, in their order."""
+    for text in sets:
+        key, sign, value = text.partition("=")
+        path = tuple(key.strip().split("."))
+        if path[0] == "kafka" and len(path) > 1:
+            path = ("kafka", ".".join(path[1:]))
+        if not sign or not all(path):
+            layers.faults.append(f"--set {key}: must be key=value, like --set retry.max_reconsume_times=3")
+        else:
+            assign(layers, path, value, "--set")
+
+
+def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> None:
+    """Set one value that came as text: itself where the setting is a text, else read as YAML."""
+    place = field_at(path)
+    is_property = path[0] == "kafka" and len(path) > 1
+    if is_property or (place is not None and takes_text(place) and not (is_nullable(place) and is_null(text))):
+        layers.put(path, text, origin)
+        return
+    document = read_yaml(text)
+    if document.faults:
+        shown = "" if is_secret(path) or path[0] == "kafka" else f" = {text[:60]}"
+        layers.faults += [f"{dotted(path)}{shown}: {fault} ({origin})" for fault in document.faults]
+        return
+    layers.put(path, document.value, origin)
+
+
+def is_null(text: str) -> bool:
+    """Whether a text means null to YAML."""
+    return text.strip() in ("", "~", "null", "Null", "NULL")

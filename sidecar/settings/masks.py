@@ -1,0 +1,32 @@
+"""What must never be shown: which settings are secrets, and how a value is shown without giving one away."""
+
+from __future__ import annotations
+
+import re
+
+from sidecar.settings.values import KeyPath
+
+MASK = "********"
+# The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.
+SECRET = re.compile(
+    r"password|passphrase|secret|token|jaas|private\.key|key\.pem|oauthbearer\.(config|extensions|assertion)", re.I
+)
+NOT_SECRET = frozenset({"token_file", "sasl.oauthbearer.token.endpoint.url"})
+"""They say where a secret is, and not what it is."""
+USER_INFO = re.compile(r"(?<=//)[^/@\s]*@")
+
+
+def is_secret(path: KeyPath) -> bool:
+    """Whether a value at `path` must not be shown."""
+    return any(isinstance(part, str) and part not in NOT_SECRET and SECRET.search(part) for part in path)
+
+
+def masked(path: KeyPath, value: object) -> object:
+    """The value as it may be shown: secrets and passwords in URLs hidden, also inside mappings and lists."""
+    if is_secret(path):
+        return MASK
+    if isinstance(value, dict):
+        return {key: masked((*path, str(key)), part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [masked(path, part) for part in value]
+    return USER_INFO.sub(f"{MASK}@", value) if isinstance(value, str) else value

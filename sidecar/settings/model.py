@@ -1,0 +1,139 @@
+"""The whole configuration as one frozen value, and what follows from it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from sidecar.settings.addresses import Listen, parse_listen
+from sidecar.settings.deliver import Deliver, Subscription
+from sidecar.settings.kafka import KAFKA
+from sidecar.settings.section import Section
+from sidecar.settings.sections import Api, Log, Pull, Retry, View
+from sidecar.settings.values import duration, text
+from topics.durations import parse_duration as ms
+from topics.levels import Ladder, build_ladder, level_delays
+from topics.names import Names
+
+GROUP = text("letters of ASCII, digits and . _ -, because topics are named after it", r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Settings(Section):
+    """Everything that a user can set; made by `load`, which also checks what settings must agree on."""
+
+    group: Annotated[str, GROUP] = Field(
+        description=(
+            "The service's consumer group. Its retry topics are named after it, and all instances of one "
+            "service share it."
+        ),
+    )
+    topics: tuple[Subscription, ...] = Field(
+        strict=False,
+        min_length=1,
+        max_length=1024,
+        description=(
+            "The main topics, each by its name or as {name, tags}. A second entry for a topic replaces the first."
+        ),
+    )
+    kafka: Annotated[Mapping[str, str], KAFKA] = Field(
+        repr=False,  # it may hold passwords, and settings end up in tracebacks
+        description=(
+            "Any librdkafka property, with `bootstrap.servers`. Those that would break the promise are refused, "
+            "each with its reason."
+        ),
+    )
+    start: Literal["earliest", "latest"] = Field(
+        default="earliest",
+        description=(
+            "Where a group begins that has no progress yet. Level topics always begin at the earliest. It is "
+            "not used for a lost offset, which is counted and resumed at the earliest."
+        ),
+    )
+    deliver: Deliver = Field(
+        default=Deliver(),
+        description="How records reach the service.",
+    )
+    retry: Retry = Field(
+        default=Retry(),
+        description="How often and when a failed record is tried again.",
+    )
+    pull: Pull = Field(
+        default=Pull(),
+        description="Limits of pull mode.",
+    )
+    topic_prefix: Literal["{group}", "{topic}-{group}"] = Field(
+        default="{group}",
+        description=(
+            "What level topics and the DLQ are named after. `{topic}-{group}` gives each main topic its own "
+            "set: more topics, and one topic's retries never stand behind another's."
+        ),
+    )
+    api: Api = Field(
+        default=Api(),
+        description="Where the sidecar itself listens.",
+    )
+    view: View = Field(
+        default=View(),
+        description="The group-wide view.",
+    )
+    policy_mode: Literal["last-writer", "strict"] = Field(
+        default="last-writer",
+        description=(
+            "What happens when instances bring different retry policies: the last writer's holds for all, or a "
+            "mismatch is refused."
+        ),
+    )
+    drain_timeout: Annotated[int, duration("0s", "1h")] = Field(
+        default=ms("25s"),
+        description="How long a stop waits for what is out. Kubernetes kills after 30s by default, so it is less.",
+    )
+    lock_timeout: Annotated[int, duration("0s", "1h")] = Field(
+        default=ms("30s"),
+        description=(
+            "How long a partition that a rebalance takes away waits for its deliveries; the whole group waits "
+            "with it. It must be shorter than kafka's max.poll.interval.ms."
+        ),
+    )
+    log: Log = Field(
+        default=Log(),
+        description="What is written to stderr.",
+    )
+
+    @field_validator("topics")
+    @classmethod
+    def last_entry_wins(cls, topics: tuple[Subscription, ...]) -> tuple[Subscription, ...]:
+        """A second subscription to a topic replaces the first (contract §6)."""
+        return tuple({topic.name: topic for topic in topics}.values())
+
+    @functools.cached_property
+    def topic_names(self) -> tuple[str, ...]:
+        """The main topics' names."""
+        return tuple(topic.name for topic in self.topics)
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """The names of the group's topics."""
+        return Names(self.group, self.topic_prefix)
+
+    @functools.cached_property
+    def ladder(self) -> Ladder:
+        """What each retry waits; ValueError when ladder and levels do not agree, which `load` has checked."""
+        return build_ladder(self.retry.ladder, self.retry.levels)
+
+    @functools.cached_property
+    def delays(self) -> tuple[int, ...]:
+        """Every delay that has a level topic, rising, in ms."""
+        return level_delays(self.ladder, self.retry.levels)
+
+    @property
+    def listen(self) -> Listen:
+        """Where the API listens."""
+        return parse_listen(self.api.listen)
+
+    @property
+    def probe_listen(self) -> Listen | None:
+        """Where the probes listen; None when only the API serves them."""
+        return None if self.api.probe_listen is None else parse_listen(self.api.probe_listen)

@@ -1,0 +1,74 @@
+"""The reference of all settings, made from the settings themselves: rows for a table, and the page in the documents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from sidecar.settings.fields import allowed, leaves, written
+from sidecar.settings.kafka import FIXED
+
+INTRODUCTION = """\
+# Configuration
+
+Made from the settings by `reconsume config schema --markdown`; a test fails when it is not current.
+
+One YAML file (`-c`, default `reconsume.yaml`), overridden by the environment (`RECONSUME_RETRY__MAX_RECONSUME_TIMES=3`:
+`__` between levels; `RECONSUME_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`), overridden by
+`--set retry.max_reconsume_times=3`. All faults are reported together, and the exit code is 78. Durations are written
+`500ms`, `10s`, `1h30m`, sizes `64KiB`, `16MiB`; a number without a unit is refused.
+
+## Settings
+
+| key | allowed | default | meaning |
+|---|---|---|---|
+"""
+REFUSED = """
+## Properties of librdkafka that cannot be set
+
+Any other property goes under `kafka:` as it is.
+
+| property | why |
+|---|---|
+"""
+
+
+def reference() -> list[dict[str, str]]:
+    """One row a setting: key, what is allowed, default, meaning."""
+    return [
+        {
+            "key": ".".join(path),
+            "allowed": allowed(field),
+            "default": default_of(field),
+            "meaning": field.description or "",
+        }
+        for path, field in leaves()
+    ]
+
+
+def default_of(field: FieldInfo) -> str:
+    """A field's default as it would be written in YAML; `required` where there is none."""
+    if field.default is PydanticUndefined:
+        return "required"
+    value: Any = written(field, field.default)
+    if isinstance(value, list):
+        return f"[{', '.join(str(part) for part in value)}]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def markdown_page() -> str:
+    """The reference page."""
+    rows = [
+        f"| `{row['key']}` | {row['allowed']} | `{row['default']}` | {row['meaning']} |".replace("||", "\\|\\|")
+        for row in reference()
+    ]
+    refused = [f"| `{name}` | {fixed.why}{harmless(fixed.values)} |" for name, fixed in FIXED.items()]
+    return INTRODUCTION + "\n".join(rows) + "\n" + REFUSED + "\n".join(refused) + "\n"
+
+
+def harmless(values: tuple[str, ...]) -> str:
+    """The values that are ours anyway."""
+    return f" (always {' or '.join(f'`{value}`' for value in values)})" if values else ""

@@ -1,0 +1,127 @@
+"""The smaller sections of the configuration, one frozen class each, a paragraph a field: meaning, default, why.
+
+Only shapes and limits live here; what two settings must agree on is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sidecar.settings.addresses import LISTEN_FORMS, parse_listen
+from sidecar.settings.retries import DELAYS, LADDER
+from sidecar.settings.section import Section
+from sidecar.settings.values import duration, text, whole
+from topics.durations import parse_duration as ms
+from topics.levels import TABLE, LadderSpec
+
+LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
+TIMES = whole(0, 999_999)
+
+
+class Retry(Section):
+    """`retry`: how often and when a failed record is tried again."""
+
+    max_reconsume_times: Annotated[int, TIMES] = Field(
+        default=16,
+        description=(
+            "Retries, not deliveries: 3 means at most four deliveries, and 0 sends the first failure to the DLQ."
+        ),
+    )
+    ladder: Annotated[LadderSpec, LADDER] = Field(
+        default="rocketmq",
+        description=(
+            "What retry n waits: `rocketmq` (10s to 2h, 4h45m40s in all), `pulsar` (1s to 30m), a list of "
+            "delays, or a formula. Past its end every retry waits the last delay."
+        ),
+    )
+    levels: Annotated[tuple[int, ...], DELAYS] = Field(
+        default=TABLE,
+        description=(
+            "The delay table, rising: one topic for each, and what a numbered level means. Delays of the ladder "
+            "that are not in it get a topic too."
+        ),
+    )
+    ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(
+        default=ms("1s"),
+        description="The wait between two tries in place, in ordered mode; the ladder is not used there.",
+    )
+    ordered_max_times: Annotated[int | None, TIMES.or_null()] = Field(
+        default=None,
+        description=(
+            "Tries in place before an ordered record goes to the DLQ. null is without limit: order then means "
+            "that everything waits for the failing record."
+        ),
+    )
+    nack_redelivery_delay: Annotated[int, duration("1s", "10d")] = Field(
+        default=ms("1m"),
+        description="When a record that the service nacked is delivered again; checked every third of it.",
+    )
+    max_deaths: Annotated[int, whole(1, 1000)] = Field(
+        default=3,
+        description=(
+            "How often a record may be out while the service dies before it is put into the DLQ as the suspect, "
+            "so that it does not kill every instance in turn."
+        ),
+    )
+
+
+class Pull(Section):
+    """`pull`: limits of pull mode."""
+
+    min_invisible: Annotated[int, duration("10ms", "12h")] = Field(
+        default=ms("10s"),
+        description=(
+            "The shortest invisible duration that a receive may ask for; shorter is refused with 400. Short "
+            "leases expire while the service still works, and each one costs a retry."
+        ),
+    )
+
+
+class Api(Section):
+    """`api`: where the sidecar itself listens."""
+
+    listen: Annotated[str, LISTEN] = Field(
+        default="127.0.0.1:8471",
+        description="The HTTP API for the service beside the sidecar. Outside loopback it needs `api.token_file`.",
+    )
+    token_file: Annotated[str | None, text("the path of a file", r".{1,4096}").or_null()] = Field(
+        default=None,
+        description=(
+            "A file with the bearer token that every call which changes something must carry. Read when it is "
+            "needed, so that a rotated secret takes effect."
+        ),
+    )
+    probe_listen: Annotated[str | None, LISTEN.or_null()] = Field(
+        default="0.0.0.0:8472",
+        description=(
+            "Where `/livez`, `/readyz`, `/startupz` and `/metrics` are served to the kubelet and Prometheus, "
+            "and nothing else is. null serves them on `api.listen` alone."
+        ),
+    )
+
+
+class View(Section):
+    """`view`: the group-wide view."""
+
+    enabled: bool = Field(
+        default=False,
+        description=(
+            "Follow the group's view and sums into a local SQLite file and serve them; costs memory and disk by "
+            "the number of records in retry."
+        ),
+    )
+
+
+class Log(Section):
+    """`log`: what is written to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="The least important line that is still written. `info` writes nothing a record.",
+    )
+    format: Literal["json", "text"] = Field(
+        default="json",
+        description="One JSON object a line for machines, or text for people.",
+    )

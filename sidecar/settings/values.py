@@ -1,0 +1,191 @@
+"""The kinds of value that a setting can have: how each is read, written back and described.
+
+One class, `Checked`, joins them to pydantic, so that the check, the sentence in an error, the JSON Schema and the
+reference table come from one place. No setting is named here, and nothing is read from the outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from topics.durations import parse_duration, render_duration
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Where a value stands: names of mappings and positions in lists."""
+
+
+class RefusedError(ValueError):
+    """Several faults inside one value: `parts` holds, for each, the path from that value on and a sentence."""
+
+    def __init__(self, parts: list[tuple[KeyPath, str]]) -> None:
+        self.parts = parts
+        super().__init__("; ".join(text for _, text in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A pydantic annotation: `read` turns YAML's form into ours, or raises ValueError with a sentence.
+
+    `allowed` completes "must be …"; `plain` is the JSON Schema of YAML's form; `write` is the way back; `as_text`
+    says that a text from the environment is taken as it is, instead of being read as YAML.
+    """
+
+    read: Callable[[object], Any]
+    allowed: str
+    plain: Mapping[str, object]
+    write: Callable[[Any], object] = field(default=lambda value: value)
+    as_text: bool = False
+    nullable: bool = False
+
+    def or_null(self) -> Checked:
+        """The same, and null besides."""
+        kind = {"anyOf": [dict(self.plain), {"type": "null"}]}
+        return replace(self, allowed=f"{self.allowed}, or null", plain=kind, nullable=True)
+
+    def take(self, value: object) -> Any:
+        """`value` in our form; ValueError."""
+        return None if value is None and self.nullable else self.read(value)
+
+    def give(self, value: object) -> object:
+        """The value as it is written in YAML."""
+        return None if value is None else self.write(value)
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.take)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return dict(self.plain)
+
+
+def whole(low: int, high: int) -> Checked:
+    """A whole number from `low` to `high`; true and false are none."""
+    allowed = f"a whole number from {low} to {high}"
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"must be {allowed}")
+        return value
+
+    return Checked(read, allowed, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def duration(low: str, high: str) -> Checked:
+    """A length of time from `low` to `high`, kept in ms; a number without a unit is refused, never guessed."""
+    least, most = parse_duration(low), parse_duration(high)
+    allowed = f"a duration from {low} to {high}"
+    read = functools.partial(read_duration, least=least, most=most, allowed=allowed)
+    plain = {"type": "string", "pattern": DURATION_PATTERN, "examples": [low, high]}
+    return Checked(read, allowed, plain, write=render_duration, as_text=True)
+
+
+DURATION_PATTERN = r"^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"
+
+
+def read_duration(value: object, least: int, most: int, allowed: str) -> int:
+    """The milliseconds of a duration between `least` and `most`; ValueError."""
+    if is_bare_number(value):
+        raise ValueError(f"must be {allowed}, with a unit: {value}s or {value}ms, say")
+    if not isinstance(value, str):
+        raise ValueError(f"must be {allowed}, like 500ms, 10s or 1h30m")
+    try:
+        ms = parse_duration(value)
+    except ValueError:
+        raise ValueError(f"must be {allowed}, like 500ms, 10s or 1h30m") from None
+    if not least <= ms <= most:
+        raise ValueError(f"must be {allowed}")
+    return ms
+
+
+def is_bare_number(value: object) -> bool:
+    """Whether a duration or size lacks its unit: 15, or "15" from the environment."""
+    if isinstance(value, str):
+        return re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,9})?", value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+SIZE_UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
+SIZE_PATTERN = r"^[0-9]+(B|KiB|MiB|GiB)$"
+
+
+def parse_size(text: str) -> int:
+    """The bytes of `64KiB` or `16MiB`; ValueError for anything else, also for a number alone."""
+    match = re.fullmatch(r"([0-9]{1,12})(B|KiB|MiB|GiB)", text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is not a size: write it like 64KiB or 16MiB")
+    return int(match[1]) * SIZE_UNITS[match[2]]
+
+
+def render_size(count: int) -> str:
+    """So many bytes in the largest unit that divides them: 65 536 is `64KiB`."""
+    unit = next(unit for unit, size in SIZE_UNITS.items() if count % size == 0 and (count > 0 or unit == "B"))
+    return f"{count // SIZE_UNITS[unit]}{unit}"
+
+
+def size(low: str, high: str) -> Checked:
+    """A number of bytes from `low` to `high`, written with a unit."""
+    least, most = parse_size(low), parse_size(high)
+    allowed = f"a size from {low} to {high}"
+
+    def read(value: object) -> int:
+        if is_bare_number(value):
+            raise ValueError(f"must be {allowed}, with a unit: {value}KiB or {value}MiB, say")
+        try:
+            count = parse_size(value) if isinstance(value, str) else -1
+        except ValueError:
+            count = -1
+        if not least <= count <= most:
+            raise ValueError(f"must be {allowed}")
+        return count
+
+    return Checked(read, allowed, {"type": "string", "pattern": SIZE_PATTERN}, write=render_size, as_text=True)
+
+
+def text(allowed: str, pattern: str, check: Callable[[str], object] | None = None) -> Checked:
+    """A text that fits `pattern` as a whole; `check` may raise ValueError with a sentence of its own."""
+    form = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"must be {allowed}; write it in quotes if it is meant as text")
+        if form.fullmatch(value) is None:
+            raise ValueError(f"must be {allowed}")
+        if check is not None:
+            check(value)
+        return value
+
+    return Checked(read, allowed, {"type": "string", "pattern": f"^(?:{pattern})$"}, as_text=True)
+
+
+def many(item: Checked, what: str, least: int = 0, most: int = 1024) -> Checked:
+    """A list of `item`; the faults of all its members are reported, each at its position."""
+
+    def read(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"must be a list of {what}")
+        if not least <= len(value) <= most:
+            raise ValueError(f"must be a list of {least} to {most} {what}")
+        return read_each(item, value)
+
+    plain = {"type": "array", "items": dict(item.plain), "minItems": least, "maxItems": most}
+    return Checked(read, f"a list of {what}", plain, write=lambda values: [item.give(value) for value in values])
+
+
+def read_each(item: Checked, values: list[object] | tuple[object, ...]) -> tuple[Any, ...]:
+    """Each of `values` read; RefusedError with every fault."""
+    taken: list[Any] = []
+    faults: list[tuple[KeyPath, str]] = []
+    for index, value in enumerate(values):
+        try:
+            taken.append(item.take(value))
+        except ValueError as fault:
+            faults.append(((index,), str(fault)))
+    if faults:
+        raise RefusedError(faults)
+    return tuple(taken)

@@ -1,0 +1,73 @@
+"""`config check`, `config show`, `config schema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sidecar.settings.fields import json_schema
+from sidecar.settings.reference import markdown_page
+from tests.support.cli import reconsume
+from tests.support.settings import write_good
+
+
+def test_a_good_configuration_is_said_to_be_good(tmp_path: Path) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert json.loads(shown.stdout) == {"group": "billing", "topics": ["orders"], "good": True, "warnings": []}
+
+
+def test_every_fault_is_a_line_on_stderr_and_the_code_is_78(tmp_path: Path) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path, "bogus: 1\nstart: newest\n"))
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert len(shown.stderr.splitlines()) == 2
+
+
+def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> None:
+    sets = ["--set", "kafka.sasl.pasword=hunter2", "--set", "kafka.linger.ms=soon"]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "kafka.sasl.pasword: No such configuration property" in shown.stderr
+    assert "kafka.linger.ms: Invalid value" in shown.stderr
+    assert "hunter2" not in shown.stderr
+
+
+def test_check_warns_of_what_is_not_built_yet(tmp_path: Path) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", "deliver.mode=pull")
+    assert shown.exit_code == 0
+    assert "deliver.mode = pull: is not built yet" in shown.stderr
+    assert json.loads(shown.stdout)["warnings"] == ["deliver.mode = pull: is not built yet in this version"]
+
+
+def test_run_refuses_what_is_not_built_yet(tmp_path: Path) -> None:
+    shown = reconsume("run", "-c", write_good(tmp_path), "--set", "deliver.mode=pull")
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "deliver.mode = pull: is not built yet" in shown.stderr
+
+
+def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:
+    file = write_good(tmp_path)
+    shown = reconsume("config", "show", "-c", file, RECONSUME_DELIVER__TIMEOUT="90s")
+    rows = {row["key"]: row for row in map(json.loads, shown.stdout.splitlines())}
+    assert rows["deliver.timeout"] == {
+        "key": "deliver.timeout",
+        "value": "1m30s",
+        "origin": "RECONSUME_DELIVER__TIMEOUT",
+    }
+    assert rows["group"]["origin"] == f"{file}, line 1"
+    assert rows["retry.max_reconsume_times"] == {"key": "retry.max_reconsume_times", "value": 16, "origin": "default"}
+
+
+def test_show_masks_secrets(tmp_path: Path) -> None:
+    shown = reconsume("config", "show", "-c", write_good(tmp_path), "--set", "kafka.sasl.password=hunter2")
+    assert "hunter2" not in shown.stdout
+    assert "kafka.sasl.password" in shown.stdout
+
+
+def test_schema_needs_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(reconsume("config", "schema").stdout) == json_schema()
+    assert reconsume("config", "schema", "--markdown").stdout == markdown_page()
+    assert reconsume("config", "schema", "-o", "tsv").stdout.startswith("key\tallowed\tdefault\tmeaning\ngroup\t")

@@ -1,0 +1,74 @@
+"""`explain`: the numbers of the contract's ladders, seen from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import reconsume
+from tests.support.settings import write_good
+
+
+def rows(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
+    shown = reconsume("explain", "-c", write_good(tmp_path), *words)
+    assert shown.exit_code == 0, shown.stderr
+    return [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+def test_the_default_policy_is_rocketmqs(tmp_path: Path) -> None:
+    found = rows(tmp_path)
+    waits = "0s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h 0s"
+    assert " ".join(row["waits"] for row in found) == waits
+    assert found[0] == {"attempt": 1, "waits": "0s", "sum": "0s", "topic": "orders"}
+    assert found[1] == {"attempt": 2, "waits": "10s", "sum": "10s", "topic": "billing-RETRY-10s"}
+    assert found[-2] == {"attempt": 17, "waits": "2h", "sum": "4h45m40s", "topic": "billing-RETRY-2h"}
+    assert found[-1] == {"attempt": None, "waits": "0s", "sum": "4h45m40s", "topic": "billing-DLQ"}
+
+
+def test_the_pulsar_ladder_sums_to_1h45m46s(tmp_path: Path) -> None:
+    assert rows(tmp_path, "--set", "retry.ladder=pulsar")[-1]["sum"] == "1h45m46s"
+
+
+def test_past_the_end_every_retry_waits_the_last_delay(tmp_path: Path) -> None:
+    found = rows(tmp_path, "--set", "retry.ladder=[1s, 7s]", "--set", "retry.max_reconsume_times=4")
+    assert [row["waits"] for row in found] == ["0s", "1s", "7s", "7s", "7s", "0s"]
+
+
+def test_without_retries_the_first_failure_is_a_dead_letter(tmp_path: Path) -> None:
+    assert [row["topic"] for row in rows(tmp_path, "--set", "retry.max_reconsume_times=0")] == ["orders", "billing-DLQ"]
+
+
+def test_each_main_topic_has_its_own_way_where_the_prefix_says_so(tmp_path: Path) -> None:
+    sets = ["--set", "topics=[orders, invoices]", "--set", "topic_prefix={topic}-{group}"]
+    assert rows(tmp_path, *sets)[1]["topic"] == "orders-billing-RETRY-10s"
+    assert rows(tmp_path, *sets, "--topic", "invoices")[-1]["topic"] == "invoices-billing-DLQ"
+
+
+def test_a_delay_is_shown_as_its_hops(tmp_path: Path) -> None:
+    found = rows(tmp_path, "--delay", "7500ms")
+    assert [(row["hop"], row["waits"], row["sum"]) for row in found] == [
+        (1, "5s", "5s"),
+        (2, "1s", "6s"),
+        (3, "1s", "7s"),
+        (None, "500ms", "7s500ms"),
+    ]
+
+
+def test_ten_days_are_120_hops_of_two_hours(tmp_path: Path) -> None:
+    assert [row["waits"] for row in rows(tmp_path, "--delay", "10d")] == ["2h"] * 120
+
+
+@pytest.mark.parametrize("words", [["--delay", "7"], ["--delay", "11d"], ["--delay", "999ms"], ["--topic", "nope"]])
+def test_what_cannot_be_asked_for_is_wrong_usage(tmp_path: Path, words: list[str]) -> None:
+    shown = reconsume("explain", "-c", write_good(tmp_path), *words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+
+
+def test_a_table_of_a_million_retries_ends_early_and_says_so(tmp_path: Path) -> None:
+    file = write_good(tmp_path)
+    shown = reconsume("explain", "-c", file, "--set", "retry.max_reconsume_times=999999", "-o", "table")
+    assert len(shown.stdout.splitlines()) < 120
+    assert "999899 more retries, each after 2h, then the DLQ" in shown.stderr

@@ -1,0 +1,166 @@
+"""Every class of fault: refused with the key, the value, what is allowed and its origin, all of them together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.settings import GOOD, problems, write_good
+
+DURATION = "with a unit: {0}s or {0}ms, say"
+SINGLE: list[tuple[str, str]] = [
+    ("group=a b", "group = a b: must be letters of ASCII, digits and . _ -"),
+    ("topics=[]", "topics"),
+    ("topics=orders", "topics = orders: must be a list of topics"),
+    ("topics=[5]", "topics[0] = 5: must be a topic's name or {name, tags}"),
+    ("topics=[{name: a, tag: b}]", "topics[0].tag: unknown key; did you mean topics[0].tags?"),
+    ("topics=[{name: a, tags: 'A|B'}]", "topics[0].tags = A|B: must be * or tags joined by ||"),
+    ("topics=['a b']", "topics[0].name = a b: must be a topic's name"),
+    ("kafka=x", "kafka: must be a mapping of librdkafka properties"),
+    ("start=newest", "start = newest: must be earliest or latest"),
+    ("deliver=5", "deliver = 5: must be a mapping"),
+    ("deliver.mode=psuh", "deliver.mode = psuh: must be push or pull or relay"),
+    ("deliver.mode=null", "deliver.mode = "),
+    ("deliver.url=ftp://127.0.0.1/", "deliver.url = ftp://127.0.0.1/: must be http://host:port/path or unix:"),
+    ("deliver.url=https://127.0.0.1/", "deliver.url = https://127.0.0.1/: must be http:"),
+    ("deliver.url=http://127.0.0.1:99999/", "deliver.url = http://127.0.0.1:99999/: must be http://host:port/path"),
+    ("deliver.url=unix:app.sock:/x", "deliver.url = unix:app.sock:/x: must be http://host:port/path or unix:"),
+    ("deliver.url=unix:/run/app.sock", "deliver.url = unix:/run/app.sock: must be http://host:port/path or unix:"),
+    ("deliver.url=http://example.com/", "deliver.url = http://example.com/: is not on loopback"),
+    ("deliver.health_url=http://10.0.0.1/", "deliver.health_url = http://10.0.0.1/: is not on loopback"),
+    ("deliver.url=null", "deliver.url: is required in push mode"),
+    ("deliver.concurrency=0", "deliver.concurrency = 0: must be a whole number from 1 to 65536"),
+    ("deliver.concurrency=true", "deliver.concurrency = true: must be a whole number"),
+    ("deliver.concurrency=1.5", "deliver.concurrency = 1.5: must be a whole number"),
+    ("deliver.concurrency='5'", 'deliver.concurrency = "5": must be a whole number'),
+    ("deliver.timeout=15", 'deliver.timeout = "15": must be a duration from 10ms to 1d, ' + DURATION.format(15)),
+    ("deliver.timeout=1 hour", "deliver.timeout = 1 hour: must be a duration from 10ms to 1d, like 500ms"),
+    ("deliver.timeout=2d", "deliver.timeout = 2d: must be a duration from 10ms to 1d"),
+    ("deliver.order=keys", "deliver.order = keys: must be none or key or partition"),
+    ("deliver.broadcast=5", "deliver.broadcast = 5: must be true or false"),
+    ("deliver.envelope=maybe", "deliver.envelope = maybe: must be true or false"),
+    ("deliver.batch.max_size=1025", "deliver.batch.max_size = 1025: must be a whole number from 1 to 1024"),
+    ("deliver.batch.max_wait=451s", "deliver.batch.max_wait = 451s: must be a duration from 0s to 450s"),
+    ("deliver.forward_headers=x-*", "deliver.forward_headers = x-*: must be a list of header names or globs"),
+    ("deliver.forward_headers=['a b']", "deliver.forward_headers[0] = a b: must be a header's name or a glob"),
+    (
+        "deliver.dead_letter_statuses=[200, 400]",
+        "deliver.dead_letter_statuses[0] = 200: must be a whole",
+    ),
+    ("deliver.max_held=16", 'deliver.max_held = "16": must be a size from 1MiB to 1GiB, with a unit: 16KiB or 16MiB'),
+    ("deliver.max_held=16MB", "deliver.max_held = 16MB: must be a size from 1MiB to 1GiB"),
+    ("retry.max_reconsume_times=-1", "retry.max_reconsume_times = -1: must be a whole number from 0 to 999999"),
+    ("retry.max_reconsume_times=1000000", "retry.max_reconsume_times = 1000000: must be"),
+    ("retry.ladder=rabbit", "retry.ladder = rabbit: must be rocketmq, pulsar, a list of delays, or a formula"),
+    ("retry.ladder=[]", "retry.ladder = []: must be a list of 1 to 64 delays"),
+    ("retry.ladder=[10s, 5]", "retry.ladder[1] = 5: must be a duration from 1s to 10d"),
+    ("retry.ladder=[11d]", "retry.ladder[0] = 11d: must be a duration from 1s to 10d"),
+    ("retry.ladder={inital: 5s}", "retry.ladder.inital"),
+    ("retry.ladder={multiplier: 0.5}", "retry.ladder.multiplier = 0.5: must be a number from 1 to 100"),
+    ("retry.ladder={initial: 1h, max: 1m}", "retry.ladder: "),
+    ("retry.levels=[10s, 5s]", "retry.ladder: the table of levels must rise"),
+    ("retry.levels=[900ms]", "retry.levels[0] = 900ms: must be a duration from 1s to 10d"),
+    ("retry.ordered_interval=31s", "retry.ordered_interval = 31s: must be a duration from 10ms to 30s"),
+    ("retry.ordered_max_times=-1", "retry.ordered_max_times = -1: must be a whole number from 0 to 999999"),
+    ("retry.max_deaths=0", "retry.max_deaths = 0: must be a whole number from 1 to 1000"),
+    ("pull.min_invisible=13h", "pull.min_invisible = 13h: must be a duration from 10ms to 12h"),
+    ("topic_prefix=x", "topic_prefix = x: must be {group} or {topic}-{group}"),
+    ("api.listen=8471", 'api.listen = "8471": must be host:port, [v6]:port or unix:/path/of.sock'),
+    ("api.listen=127.0.0.1:99999", "api.listen = 127.0.0.1:99999: must be host:port"),
+    ("api.listen=0.0.0.0:8471", "api.listen = 0.0.0.0:8471: is outside loopback, and needs api.token_file"),
+    ("api.probe_listen=127.0.0.1:8471", "api.probe_listen = 127.0.0.1:8471: is the same as api.listen"),
+    ("api.listen=unix:run/x.sock", "api.listen = unix:run/x.sock: must name the socket by its absolute path"),
+    ("view.enabled=5", "view.enabled = 5: must be true or false"),
+    ("policy_mode=loose", "policy_mode = loose: must be last-writer or strict"),
+    ("drain_timeout=2h", "drain_timeout = 2h: must be a duration from 0s to 1h"),
+    ("lock_timeout=5m", "lock_timeout = 5m: must be shorter than kafka's max.poll.interval.ms, 300000 ms"),
+    ("log.level=loud", "log.level = loud: must be debug or info or warning or error"),
+    ("lgo.level=info", "lgo: unknown key; did you mean log?"),
+    ("sasl.password=x", "sasl: unknown key"),
+    ("topics=[orders, billing-RETRY]", "topics: with group billing: billing-RETRY cannot be a main topic"),
+    ("group=" + "g" * 240, "topics: with group ggg"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), SINGLE, ids=[change for change, _ in SINGLE])
+def test_a_fault_names_key_value_and_what_is_allowed(tmp_path: Path, change: str, sentence: str) -> None:
+    found = problems(write_good(tmp_path), [change])
+    assert len(found) == 1, found
+    assert found[0].startswith(sentence)
+
+
+def test_all_faults_are_reported_together_each_with_its_origin(tmp_path: Path) -> None:
+    file = write_good(tmp_path, "retry:\n  max_reconsume_times: -1\nbogus: 1\n")
+    found = problems(file, ["deliver.mode=psuh", "api.listen=0.0.0.0:1"], {"RECONSUME_DRAIN_TIMEOUT": "10"})
+    assert {sentence.split(" ")[0].rstrip(":"): sentence.rpartition(" (")[2].rstrip(")") for sentence in found} == {
+        "retry.max_reconsume_times": f"{file}, line 8",
+        "bogus": f"{file}, line 9",
+        "deliver.mode": "--set",
+        "drain_timeout": "RECONSUME_DRAIN_TIMEOUT",
+        "api.listen": "--set",
+    }
+
+
+def test_what_is_required_is_named_and_so_is_the_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = problems(None)
+    assert found[:3] == ["group: is required", "topics: is required", "kafka: is required"]
+    assert found[-1] == "there is no reconsume.yaml here; name a file with -c"
+
+
+def test_a_wrong_setting_is_not_blamed_a_second_time_on_what_depends_on_it(tmp_path: Path) -> None:
+    assert len(problems(write_good(tmp_path), ["retry.ladder=[1]", "retry.levels=[2s, 1s]"])) == 1
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    found = problems(tmp_path / "nowhere.yaml")
+    assert found[0] == f"{tmp_path / 'nowhere.yaml'}: there is no such file"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("group: [a\n", "is not YAML on line 2, column 1"),
+        ("group: a: b\n", "is not YAML on line 1, column 9"),
+        ("- group\n", "must hold keys and values"),
+        ("just text\n", "must hold keys and values"),
+        ("group: a\ngroup: b\n", "group: is written twice, on lines 1 and 2"),
+        ("deliver:\n  url: a\n  mode: push\n  url: b\n", "deliver.url: is written twice, on lines 2 and 4"),
+        ("topics: &a [*a]\n", "is not YAML: an alias refers to the value that holds it"),
+        ("group: 2026-13-45\n", "holds a value that cannot be read"),
+        ("group: !!python/object:os.system x\n", "is not YAML on line 1"),
+        ("group: \x00\n", "is not YAML"),
+    ],
+)
+def test_a_broken_file_is_a_fault_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert problems(file)[0].startswith(f"{file}: {sentence}")
+
+
+def test_a_file_that_is_not_utf8_is_a_fault(tmp_path: Path) -> None:
+    file = tmp_path / "latin.yaml"
+    file.write_bytes("group: b\xe9\n".encode("latin-1"))
+    assert problems(file)[0] == f"{file}: cannot be read: it is not UTF-8"
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    assert "cannot be read" in problems(tmp_path)[0]
+
+
+@pytest.mark.parametrize("key", ["5: x", "true: x", "null: x", "[a]: x"])
+def test_a_key_that_is_no_text_is_a_fault(tmp_path: Path, key: str) -> None:
+    assert problems(write_good(tmp_path, f"{key}\n"))
+
+
+def test_a_long_value_is_cut_and_kept_on_one_line(tmp_path: Path) -> None:
+    (problem,) = problems(write_good(tmp_path, "start: |\n" + "  word\n" * 100))
+    assert "\n" not in problem
+    assert len(problem) < 200
+
+
+def test_the_good_configuration_of_these_tests_is_good(tmp_path: Path) -> None:
+    (problem,) = problems(write_good(tmp_path, "bogus: 1\n"))
+    assert problem.startswith("bogus: unknown key")
+    assert GOOD.startswith("group: billing")

@@ -1,0 +1,123 @@
+"""What follows from good settings: units, names, ladder, delays, defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sidecar.settings import not_built
+from sidecar.settings.addresses import Listen, is_loopback
+from sidecar.settings.values import parse_size, render_size
+from tests.support.settings import good
+from topics.levels import TABLE
+
+
+def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
+    settings = good(tmp_path)
+    deliver, retry = settings.deliver, settings.retry
+    assert (deliver.mode, deliver.concurrency, deliver.timeout, deliver.order) == ("push", 256, 900_000, "none")
+    assert (deliver.batch.max_size, deliver.batch.max_wait, deliver.envelope) == (1, 0, False)
+    assert (retry.max_reconsume_times, retry.ladder, retry.levels) == (16, "rocketmq", TABLE)
+    assert (retry.ordered_interval, retry.ordered_max_times, retry.nack_redelivery_delay) == (1000, None, 60_000)
+    assert (retry.max_deaths, settings.pull.min_invisible, settings.start) == (3, 10_000, "earliest")
+    assert (settings.drain_timeout, settings.lock_timeout) == (25_000, 30_000)
+    assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "last-writer")
+    assert (settings.listen, settings.probe_listen) == (Listen("127.0.0.1", 8471), Listen("0.0.0.0", 8472))
+    assert not_built(settings) == ()
+
+
+def test_settings_are_frozen(tmp_path: Path) -> None:
+    settings = good(tmp_path)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.group = "other"
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.retry.max_deaths = 9
+
+
+def test_a_second_entry_for_a_topic_replaces_the_first(tmp_path: Path) -> None:
+    settings = good(tmp_path, "topics=[{name: a, tags: X}, b, {name: a, tags: Y}]")
+    assert [(topic.name, topic.tags) for topic in settings.topics] == [("a", "Y"), ("b", "*")]
+
+
+def test_the_delays_of_a_custom_ladder_join_the_level_topics(tmp_path: Path) -> None:
+    settings = good(tmp_path, "retry.ladder=[7s, 1h30m, 7s]", "retry.levels=[1s, 1m]")
+    assert settings.ladder.delays == (7_000, 5_400_000, 7_000)
+    assert settings.delays == (1_000, 7_000, 60_000, 5_400_000)
+
+
+def test_names_follow_group_and_prefix(tmp_path: Path) -> None:
+    assert good(tmp_path).names.level(10_000, "orders") == "billing-RETRY-10s"
+    assert good(tmp_path, "topic_prefix={topic}-{group}").names.dlq("orders") == "orders-billing-DLQ"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:8080",
+        "http://127.0.0.5/x?y=1",
+        "http://[::1]:8080/events",
+        "unix:/run/app/app.sock:/events",
+    ],
+)
+def test_local_urls_are_taken(tmp_path: Path, url: str) -> None:
+    assert good(tmp_path, f"deliver.url={url}").deliver.url == url
+
+
+def test_a_remote_url_is_taken_where_it_is_allowed(tmp_path: Path) -> None:
+    assert good(tmp_path, "deliver.url=http://example.com/", "deliver.allow_remote=true").deliver.allow_remote
+
+
+@pytest.mark.parametrize(
+    ("text", "listen"),
+    [
+        ("[::1]:8471", Listen("::1", 8471)),
+        ("localhost:0", Listen("localhost", 0)),
+        ("unix:/run/api.sock", Listen("", 0, "/run/api.sock")),
+    ],
+)
+def test_addresses_to_listen_on(tmp_path: Path, text: str, listen: Listen) -> None:
+    assert good(tmp_path, f"api.listen={text}").listen == listen
+
+
+def test_an_open_api_is_taken_with_a_token(tmp_path: Path) -> None:
+    assert good(tmp_path, "api.listen=0.0.0.0:8471", "api.token_file=/t").listen.host == "0.0.0.0"
+
+
+def test_probes_may_share_the_apis_listener(tmp_path: Path) -> None:
+    assert good(tmp_path, "api.probe_listen=null").probe_listen is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "example.com", "localhost.example.com", ""])
+def test_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(("text", "count"), [("0B", 0), ("1B", 1), ("64KiB", 65_536), ("2GiB", 1 << 31)])
+def test_sizes_come_back_as_they_were_written(text: str, count: int) -> None:
+    assert parse_size(text) == count
+    assert render_size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("deliver.mode=pull", "deliver.mode = pull"),
+        ("deliver.mode=relay", "deliver.mode = relay"),
+        ("deliver.order=key", "deliver.order = key"),
+        ("deliver.broadcast=true", "deliver.broadcast = true"),
+        ("deliver.batch.max_size=2", "deliver.batch.max_size = 2"),
+        ("topics=[{name: a, tags: X}]", "topics[].tags = X"),
+        ("view.enabled=true", "view.enabled = true"),
+        ("policy_mode=strict", "policy_mode = strict"),
+    ],
+)
+def test_what_is_not_built_yet_is_said(tmp_path: Path, change: str, key: str) -> None:
+    (sentence,) = not_built(good(tmp_path, change))
+    assert sentence == f"{key}: is not built yet in this version"
