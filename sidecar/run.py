@@ -1,7 +1,7 @@
-"""`reconsume run`: builds the two lanes from the settings, starts them, and stops them in order.
+"""`reconsume run`: both lanes, the push client and the API on one event loop, started and stopped in order.
 
-Order of a stop (contract §7, http-delivery): nothing new is sent, what is out is answered, progress is committed, the
-group is left, the process exits. A second signal exits at once; nothing is lost by that either.
+Order of a stop (contract §7): nothing new is sent, what is out is answered, progress is committed, the group is left,
+the process exits. A second signal exits at once; nothing is lost by that either.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ import sys
 
 import uvloop
 
+from sidecar.assembly import needed_topics, plans_of, policy_of, push_of, servers_of, sources_of
 from sidecar.core.gate import Gate
 from sidecar.core.pace import Pace
-from sidecar.core.policy import Policy
 from sidecar.edges.clock import now
-from sidecar.edges.engine import Engine, Plan
-from sidecar.edges.push.pool import Push
-from sidecar.edges.push.settings import PushSettings
-from sidecar.edges.push.target import parse_target
-from sidecar.errors import ConfigError
+from sidecar.edges.engine import Engine
+from sidecar.edges.logs import configure
+from sidecar.edges.metrics import TransactionMeter, scraper
 from sidecar.settings.instance import instance_name
 from sidecar.settings.model import Settings
 
 LOOK_EVERY = 1.0
 """Seconds between looks at whether every thread is alive."""
+TOPICS_EVERY = 15.0
+"""Seconds between looks for topics that were missing."""
 
 _LOG = logging.getLogger("reconsume.run")
 
 
 def run(settings: Settings) -> int:
-    """Run the sidecar until it is told to stop; the exit code. Never returns normally: see `_exit`."""
+    """Run the sidecar until it is told to stop; the exit code. Raises what keeps it from starting."""
+    configure(settings.log.level, settings.log.format)
     # Records are many and short-lived, and none of them is ever part of a cycle: collect less often.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -53,9 +54,9 @@ def _exit(code: int) -> None:
 
 
 async def _main(settings: Settings) -> int:
-    sidecar = Sidecar(settings)
     stop = asyncio.Event()
     _on_signals(stop)
+    sidecar = Sidecar(settings)
     await sidecar.start()
     code = await sidecar.watch(stop)
     await sidecar.stop()
@@ -72,107 +73,108 @@ def _on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, asked)
 
 
-def policy_of(settings: Settings, instance: str) -> Policy:
-    """The retry policy that the settings describe."""
-    return Policy(
-        names=settings.names,
-        topics=settings.topic_names,
-        ladder=settings.ladder,
-        table=settings.retry.levels,
-        delays=settings.delays,
-        max_reconsume_times=settings.retry.max_reconsume_times,
-        instance=instance,
-    )
-
-
-def plans_of(settings: Settings) -> tuple[Plan, Plan]:
-    """The main lane and the retry lane."""
-    names, lock = settings.names, settings.lock_timeout / 1000
-    waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
-    waits[names.ready] = 0
-    return (
-        Plan("main", settings.group, settings.topic_names, {}, settings.start, lock),
-        # A level's record without a committed offset is a waiting retry: it must never be passed over.
-        Plan("retry", names.retry_group, tuple(waits), waits, "earliest", lock),
-    )
-
-
 class Sidecar:
-    """Both lanes, the push client and the API, on one event loop."""
+    """The running sidecar; implements `edges.api.Operated`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._pace = Pace(settings.deliver.concurrency)
-        self.gate = Gate(self._pace)
-        self.push = push_of(settings)
-        policy = policy_of(settings, instance_name(settings, os.environ))
-        self.engines = [
-            Engine(
-                plan,
-                policy,
-                settings.kafka,
-                self.gate,
-                self.push,
-                lambda label, seconds: None,
-                settings.deliver.max_held,
-            )
+        self._instance = instance_name(settings, os.environ)
+        self._gate = Gate(Pace(settings.deliver.concurrency))
+        self._push = push_of(settings)
+        transactions = TransactionMeter()
+        policy = policy_of(settings, self._instance)
+        room = settings.deliver.max_held
+        self._engines = [
+            Engine(plan, policy, settings.kafka, self._gate, self._push, transactions.observe, room)
             for plan in plans_of(settings)
         ]
+        sources = sources_of(settings, self._engines, self._gate, self._push, transactions)
+        self._servers = servers_of(settings, self, scraper(sources))
+        self._missing: frozenset[str] = frozenset()
+        self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
 
     async def start(self) -> None:
-        """Start both lanes side by side; returns before Kafka answers."""
-        self._starting = [asyncio.ensure_future(engine.start()) for engine in self.engines]
+        """Listen, and start both lanes side by side; returns before Kafka answers. Raises SetupError."""
+        for server in self._servers:
+            await server.start()
+        self._starting = [asyncio.create_task(engine.start()) for engine in self._engines]
+        self._starting.append(asyncio.create_task(self._name_missing_topics()))
+        _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
 
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop; 1 when a thread of ours has died instead."""
         while not stop.is_set():
-            if problems := self.problems():
+            if self._draining is None and (problems := self.problems()):
                 _LOG.error("giving up: %s", "; ".join(problems))
                 return 1
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_EVERY)
         return 0
 
+    async def stop(self) -> None:
+        """Drain, then close what is left."""
+        left = await self.drain(self._settings.drain_timeout / 1000)
+        _LOG.info("stopped", extra={"event": "stopped", "left": left})
+        self._push.close()
+        for server in self._servers:
+            await server.stop()
+
+    # --- what the API asks -------------------------------------------------------------------------------------------
+
     def problems(self) -> list[str]:
         """Own threads that do not make progress."""
-        return [problem for engine in self.engines for problem in engine.problems()]
+        return [problem for engine in self._engines for problem in engine.problems()]
 
     def started(self) -> bool:
         """Whether both lanes consume."""
-        return all(engine.started for engine in self.engines)
+        return all(engine.started for engine in self._engines)
+
+    def status(self) -> dict[str, object]:
+        """What `/status` shows."""
+        steady = now().steady
+        return {
+            "group": self._settings.group,
+            "instance": self._instance,
+            "mode": self._settings.deliver.mode,
+            "state": "draining" if self._draining is not None else "running" if self.started() else "starting",
+            "pace": str(self._gate.pace.state),
+            "in_flight": self._gate.in_flight,
+            "missing_topics": sorted(self._missing),
+            "last_error": next((engine.last_error for engine in self._engines if engine.last_error), None),
+            "partitions": [
+                {"lane": engine.plan.name, **part._asdict()}
+                for engine in self._engines
+                for part in engine.lane.tenure.status(steady)
+            ],
+        }
 
     async def drain(self, timeout: float) -> int:
         """Stop fetching, finish what is out, commit, leave; how many deliveries were left. Safe to call again."""
         if self._draining is None:
-            self.gate.closed = True
-            self._draining = asyncio.ensure_future(self._drain(timeout))
+            self._gate.closed = True
+            self._draining = asyncio.create_task(self._drain(timeout))
         return await asyncio.shield(self._draining)
 
     async def _drain(self, timeout: float) -> int:
-        for start in self._starting:
-            start.cancel()
-        await asyncio.gather(*(engine.drain(timeout) for engine in self.engines))
-        return self.gate.in_flight
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*(engine.drain(timeout) for engine in self._engines))
+        return self._gate.in_flight
 
-    async def stop(self) -> None:
-        """Drain, then close what is left."""
-        left = await self.drain(self._settings.drain_timeout / 1000)
-        _LOG.info("stopped, %d deliveries left to the next owner", left)
-        self.push.close()
-
-
-def push_of(settings: Settings) -> Push:
-    """The push client that the settings describe."""
-    deliver = settings.deliver
-    if deliver.url is None:
-        raise ConfigError(["deliver.url is missing"])
-    push = PushSettings(
-        group=settings.group,
-        timeout_ms=deliver.timeout,
-        concurrency=deliver.concurrency,
-        forward_headers=deliver.forward_headers,
-        envelope=deliver.envelope,
-        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
-    )
-    return Push(parse_target(deliver.url, deliver.allow_remote), push, now)
+    async def _name_missing_topics(self) -> None:
+        """Say which topics are missing, and how to make them; the lanes go on with those that are there."""
+        needed = needed_topics(self._settings)
+        while True:
+            there = await asyncio.to_thread(self._engines[0].topics)
+            missing = self._missing if there is None else needed - there
+            if missing - self._missing:
+                _LOG.error(
+                    "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
+                    ", ".join(sorted(missing)),
+                    extra={"event": "topics-missing"},
+                )
+            self._missing = missing
+            if there is not None and not missing:
+                return
+            await asyncio.sleep(TOPICS_EVERY if there is not None else LOOK_EVERY)
