@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sidecar.core.progress import SPAN, Progress, Tracker
-from sidecar.core.record import Partition, Record
+from sidecar.core.record import Now, Partition, Record
 
 
 class Grant(NamedTuple):
@@ -65,6 +65,12 @@ class Assigned:
         """Nothing of it is out for delivery or on its way into Kafka."""
         return self.in_flight == 0 and self.unsettled == 0
 
+    def time_left(self, record: Record, now: Now) -> int:
+        """ms until the record's level is over, never more than the level's delay whatever the clocks say."""
+        if self.wait is None or self.tracker.is_done(record.offset):
+            return 0
+        return min(record.timestamp + self.wait - now.wall, self.wait)
+
     def may_fetch(self, steady: int) -> bool:
         """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
 
@@ -72,7 +78,7 @@ class Assigned:
         """
         if self.parked is None or self.stopped or self.closing or self.parked.at > steady:
             return False
-        return self.parked.offset - self.tracker.first <= SPAN * 3 // 4
+        return self.tracker.span(self.parked.offset) <= SPAN * 3 // 4
 
 
 class PartitionStatus(NamedTuple):

@@ -6,9 +6,9 @@ outcome of a delivery. Nothing here reads a clock or writes anything; `copies.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from sidecar.core.outcome import Cancelled, Committed, Failed, NotSent, Outcome, Rejected, Throttled
@@ -17,23 +17,20 @@ from sidecar.core.record import Record
 from topics.headers import Life, reason_class, reason_text
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """Done. `life` is what the COMMIT event says; None for a record that never failed, which writes nothing."""
 
     life: Life | None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """Publish a copy that waits in the level topic of `level` ms (None: the ready topic)."""
 
     life: Life
     level: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """Publish a copy to the DLQ. `life` keeps the retries made: 16, not 17. `deliveries` is KIP-1191's count."""
 
     life: Life
@@ -41,23 +38,20 @@ class DeadLetter:
     deliveries: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(msgspec.Struct, frozen=True):
     """Copy on, unchanged and uncounted, to the level topic of `level` ms: its due time is still ahead."""
 
     life: Life
     level: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
 
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Nothing is written and nothing is done: the next owner of the partition delivers it again."""
 
 

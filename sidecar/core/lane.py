@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.assigned import Assigned, Run
-from sidecar.core.batch import Entry, Result
+from sidecar.core.batch import Entry, Refusal, Result
 from sidecar.core.copies import writes_of
 from sidecar.core.decide import Commit, Decision, Forget, Hop, Wait, Written, after_wait, condemn, decide
 from sidecar.core.gate import Gate
@@ -77,11 +77,11 @@ class Lane:
 
     def _take_up(self, part: Assigned, run: Run, now: Now) -> None:
         for record in run.records:
-            left = _time_left(part, record, now) if part.wait else 0
+            left = part.time_left(record, now) if part.wait else 0
             if left > (NEAR if self.tenure.load < self.room // 2 else EARLY):
                 self.lot.park(part, record.offset, now.steady + left - EARLY, "not due")
                 return
-            if record.offset - part.tracker.first >= SPAN:
+            if part.tracker.span(record.offset) >= SPAN:
                 self.lot.park(part, record.offset, now.steady, "at its bound")
                 return
             if part.tracker.begin(record.offset):
@@ -131,6 +131,7 @@ class Lane:
         part = self.tenure.holder(record)
         if part is None:
             self.tally.fenced_answers += 1
+            self._arm(now)  # it may have begun an outage, whose end somebody must look for
         else:
             part.in_flight -= 1
             self.tally.deliveries[part.source.topic, part.level, label_of(outcome)] += 1
@@ -167,11 +168,7 @@ class Lane:
         for entry in result.done:
             self._written(entry, now)
         for refusal in result.refused:
-            part = self.tenure.holder(refusal.entry.record)
-            if part is not None:
-                self.outbox.refuse(refusal, now)
-                if refusal.about == "topic":
-                    self.lot.stop(part, refusal.reason)
+            self._refused(refusal, now)
         self.tenure.committed(result, now)
         self._moved |= not result.committed
         self._arm(now)
@@ -185,6 +182,18 @@ class Lane:
         self._finish(part, entry.record)
         if self.outbox.accepted(entry):
             self._mended(now)
+
+    def _refused(self, refusal: Refusal, now: Now) -> None:
+        part = self.tenure.holder(refusal.entry.record)
+        if part is None:
+            return
+        if part.closing:  # to wait for a topic to be mended would only hold up the rebalance
+            self.outbox.forget(refusal.entry)
+            part.unsettled -= 1
+        elif self.outbox.refuse(refusal, now):
+            self._mended(now)
+        elif refusal.about == "topic":
+            self.lot.stop(part, refusal.reason)
 
     def _finish(self, part: Assigned, record: Record) -> None:
         self.tenure.weigh(part, -_weight(record))
@@ -207,6 +216,7 @@ class Lane:
                 self.lot.start(part, now.steady)
                 self.ready.extend(part.withheld)
                 part.withheld.clear()
+        self._gate.pump(now)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -240,13 +250,6 @@ class Lane:
         self._moved = any(part.dirty for part in self._parts.values())
         if batch is not None:
             self._ports.commit(batch)
-
-
-def _time_left(part: Assigned, record: Record, now: Now) -> int:
-    """ms until the record's level is over, never more than the level's delay whatever the clocks say."""
-    if part.wait is None or part.tracker.is_done(record.offset):
-        return 0
-    return min(record.timestamp + part.wait - now.wall, part.wait)
 
 
 def _weight(record: Record) -> int:

@@ -65,12 +65,13 @@ class Outbox:
 
     def take(self, parts: Mapping[Partition, Assigned], now: Now) -> Batch | None:
         """The next batch, now out; None when there is nothing to commit."""
-        entries, alone = self._entries(now)
+        entries, alone = self._entries(parts, now)
         offsets: dict[Partition, set[int]] = {}
         for entry in entries:
             offsets.setdefault(entry.record.source, set()).add(entry.record.offset)
         shares = {source: _share(parts[source], extra) for source, extra in offsets.items()}
-        shares |= self._progress(parts, shares, now)
+        if not alone:  # a lone entry is likely to be refused, and all that goes with it
+            shares |= self._progress(parts, shares, now)
         if shares:
             self.out = Batch(entries, shares, alone)
         return self.out
@@ -81,22 +82,28 @@ class Outbox:
         self._ended = now.steady
 
     def again(self, entries: Iterable[Entry]) -> None:
-        """Entries of a failed batch go first into the next one, in their order."""
-        self._pending.extendleft(reversed(list(entries)))
+        """Entries of a failed batch go first into the next one, in their order; one that is held stays held only."""
+        back = [entry for entry in entries if _key(entry) not in self.held]
+        self._pending.extendleft(reversed(back))
 
-    def refuse(self, refusal: Refusal, now: Now) -> None:
-        """Keep a refused entry and try it again later, alone."""
-        record = refusal.entry.record
-        before = self.held.get((record.source, record.offset))
+    def refuse(self, refusal: Refusal, now: Now) -> bool:
+        """Keep a refused entry and try it again later, alone. True when its topic is seen to be mended nevertheless."""
+        key = _key(refusal.entry)
+        before = self.held.get(key)
         backoff = FIRST_RETRY if before is None else min(before.backoff * 2, LAST_RETRY)
-        self.held[record.source, record.offset] = Held(refusal, now.steady + backoff, backoff)
+        self.held[key] = Held(refusal, now.steady + backoff, backoff)
+        return before is not None and before.refusal.about == "topic" and refusal.about == "record"
+
+    def forget(self, entry: Entry) -> None:
+        """Keep a refused entry no longer: its partition is being given up, and its next owner delivers it again."""
+        self.held.pop(_key(entry), None)
 
     def accepted(self, entry: Entry) -> bool:
         """An entry is in Kafka. True when it had been refused because of a topic, which seems to be mended then.
 
         All others that were refused because of a topic go with the next batch; one that still cannot is refused anew.
         """
-        held = self.held.pop((entry.record.source, entry.record.offset), None)
+        held = self.held.pop(_key(entry), None)
         if held is None or held.refusal.about != "topic":
             return False
         mended = [key for key, held in self.held.items() if held.refusal.about == "topic"]
@@ -104,12 +111,17 @@ class Outbox:
         return True
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget the pending entries of partitions that are given up; their next owner delivers it again."""
+        """Forget every entry of partitions that are gone; their next owner delivers it again."""
         self._pending = deque(entry for entry in self._pending if entry.record.source not in partitions)
+        self.held = {key: held for key, held in self.held.items() if key[0] not in partitions}
 
     def drop_held(self, partitions: Collection[Partition]) -> list[Partition]:
-        """Forget the refused entries of partitions that are given up; the partition of each."""
-        gone = [key for key in self.held if key[0] in partitions]
+        """Forget the refused entries of partitions that are being given up; the partition of each.
+
+        Not one that is being tried just now: whether it is in Kafka is not known yet.
+        """
+        trying = () if self.out is None else {_key(entry) for entry in self.out.entries}
+        gone = [key for key in self.held if key[0] in partitions and key not in trying]
         for key in gone:
             del self.held[key]
         return [key[0] for key in gone]
@@ -118,13 +130,18 @@ class Outbox:
         """How many entries Kafka refuses, by the partition of their record."""
         return Counter(source for source, _ in self.held)
 
-    def _entries(self, now: Now) -> tuple[tuple[Entry, ...], bool]:
+    def _entries(self, parts: Mapping[Partition, Assigned], now: Now) -> tuple[tuple[Entry, ...], bool]:
         late = [held for held in self.held.values() if held.at <= now.steady]
-        self._was_alone = bool(late) and not (self._pending and self._was_alone)
+        rest = self._pending or self._progress_wanted(parts, now)
+        self._was_alone = bool(late) and not (rest and self._was_alone)
         if self._was_alone:  # by turns with the rest, so that neither waits for the other for ever
             return (min(late, key=lambda held: held.at).refusal.entry,), True
         size = min(len(self._pending), GROUP_MAX)
         return tuple(self._pending.popleft() for _ in range(size)), False
+
+    def _progress_wanted(self, parts: Mapping[Partition, Assigned], now: Now) -> bool:
+        everything = now.steady - self._progress_at >= PROGRESS_EVERY
+        return any(part.dirty and (everything or (part.closing and part.idle)) for part in parts.values())
 
     def _progress(
         self, parts: Mapping[Partition, Assigned], taken: Collection[Partition], now: Now
@@ -138,6 +155,10 @@ class Outbox:
             for source, part in parts.items()
             if part.dirty and source not in taken and (everything or (part.closing and part.idle))
         }
+
+
+def _key(entry: Entry) -> tuple[Partition, int]:
+    return entry.record.source, entry.record.offset
 
 
 def _share(part: Assigned, extra: Collection[int]) -> Share:

@@ -6,17 +6,16 @@ cannot be forgotten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+
+class Committed(msgspec.Struct, frozen=True):
     """The service took the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """An attempt was made and failed: one retry is spent.
 
     `reason` is a class such as `http-500`, `timeout`, `broken-answer`, `retry-asked`; `text` says more, for people.
@@ -31,31 +30,27 @@ class Failed:
     level: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True):
     """The service refused the record for good: straight to the DLQ."""
 
     reason: str
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Throttled:
+class Throttled(msgspec.Struct, frozen=True):
     """The service asked for time (429, or 503 with Retry-After): delivered again later, no retry is spent."""
 
     after: int
     """Milliseconds to wait, already capped."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotSent:
+class NotSent(msgspec.Struct, frozen=True):
     """No byte reached the service: not an attempt (contract §5)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(msgspec.Struct, frozen=True):
     """Given up by us before anything was sent, at a drain or a rebalance: not an attempt, and not done."""
 
 

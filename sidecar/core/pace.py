@@ -43,7 +43,7 @@ class Pace:
 
     def note(self, outcome: Outcome, now: Now) -> None:
         """Take in what came of one delivery."""
-        if outcome is COMMITTED and self.limit == self.full:
+        if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full:
             return
         match outcome:
             case NotSent():
@@ -78,9 +78,10 @@ class Pace:
         """The service is there. After an outage the pace doubles (slow start), after a throttle it creeps."""
         if self.state in (State.OUTAGE, State.PROBING):
             self._back()
-        if self.limit >= self.full or not took:
+        if not took:
             return
-        self._credit += self.limit if self.state is State.OPEN else 1
+        if self.limit < self.full:
+            self._credit += self.limit if self.state is State.OPEN else 1
         while self._credit >= self.limit and self.limit < self.full:
             self._credit -= self.limit
             self.limit += 1

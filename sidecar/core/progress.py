@@ -67,9 +67,12 @@ def _offsets(start: int, body: str) -> frozenset[int]:
         return frozenset()
     try:
         packed = base64.b64decode(body.encode("ascii"), altchars=b"-_", validate=True)
-        bits = zlib.decompressobj().decompress(packed, SPAN // 8)  # bounded: metadata may be a bomb
+        unpacking = zlib.decompressobj()
+        bits = unpacking.decompress(packed, SPAN // 8 + 1)  # bounded: metadata may be a bomb
     except (zlib.error, binascii.Error, ValueError):
         return frozenset()
+    if len(bits) > SPAN // 8 or not unpacking.eof or unpacking.unused_data:
+        return frozenset()  # only a whole bitmap carries a checksum: part of one may claim what is not done
     return frozenset(start + i for i in range(len(bits) * 8) if bits[i >> 3] >> (i & 7) & 1)
 
 
@@ -92,6 +95,10 @@ class Tracker:
     def first(self) -> int:
         """The lowest offset that is not done."""
         return self._order[0] if self._order else self.next
+
+    def span(self, offset: int) -> int:
+        """How far `offset` is from the first open one; 0 while none is open: a gap in the log is no distance."""
+        return offset - self._order[0] if self._order else 0
 
     @property
     def open(self) -> int:

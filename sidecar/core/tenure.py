@@ -60,8 +60,7 @@ class Tenure:
     def assigned(self, grants: Iterable[Grant]) -> None:
         """Take up partitions where their last owner left off."""
         for grant in grants:
-            if grant.partition in self.parts:
-                self.drop((grant.partition,))
+            self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
             part = Assigned(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
@@ -92,7 +91,10 @@ class Tenure:
         """Let partitions go that have nothing left to do, and tell whoever waits for them."""
         if not self._releases:
             return
-        self.drop([source for source, part in self.parts.items() if part.closing and part.idle and not part.dirty])
+        batch = self._stores.outbox.out
+        under_way = () if batch is None else batch.shares  # the last commit of these may still come to nothing
+        ended = [source for source, part in self.parts.items() if part.closing and part.idle and not part.dirty]
+        self.drop([source for source in ended if source not in under_way])
         over = [release for release in self._releases if not release.partitions & self.parts.keys()]
         self._releases = [release for release in self._releases if release not in over]
         for release in over:

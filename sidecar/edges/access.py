@@ -40,6 +40,7 @@ class Access:
 
     token_file: Path | None = None
     hosts: tuple[str, ...] = LOOPBACK_NAMES
+    body_within: float = BODY_WITHIN
 
 
 class Guard:
@@ -49,6 +50,7 @@ class Guard:
         """`access` None: anyone may call by any name, for an app that only answers what everybody may know."""
         self._app = app
         self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
+        self._body_within = BODY_WITHIN if access is None else access.body_within
         self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +60,7 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        body = await _read(receive) if _has_body(headers) else b""
+        body = await _read(receive, self._body_within) if _has_body(headers) else b""
         if isinstance(body, Response):
             await body(scope, receive, send)
         elif body is not None:
@@ -155,11 +157,11 @@ def _body_refusal(headers: list[tuple[bytes, bytes]]) -> Response | None:
     return _too_long() if any(int(length) > LONGEST_BODY for length in lengths) else None
 
 
-async def _read(receive: Receive) -> bytes | Response | None:
+async def _read(receive: Receive, within: float) -> bytes | Response | None:
     """The whole body; an answer when it is too long or too slow; None when the caller has gone."""
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_WITHIN):
+        async with asyncio.timeout(within):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":

@@ -60,6 +60,7 @@ class Committer(threading.Thread):
         self._graveyard: list[TransactionalProducer] = []
         self._partitions: dict[str, int] = {}
         self._looked_at = -LOOK_EVERY
+        self._named: set[str] = set()
 
     def submit(self, batch: Batch) -> None:
         """Start a batch (port `Commit`)."""
@@ -142,6 +143,9 @@ class Committer(threading.Thread):
         if wanted - self._partitions.keys():
             self._look()
         missing = wanted - self._partitions.keys()
+        if missing - self._named:  # each once, not at every try
+            self._warn("records wait for topics that are missing: %s", ", ".join(sorted(missing)))
+        self._named = (self._named | missing) - self._partitions.keys()
         if not missing:
             return ()
         return tuple(

@@ -37,14 +37,15 @@ _Event = MutableMapping[str, Any]
 class Repeats:
     """Which lines are one too many of their kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: float = WINDOW) -> None:
+        self._window = window
         self._kinds: dict[object, tuple[float, int]] = {}
 
     def admit(self, kind: object, now: float) -> int | None:
         """None when the line is too many; else how many of its kind were kept back since the last window."""
         started, seen = self._kinds.get(kind, (now, 0))
         kept_back = 0
-        if now - started >= WINDOW:
+        if now - started >= self._window:
             kept_back, started, seen = max(0, seen - BURST), now, 0
         elif len(self._kinds) >= KINDS and kind not in self._kinds:
             self._kinds.clear()  # kinds are few; whoever makes them up must not fill our memory
@@ -55,12 +56,12 @@ class Repeats:
 class LineHandler(logging.Handler):
     """Renders lines on the caller's thread and writes them on its own."""
 
-    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+    def __init__(self, stream: TextIO, formatter: logging.Formatter, window: float) -> None:
         super().__init__()
         self.lost = 0
         """Lines that found no room."""
         self.setFormatter(formatter)
-        self._repeats = Repeats()
+        self._repeats = Repeats(window)
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUE)
         self._writer = threading.Thread(target=self._write, name="log-writer", daemon=True)
@@ -110,12 +111,12 @@ class LineHandler(logging.Handler):
         self._lines.task_done()
 
 
-def configure(level: str, form: Format, stream: TextIO | None = None) -> LineHandler:
+def configure(level: str, form: Format, stream: TextIO | None = None, window: float = WINDOW) -> LineHandler:
     """Send everything that is logged to `stream` (stderr), ours from `level` on, others' from warnings on.
 
     The handler stays with the root logger; `logging.shutdown` flushes it.
     """
-    handler = LineHandler(sys.stderr if stream is None else stream, _formatter(form))
+    handler = LineHandler(sys.stderr if stream is None else stream, _formatter(form), window)
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
@@ -143,7 +144,7 @@ def kind_of(record: logging.LogRecord) -> tuple[object, ...]:
 
 def _formatter(form: Format) -> logging.Formatter:
     return ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _name_kind],
+        foreign_pre_chain=[_name_kind, structlog.stdlib.ExtraAdder()],  # the extras may hold an `event`
         processors=[
             _stamp,
             structlog.processors.format_exc_info,

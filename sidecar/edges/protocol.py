@@ -7,6 +7,7 @@ keep-alive connections. Its plain-text 400 becomes a problem document here.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,17 +16,24 @@ from sidecar.edges.problems import MEDIA_TYPE, problem_body
 
 LONGEST_HEAD = 32 * 1024
 """Bytes of request line and headers, counted by reads: one read (at most 256 KiB) may pass it by itself."""
-HEAD_WITHIN = 10.0
-"""Seconds from the connection, or from the first byte of a later request, to the end of the head."""
 LINGER = 1.0
 """Seconds that a caller may go on sending a body after its answer; closing at once could destroy the answer unread."""
-CONNECTIONS = 128
-"""At once, on one listener: the API serves one pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one listener allows."""
+
+    head_within: float = 10.0
+    """Seconds from the connection, or from the first byte of a later request, to the end of the head."""
+    connections: int = 128
+    """At once: the API serves one pod."""
 
 
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
+    limits = Limits()
     _head = 0
     _in_head = True
     _deadline: asyncio.TimerHandle | None = None
@@ -33,8 +41,8 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock of the first head; refuse one connection too many."""
         super().connection_made(transport)
-        self._arm(HEAD_WITHIN)
-        if len(self.connections) > CONNECTIONS:
+        self._arm(self.limits.head_within)
+        if len(self.connections) > self.limits.connections:
             self._refuse(503, "The sidecar has too many connections.")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -49,7 +57,7 @@ class Protocol(HttpToolsProtocol):
         if begun and self._in_head and not self.transport.is_closing():
             self._head += len(data)
             if self._deadline is None:
-                self._arm(HEAD_WITHIN)
+                self._arm(self.limits.head_within)
             if self._head > LONGEST_HEAD:
                 self._refuse(431, f"The head of a call may have at most {LONGEST_HEAD // 1024} KiB.")
 
@@ -58,7 +66,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head, self._head = True, 0
         if self._deadline is None:
-            self._arm(HEAD_WITHIN)
+            self._arm(self.limits.head_within)
 
     def on_headers_complete(self) -> None:
         """See the end of a head."""
@@ -71,7 +79,7 @@ class Protocol(HttpToolsProtocol):
         self._in_head, self._head = True, 0
         if self.cycle.response_complete:  # it was lingering, and may make its next call
             self._disarm()
-            self._arm(HEAD_WITHIN)
+            self._arm(self.limits.head_within)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -104,7 +112,7 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self._arm(HEAD_WITHIN)  # an answer is under way; the next head may wait with it
+            self._arm(self.limits.head_within)  # an answer is under way; the next head may wait with it
         elif self._in_head and self._head > 0:
             self._refuse(408, "The head of the call did not come in time.")
         else:

@@ -17,7 +17,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from sidecar.edges.protocol import Protocol
+from sidecar.edges.protocol import Limits, Protocol
 from sidecar.errors import SetupError
 from sidecar.settings.addresses import Listen
 
@@ -34,7 +34,7 @@ DATE_EVERY = 1.0
 class Server:
     """Serves one app on one address. `start` and `stop` are called on the event loop, once each."""
 
-    def __init__(self, app: ASGIApp, listen: Listen) -> None:
+    def __init__(self, app: ASGIApp, listen: Listen, limits: Limits | None = None) -> None:
         self.port: int | None = None
         """The TCP port, once started: with port 0 the one that the system chose."""
         self.path = listen.path
@@ -43,7 +43,7 @@ class Server:
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=Protocol,
+                http=Protocol if limits is None else type("Limited", (Protocol,), {"limits": limits}),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -16,6 +16,8 @@ from tests.support.deadline import NotInTimeError, until
 # key outside UTF-8 sets, and hands out a list that crashes the process when it is touched.
 HEADERS = operator.methodcaller("headers")
 SECONDS = 20.0
+UNREADABLE: tuple[tuple[str, bytes | None], ...] = (("(a key is not UTF-8)", None),)
+"""What stands for the headers that this client cannot read."""
 
 
 class Out(NamedTuple):
@@ -140,12 +142,18 @@ def _row(message: Message) -> Row | None:
         if error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
         return None
-    headers = tuple((key, value) for key, value in HEADERS(message) or ())
     return Row(
         message.partition() or 0,
         message.offset() or 0,
         message.timestamp()[1],
         message.key(),
         message.value(),
-        headers,
+        _headers(message),
     )
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    try:
+        return tuple((key, value) for key, value in HEADERS(message) or ())
+    except (SystemError, UnicodeDecodeError):
+        return UNREADABLE

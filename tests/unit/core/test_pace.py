@@ -1,0 +1,154 @@
+"""The pace: fewer deliveries when the service asks for time, one probe when it is away, then a slow start."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.hold import NEVER
+from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, NotSent, Outcome, Rejected, Throttled
+from sidecar.core.pace import CUT_EVERY, FIRST_PROBE, LAST_PROBE, Pace, State
+from sidecar.core.record import Now
+
+AWAY, BUSY, BAD = NotSent("refused"), Throttled(1_000), Failed("http-500")
+
+
+def at(steady: int) -> Now:
+    return Now(1_763_690_000_000 + steady, steady)
+
+
+def paced(full: int, *outcomes: Outcome, steady: int = 0) -> Pace:
+    pace = Pace(full)
+    for outcome in outcomes:
+        pace.note(outcome, at(steady))
+    return pace
+
+
+def probing(full: int) -> Pace:
+    pace = paced(full, AWAY)
+    pace.tick(at(FIRST_PROBE))
+    return pace
+
+
+def test_failures_and_refusals_do_not_slow_it_down() -> None:
+    assert paced(8, *[BAD, Rejected("x"), CANCELLED] * 50).limit == 8
+
+
+def test_one_refused_connection_is_an_outage() -> None:
+    pace = paced(8, AWAY)
+    assert (pace.state, pace.limit, pace.probe_at) == (State.OUTAGE, 0, FIRST_PROBE)
+
+
+def test_nothing_goes_before_the_probe_is_due_and_then_one() -> None:
+    pace = paced(8, AWAY)
+    pace.tick(at(FIRST_PROBE - 1))
+    assert (pace.state, pace.limit) == (State.OUTAGE, 0)
+    pace.tick(at(FIRST_PROBE))
+    assert (pace.state, pace.limit, pace.probe_at) == (State.PROBING, 1, NEVER)
+
+
+def test_what_was_out_when_the_outage_began_does_not_put_off_the_probe() -> None:
+    pace = paced(8, AWAY)
+    for steady in range(1, 9):
+        pace.note(AWAY, at(steady))
+    assert pace.probe_at == FIRST_PROBE
+
+
+def test_probes_come_less_often_up_to_a_limit() -> None:
+    pace, steady, gaps = paced(8, AWAY), 0, []
+    for _ in range(10):
+        gaps.append(pace.probe_at - steady)
+        steady = pace.probe_at
+        pace.tick(at(steady))
+        pace.note(AWAY, at(steady))
+    assert gaps == [100, 200, 400, 800, 1_600, 3_200, LAST_PROBE, LAST_PROBE, LAST_PROBE, LAST_PROBE]
+
+
+def test_after_an_outage_the_pace_doubles_with_each_round() -> None:
+    pace, rounds = probing(16), []
+    for _ in range(5):
+        rounds.append(pace.limit)
+        for _ in range(pace.limit):
+            pace.note(COMMITTED, at(200))
+    assert rounds == [1, 2, 4, 8, 16]
+    assert pace.state is State.OPEN
+
+
+def test_a_probe_that_fails_shows_that_the_service_is_there_but_does_not_speed_up() -> None:
+    pace = probing(16)
+    for _ in range(10):
+        pace.note(BAD, at(200))
+    assert (pace.state, pace.limit) == (State.OPEN, 1)
+
+
+def test_a_new_outage_begins_with_a_short_wait_again() -> None:
+    pace = probing(16)
+    pace.note(AWAY, at(200))
+    pace.tick(at(400))
+    pace.note(COMMITTED, at(401))
+    pace.note(AWAY, at(402))
+    assert pace.probe_at == 402 + FIRST_PROBE
+
+
+def test_a_burst_of_throttle_answers_halves_the_pace_once() -> None:
+    assert paced(16, *[BUSY] * 12).limit == 8
+
+
+def test_throttling_that_goes_on_halves_it_again_down_to_one() -> None:
+    pace = Pace(16)
+    for turn in range(8):
+        pace.note(BUSY, at(turn * CUT_EVERY))
+    assert (pace.state, pace.limit) == (State.THROTTLED, 1)
+
+
+def test_after_a_throttle_the_pace_creeps_by_one_each_round() -> None:
+    pace = paced(8, BUSY)
+    for _ in range(pace.limit):
+        pace.note(COMMITTED, at(1))
+    assert (pace.state, pace.limit) == (State.THROTTLED, 5)
+    for _ in range(5 + 6 + 7):
+        pace.note(COMMITTED, at(1))
+    assert (pace.state, pace.limit) == (State.OPEN, 8)
+
+
+def test_a_probe_that_is_throttled_ends_the_outage() -> None:
+    pace = probing(8)
+    pace.note(BUSY, at(200))
+    assert (pace.state, pace.limit, pace.probe_at) == (State.THROTTLED, 1, NEVER)
+
+
+@pytest.mark.parametrize("took", [COMMITTED, Committed()])
+def test_with_one_place_it_opens_again_after_an_outage_and_after_a_throttle(took: Committed) -> None:
+    pace = probing(1)
+    pace.note(took, at(200))
+    assert (pace.state, pace.limit) == (State.OPEN, 1)
+    pace.note(BUSY, at(300))
+    assert pace.state is State.THROTTLED
+    pace.note(took, at(400))
+    assert (pace.state, pace.limit) == (State.OPEN, 1)
+
+
+def test_a_second_throttle_within_the_second_does_not_leave_it_throttled_for_ever() -> None:
+    pace = paced(2, BUSY, COMMITTED, BUSY)
+    assert (pace.state, pace.limit) == (State.THROTTLED, 2)
+    pace.note(COMMITTED, at(10))
+    assert pace.state is State.OPEN
+
+
+OUTCOMES = st.sampled_from([COMMITTED, BAD, BUSY, AWAY, CANCELLED, Rejected("x")])
+
+
+@given(st.integers(1, 40), st.lists(st.tuples(OUTCOMES, st.integers(0, 3_000)), max_size=60))
+def test_it_always_comes_back_to_full_once_all_is_well(full: int, story: list[tuple[Outcome, int]]) -> None:
+    pace, steady = Pace(full), 0
+    for outcome, later in story:
+        steady += later
+        pace.tick(at(steady))
+        pace.note(outcome, at(steady))
+        assert 0 <= pace.limit <= full
+        assert (pace.limit == 0) is (pace.state is State.OUTAGE) is (pace.probe_at != NEVER)
+    for _ in range(full * full + 2):
+        steady = max(steady, 0 if pace.probe_at == NEVER else pace.probe_at)
+        pace.tick(at(steady))
+        assert pace.limit > 0
+        pace.note(COMMITTED, at(steady))
+    assert (pace.state, pace.limit) == (State.OPEN, full)

@@ -1,0 +1,161 @@
+"""Progress: it never claims what is not done, whatever the order, the gaps and the metadata."""
+
+import base64
+import zlib
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.core.progress import SPAN, Progress, Tracker, decode, encode
+
+KAFKA_TAKES = 4_095
+"""Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[int]:
+    """Offsets of a log's records, with the gaps that markers and compaction leave."""
+    steps = draw(st.lists(st.integers(1, 4) | st.just(40), min_size=1, max_size=40))
+    start, log = draw(st.integers(0, 2**40)), []
+    for step in steps:
+        start += step
+        log.append(start)
+    return log
+
+
+@st.composite
+def progresses(draw: st.DrawFn) -> Progress:
+    first = draw(st.integers(0, 2**62))
+    done = draw(st.frozensets(st.integers(0, SPAN - 1), max_size=60))
+    return Progress(first, frozenset(first + place for place in done), draw(st.booleans()))
+
+
+@given(logs(), st.data())
+def test_a_snapshot_covers_exactly_what_was_finished_or_is_about_to_be(log: list[int], data: st.DataObject) -> None:
+    tracker = Tracker(Progress(log[0]))
+    begun: list[int] = []
+    finished: set[int] = set()
+    waiting = list(log)
+    for step in data.draw(st.lists(st.sampled_from(["begin", "finish", "look"]), max_size=100)):
+        if step == "begin" and waiting:
+            begun.append(waiting.pop(0))
+            assert tracker.begin(begun[-1])
+        elif step == "finish" and set(begun) - finished:
+            offset = data.draw(st.sampled_from(sorted(set(begun) - finished)))
+            finished.add(offset)
+            tracker.finish(offset)
+        elif step == "look":
+            extra = data.draw(st.sets(st.sampled_from(log)) if begun else st.just(set())) & set(begun)
+            covered = tracker.snapshot(extra)
+            assert {offset for offset in log if covered.covers(offset)} == finished | extra
+            assert tracker.open == len(set(begun) - finished)
+
+
+@given(logs(), st.data())
+def test_a_new_owner_begins_exactly_what_is_not_done(log: list[int], data: st.DataObject) -> None:
+    first = Tracker(Progress(log[0]))
+    reached = data.draw(st.integers(1, len(log)))
+    for offset in log[:reached]:
+        first.begin(offset)
+    done = data.draw(st.sets(st.sampled_from(log[:reached])))
+    for offset in data.draw(st.permutations(sorted(done))):
+        first.finish(offset)
+    left = first.snapshot()
+
+    second = Tracker(decode(left.next, encode(left)))
+    again = [offset for offset in log if offset >= left.next and second.begin(offset)]
+    assert again == [offset for offset in log if offset not in done]
+    for offset in data.draw(st.permutations(again)):
+        second.finish(offset)
+    assert second.snapshot() == Progress(log[-1] + 1)
+
+
+@given(progresses())
+def test_progress_survives_its_metadata(progress: Progress) -> None:
+    assert decode(progress.next, encode(progress)) == progress
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**62), st.integers(0, 2**32), st.floats(0, 1))
+def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: float) -> None:
+    random = Random(seed)
+    done = frozenset(first + place for place in range(1, SPAN) if random.random() < density)
+    metadata = encode(Progress(first, done, True))
+    assert len(metadata) <= KAFKA_TAKES
+    assert decode(first, metadata).done == done
+
+
+def test_offsets_beyond_the_span_are_left_out_of_the_metadata() -> None:
+    assert decode(5, encode(Progress(5, frozenset({6, 5 + SPAN - 1, 5 + SPAN})))).done == {6, 5 + SPAN - 1}
+
+
+@given(st.text(max_size=200) | st.none(), st.integers(0, 2**62))
+def test_foreign_metadata_is_an_empty_set(metadata: str | None, offset: int) -> None:
+    found = decode(offset, metadata)
+    assert found.next == offset
+    assert not found.done
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["rc1o.", "rc1c."]))
+def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str, tag: str) -> None:
+    text = body if isinstance(body, str) else base64.urlsafe_b64encode(body).decode()
+    found = decode(7, tag + text)
+    assert (found.next, found.done) == (7, frozenset())
+
+
+def packed(data: bytes) -> str:
+    return "rc1o." + base64.urlsafe_b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        packed(zlib.compress(b"\xff" * 50_000_000)),
+        packed(zlib.compress(b"\xff" * (SPAN // 8 + 1))),
+        packed(zlib.compress(b"\xff" * 100)[:-1]),
+        packed(zlib.compress(b"\xff" * 100)[:-4] + b"wxyz"),
+        packed(zlib.compress(b"\xff" * 100) + b"more"),
+    ],
+    ids=["a bomb", "one byte too long", "cut off", "a wrong sum", "more behind it"],
+)
+def test_a_bitmap_that_is_not_whole_is_an_empty_set(metadata: str) -> None:
+    assert decode(7, metadata) == Progress(7)
+
+
+def test_an_offset_is_begun_only_once() -> None:
+    tracker = Tracker(Progress(3))
+    assert [tracker.begin(offset) for offset in (2, 3, 3, 5, 4)] == [False, True, False, True, False]
+
+
+def test_finishing_twice_changes_nothing() -> None:
+    tracker = Tracker(Progress(3))
+    for offset in (3, 4, 5):
+        tracker.begin(offset)
+    for offset in (4, 4, 3, 3):
+        tracker.finish(offset)
+    assert tracker.snapshot() == Progress(5)
+
+
+def test_markers_behind_the_last_record_are_passed_over() -> None:
+    tracker = Tracker(Progress(3))
+    tracker.begin(3)
+    assert tracker.reached(9)
+    assert tracker.snapshot() == Progress(3)
+    tracker.finish(3)
+    assert tracker.snapshot() == Progress(9)
+    assert not tracker.reached(9)
+
+
+def test_a_gap_is_no_distance_while_nothing_is_open() -> None:
+    tracker = Tracker(Progress(3))
+    assert tracker.span(1_000_000) == 0
+    tracker.begin(10)
+    assert tracker.span(1_000_000) == 999_990
+
+
+def test_only_a_clean_end_carries_the_clean_mark() -> None:
+    assert decode(1, encode(Progress(1, clean=True))).clean
+    assert not decode(1, encode(Progress(1))).clean
+    assert not decode(1, None).clean
