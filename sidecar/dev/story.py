@@ -1,0 +1,133 @@
+"""What the demo shows while it runs: where every order stands, and the way of a few of them. Pure: told, not asking.
+
+Told by the group's events and the service's ledger, in whatever order they arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from sidecar.dev.ledger import Answered, Began, Closed, Line, Opened
+from sidecar.dev.orders import Case
+from topics.events import Event, State
+
+FOLLOWED = (Case.FLAKY, Case.LATER, Case.STUCK, Case.REFUSED, Case.POISON)
+"""The cases of which one order each is followed."""
+
+
+class Step(msgspec.Struct):
+    """One attempt: when it was due and when it came (epoch ms), and the status; 0: no answer, None: none yet."""
+
+    due: int | None = None
+    came: float | None = None
+    status: int | None = None
+
+
+class Track(msgspec.Struct):
+    """One order as far as it is known."""
+
+    id: str
+    case: str = ""
+    steps: dict[int, Step] = msgspec.field(default_factory=dict)
+    level: str | None = None
+    due: int = 0
+    waits_for: int = 0
+    """The retry that was last announced; `level` and `due` are its own."""
+    committed: bool = False
+    dead: bool = False
+
+    @property
+    def seen(self) -> int:
+        """The last attempt that reached the service, from 0; −1 when none has."""
+        return max((times for times, step in self.steps.items() if step.came is not None), default=-1)
+
+
+class Counts(NamedTuple):
+    """How many orders stand where; `waiting` by level, as it is written. Together they are all that were produced."""
+
+    ready: int
+    in_flight: int
+    waiting: dict[str, int]
+    committed: int
+    dead: int
+
+
+class Story:
+    """Folds what it is told."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[str, Track] = {}
+        self.followed: dict[str, Track] = {}
+        self.began: float | None = None
+        """When the first order reached the service, epoch ms."""
+        self.down_since: float | None = None
+        self._requests: dict[int, tuple[Track, int]] = {}
+
+    def seen(self, lines: Iterable[Line]) -> None:
+        """Take in what the service wrote."""
+        for line in lines:
+            match line:
+                case Began():
+                    self._began(line)
+                case Answered():
+                    track, times = self._requests.pop(line.number)
+                    track.steps[times].status = line.status
+                    track.committed |= line.verdict == "commit"
+                case Closed(at=at):
+                    self.down_since = at
+                case Opened():
+                    self.down_since = None
+
+    def _began(self, line: Began) -> None:
+        track = self._track(line.id)
+        track.case = line.case
+        step = track.steps.setdefault(line.times, Step())
+        step.came = line.at if step.came is None else step.came
+        self._requests[line.number] = track, line.times
+        self.began = line.at if self.began is None else self.began
+        if line.case in FOLLOWED:
+            self.followed.setdefault(line.case, track)
+
+    def told(self, events: Iterable[Event]) -> None:
+        """Take in the group's events."""
+        for event in events:
+            track = self._track(event.id)
+            if event.state is State.DLQ:
+                track.dead = True
+                self._end_step(track, event.times)
+            elif event.state is State.WAITING_RETRY and event.times > track.waits_for:
+                track.waits_for, track.level, track.due = event.times, event.level, event.due
+                track.steps.setdefault(event.times, Step()).due = event.due
+                self._end_step(track, event.times - 1)
+
+    def _end_step(self, track: Track, times: int) -> None:
+        """The attempt is counted: if the service gave no answer by now, it will not."""
+        step = track.steps.setdefault(times, Step())
+        step.status = 0 if step.status is None else step.status
+
+    def _track(self, identity: str) -> Track:
+        return self.tracks.setdefault(identity, Track(identity))
+
+    def counts(self, produced: int, now: float) -> Counts:
+        """Where the `produced` orders stand at `now` (epoch ms); one whose due time is over is ready."""
+        waiting: dict[str, int] = {}
+        in_flight = committed = dead = 0
+        for track in self.tracks.values():
+            if track.dead:
+                dead += 1
+            elif track.committed:
+                committed += 1
+            elif track.waits_for <= track.seen:
+                in_flight += 1
+            elif track.level is not None and track.due > now:
+                waiting[track.level] = waiting.get(track.level, 0) + 1
+        # An order may be seen at the service before the producer hears that it was stored.
+        ready = max(0, produced - sum(waiting.values()) - in_flight - committed - dead)
+        return Counts(ready, in_flight, waiting, committed, dead)
+
+    def journeys(self) -> tuple[Track, ...]:
+        """The orders that are followed, by case."""
+        return tuple(self.followed[case] for case in FOLLOWED if case in self.followed)
