@@ -85,6 +85,7 @@ class Server:
             task.cancel()
         for connection in tuple(state.connections):
             connection.transport.abort()
+        await asyncio.sleep(0)  # the sockets are closed in the loop's next round
 
     async def _listen(self) -> None:
         place = self._place

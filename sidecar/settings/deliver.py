@@ -100,8 +100,8 @@ class Deliver(Section):
     timeout: Annotated[int, duration("10ms", "1d")] = Field(
         default=ms("15m"),
         description=(
-            "How long one delivery may take, the wait in the sidecar's own queue counted separately against the "
-            "same limit; after it the delivery has failed. 15m is RocketMQ's consume timeout."
+            "How long one delivery may take, from the request to the end of the answer; after it the delivery has "
+            "failed. 15m is RocketMQ's consume timeout."
         ),
     )
     order: Literal["none", "key", "partition"] = Field(

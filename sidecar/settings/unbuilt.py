@@ -11,6 +11,7 @@ from sidecar.settings.model import Settings
 
 UNBUILT: tuple[tuple[str, Callable[[Settings], object | None]], ...] = (
     ("deliver.mode", lambda settings: settings.deliver.mode if settings.deliver.mode != "push" else None),
+    ("deliver.health_url", lambda settings: settings.deliver.health_url),
     ("deliver.order", lambda settings: settings.deliver.order if settings.deliver.order != "none" else None),
     ("deliver.broadcast", lambda settings: "true" if settings.deliver.broadcast else None),
     ("deliver.batch.max_size", lambda settings: larger_batch(settings)),

@@ -188,5 +188,5 @@ def wait_of(value: bytes, wall: int) -> int:
     try:
         date = parsedate_to_datetime(text)
         return int((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000) - wall
-    except (ValueError, TypeError, OverflowError, IndexError):
+    except (ValueError, TypeError, OverflowError):
         return USUAL_THROTTLE_MS

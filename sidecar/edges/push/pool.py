@@ -124,7 +124,7 @@ class Push:
 
     def admits(self, transport: asyncio.Transport) -> bool:
         """Whether the peer may get records: a remote name may have been made to resolve to a metadata address."""
-        if not self._target.allow_remote or self._target.socket_path:
+        if not self._target.allow_remote:
             return True
         try:
             refuse_link_local(transport.get_extra_info("peername")[0])
