@@ -8,8 +8,7 @@ thread. Nothing else moves a record. The way of one record, read from top to bot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 from sidecar.core.assigned import Assigned, Run
 from sidecar.core.batch import Entry, Refusal, Result
@@ -21,8 +20,7 @@ from sidecar.core.outbox import Outbox
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, label_of
 from sidecar.core.parking import ParkingLot
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Commit as CommitPort
-from sidecar.core.ports import Deliver, Fetch
+from sidecar.core.ports import Ports
 from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from sidecar.core.tally import Tally
@@ -30,15 +28,6 @@ from sidecar.core.tenure import Tenure
 
 RECORD_COST = 1_024
 """Bytes that a record counts for beside its value: the Python objects around it."""
-
-
-class Ports(NamedTuple):
-    """The ways out of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
-
-    fetch: Fetch
-    deliver: Deliver
-    commit: CommitPort
-    wake: Callable[[int], None]
 
 
 class Lane:
@@ -134,7 +123,8 @@ class Lane:
             self._arm(now)  # it may have begun an outage, whose end somebody must look for
         else:
             part.in_flight -= 1
-            self.tally.deliveries[part.source.topic, part.level, label_of(outcome)] += 1
+            topic = part.source.topic if record.life is None else record.life.topic
+            self.tally.deliveries[topic, part.level, label_of(outcome)] += 1
             if outcome is COMMITTED and record.life is None:
                 self._finish(part, record)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from sidecar.core.batch import Batch
 from sidecar.core.outcome import Outcome
@@ -35,3 +35,12 @@ class Commit(Protocol):
 
     def __call__(self, batch: Batch) -> None:
         """Start the transaction of one batch."""
+
+
+class Ports(NamedTuple):
+    """The ways out of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
+
+    fetch: Fetch
+    deliver: Deliver
+    commit: Commit
+    wake: Callable[[int], None]

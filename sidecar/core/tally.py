@@ -13,6 +13,10 @@ LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_0
 """ms. The target is 20 at p99 (ARCHITECTURE §12), so the scale is fine around it."""
 
 
+MOST_REASONS = 1_000
+"""A service may give every dead letter a reason of its own; it must not fill our memory with them."""
+
+
 class Distribution:
     """Counts of values by upper bound, their number and their sum: what a Prometheus histogram needs."""
 
@@ -34,7 +38,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.deliveries: Counter[tuple[str, str, str]] = Counter()
-        """By (topic, level, outcome)."""
+        """By (main topic, level, outcome)."""
         self.retries: Counter[tuple[str, str]] = Counter()
         """Retries in Kafka, by (topic, level)."""
         self.dead_letters: Counter[tuple[str, str]] = Counter()
@@ -52,7 +56,9 @@ class Tally:
             case Retry(life=life, level=level):
                 self.retries[life.topic, "ready" if level is None else render_duration(level)] += 1
             case DeadLetter(life=life, reason=reason):
-                self.dead_letters[life.topic, reason] += 1
+                key = (life.topic, reason)
+                known = key in self.dead_letters or len(self.dead_letters) < MOST_REASONS
+                self.dead_letters[key if known else (life.topic, "other")] += 1
             case Hop():
                 self.hops += 1
             case Commit():

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sidecar.core.gate import Gate
-from sidecar.core.lane import Lane, Ports
+from sidecar.core.lane import Lane
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Deliver
+from sidecar.core.ports import Deliver, Ports
 from sidecar.edges.assignment import Assignment
 from sidecar.edges.clients import Properties, consumer_config, producer_config, reader_config
 from sidecar.edges.clock import now
