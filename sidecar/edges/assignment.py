@@ -23,6 +23,8 @@ from sidecar.core.record import Partition
 COMMITTED_WITHIN = 2.0
 """Seconds. Committed offsets come within 5 ms, unless a dead pod's transaction still holds some back: then the client
 itself goes on asking, and the other partitions of the assignment start meanwhile."""
+ONE_WITHIN = 0.25
+"""Seconds for one partition by itself; all partitions of an assignment may have to wait for this one after another."""
 WATERMARKS_WITHIN = 10.0
 
 _LOG = logging.getLogger("reconsume.assignment")
@@ -129,8 +131,7 @@ class Assignment:
 
     def grant(self, consumer: Consumer, slot: Slot) -> None:
         """Tell the lane where a partition starts whose committed offset was held back when it was assigned."""
-        place = self._committed(consumer, [slot.place])[0]
-        self._begin(slot, decode(place.offset, place.metadata) if place.offset >= 0 else self._fresh(consumer, slot))
+        self._start(consumer, consumer.committed([slot.place], timeout=COMMITTED_WITHIN)[0])
 
     def out_of_range(self, consumer: Consumer, slot: Slot, wanted: int) -> None:
         """The offset to read is not in the log: count what is gone, go on with what is there, under a new epoch."""
@@ -144,27 +145,36 @@ class Assignment:
         else:
             start = self._fresh(consumer, slot)
         self._begin(slot, start)
-        consumer.seek(TopicPartition(*slot.partition, start.next))
+        consumer.incremental_unassign([slot.place])  # a partition in this state takes no seek
+        consumer.incremental_assign([TopicPartition(*slot.partition, start.next)])
         self._take_membership(consumer)
 
     def _placed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The partitions with the offsets to start at; grants those that are known now."""
-        try:
-            known = self._committed(consumer, partitions)
-        except KafkaException as refusal:
-            _LOG.warning("committed offsets are held back, the client goes on asking: %s", refusal)
-            return [TopicPartition(place.topic, place.partition, OFFSET_STORED) for place in partitions]
-        placed = []
-        for place in known:
-            slot = self.slots[place.topic, place.partition]
-            stored = place.offset >= 0
-            progress = decode(place.offset, place.metadata) if stored else self._fresh(consumer, slot)
-            self._begin(slot, progress)
-            placed.append(TopicPartition(place.topic, place.partition, progress.next))
-        return placed
+        """The partitions with the offsets to start at; grants those that are known now.
 
-    def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-        return list(consumer.committed(places, timeout=COMMITTED_WITHIN))
+        One partition whose offset is held back makes the request for all of them wait, so they are then asked for one
+        by one; the client goes on asking for those that stay unknown, and `grant` is called at their first record.
+        """
+        try:
+            known = consumer.committed(partitions, timeout=COMMITTED_WITHIN)
+        except KafkaException:
+            known = [self._one(consumer, place) for place in partitions]
+        return [self._start(consumer, place) for place in known]
+
+    def _one(self, consumer: Consumer, place: TopicPartition) -> TopicPartition:
+        try:
+            return consumer.committed([place], timeout=ONE_WITHIN)[0]
+        except KafkaException as refusal:
+            _LOG.warning("%s[%d]: the committed offset is held back: %s", place.topic, place.partition, refusal)
+            return TopicPartition(place.topic, place.partition, OFFSET_STORED)
+
+    def _start(self, consumer: Consumer, place: TopicPartition) -> TopicPartition:
+        if place.offset == OFFSET_STORED:
+            return place
+        slot = self.slots[place.topic, place.partition]
+        progress = decode(place.offset, place.metadata) if place.offset >= 0 else self._fresh(consumer, slot)
+        self._begin(slot, progress)
+        return TopicPartition(place.topic, place.partition, progress.next)
 
     def _fresh(self, consumer: Consumer, slot: Slot) -> Progress:
         """Where a group without a committed offset begins."""

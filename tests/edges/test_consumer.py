@@ -1,0 +1,195 @@
+"""The consumer's thread against a real broker: where a partition starts, and what becomes of offsets that are gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.core.assigned import Grant, Run
+from sidecar.core.progress import Progress, encode
+from sidecar.core.record import Partition
+from sidecar.edges.assignment import Assignment
+from sidecar.edges.clients import consumer_config
+from sidecar.edges.consumer import ConsumerThread
+from tests.conftest import MakeTopic
+from tests.support.broker import Broker
+from tests.support.deadline import until
+from tests.support.kafka import produce
+
+SECONDS = 20.0
+
+
+class Keeper:
+    """Takes everything that the consumer hands over; `room` False holds it back."""
+
+    def __init__(self) -> None:
+        self.grants: list[Grant] = []
+        self.runs: list[Run] = []
+        self.gone: list[Partition] = []
+        self.lost: dict[str, int] = {}
+        self.room = True
+
+    def assigned(self, grants: Sequence[Grant]) -> None:
+        self.grants += grants
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        self.gone += partitions
+        done()
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        self.gone += partitions
+
+    def missing(self, topic: str, records: int) -> None:
+        self.lost[topic] = self.lost.get(topic, 0) + records
+
+    def received(self, runs: Sequence[Run]) -> None:
+        self.runs += runs
+
+    def full(self) -> bool:
+        return not self.room
+
+    def offsets(self, partition: int = 0) -> list[int]:
+        """The offsets that were handed over, in order."""
+        return [record.offset for run in self.runs if run.partition.number == partition for record in run.records]
+
+
+Start = Callable[..., tuple[Keeper, ConsumerThread]]
+
+
+@pytest.fixture
+def start(kafka: Broker, group: str) -> Iterator[Start]:
+    """`start(topic, start_at="earliest")`: a running consumer, stopped at the end."""
+    threads: list[ConsumerThread] = []
+
+    def begin(topic: str, start_at: str = "earliest") -> tuple[Keeper, ConsumerThread]:
+        keeper = Keeper()
+        assignment = Assignment(keeper, start_at=start_at, lock_timeout=1.0)
+        config = consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "test", queue_kib=1024)
+        thread = ConsumerThread(config, [topic], keeper, assignment, None)
+        thread.start()
+        threads.append(thread)
+        return keeper, thread
+
+    yield begin
+    for thread in threads:
+        thread.stop(1.0)
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        assert thread.failure is None
+
+
+def commit(bootstrap: str, group: str, place: TopicPartition) -> None:
+    """Commit one offset for a group that nobody is in."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    """Delete what lies before an offset, as retention does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(SECONDS)
+
+
+def test_a_new_group_starts_at_the_earliest_record(kafka: Broker, topic: str, start: Start) -> None:
+    """Also when the first records are gone already: nothing was lost, for nothing was ours."""
+    produce(kafka.bootstrap, topic, [b"%d" % number for number in range(10)])
+    delete_before(kafka.bootstrap, topic, 4)
+    keeper, _ = start(topic)
+    until(lambda: keeper.offsets() == [4, 5, 6, 7, 8, 9], SECONDS, "what is there is read")
+    assert keeper.grants == [Grant(Partition(topic, 0), 1, Progress(4))]
+    assert keeper.lost == {}
+
+
+def test_a_new_group_starts_at_the_latest_record_where_that_is_asked_for(
+    kafka: Broker, topic: str, start: Start
+) -> None:
+    """What was there before is passed over, what comes is read."""
+    produce(kafka.bootstrap, topic, [b"old"] * 5)
+    keeper, _ = start(topic, "latest")
+    until(lambda: bool(keeper.grants), SECONDS, "the partition is ours")
+    produce(kafka.bootstrap, topic, [b"new"])
+    until(lambda: keeper.offsets() == [5], SECONDS, "the new record is read")
+
+
+def test_the_done_set_comes_back_with_the_committed_offset(kafka: Broker, topic: str, group: str, start: Start) -> None:
+    """A successor knows what its predecessor had done above the committed offset."""
+    produce(kafka.bootstrap, topic, [b"%d" % number for number in range(10)])
+    left = Progress(2, frozenset({4, 7}), clean=True)
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, left.next, encode(left)))
+    keeper, _ = start(topic)
+    until(lambda: bool(keeper.grants), SECONDS, "the partition is ours")
+    assert keeper.grants[0].progress == left
+
+
+def test_records_that_are_gone_are_counted_and_reading_goes_on_under_a_new_epoch(
+    kafka: Broker, topic: str, group: str, start: Start
+) -> None:
+    """Retention passed the committed offset: 6 records are lost, loudly, and the rest is not skipped to the newest."""
+    produce(kafka.bootstrap, topic, [b"%d" % number for number in range(10)])
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 2))
+    delete_before(kafka.bootstrap, topic, 8)
+    keeper, thread = start(topic)
+    until(lambda: keeper.offsets() == [8, 9], SECONDS, "what is left is read")
+    assert keeper.lost == {topic: 6}
+    assert [grant.progress.next for grant in keeper.grants] == [2, 8]
+    assert keeper.grants[0].epoch < keeper.grants[1].epoch == keeper.runs[-1].epoch
+    membership = thread.assignment.membership
+    assert membership is not None
+    assert membership.epochs == {Partition(topic, 0): keeper.grants[1].epoch}
+
+
+def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start
+) -> None:
+    """A dead pod's transaction covers partition 0; partition 1 is read meanwhile, and 0 once it has ended."""
+    topic = make_topic(partitions=2)
+    for number in range(2):
+        commit(kafka.bootstrap, group, TopicPartition(topic, number, 0))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(2):
+        producer.produce(topic, b"x", partition=number)
+    assert producer.flush(SECONDS) == 0
+    dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"dead-{group}"})
+    dead.init_transactions(SECONDS)
+    dead.begin_transaction()
+    outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    dead.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outsider.consumer_group_metadata(), SECONDS)
+    keeper, _ = start(topic)
+    started = time.monotonic()
+    until(lambda: keeper.offsets(1) == [0], SECONDS, "the other partition is read")
+    assert time.monotonic() - started < 10.0
+    assert keeper.offsets(0) == []
+    dead.abort_transaction(SECONDS)
+    until(lambda: keeper.offsets(0) == [0], SECONDS, "the partition that was held back is read")
+    outsider.close()
+
+
+def test_without_room_polling_goes_on_and_nothing_is_skipped(kafka: Broker, topic: str, start: Start) -> None:
+    """Held back for longer than it takes to pause everything, it reads on where it was."""
+    produce(kafka.bootstrap, topic, [b"a"] * 3)
+    keeper, thread = start(topic)
+    until(lambda: keeper.offsets() == [0, 1, 2], SECONDS, "the first records are read")
+    keeper.room = False
+    turned = thread.turned_at
+    produce(kafka.bootstrap, topic, [b"b"] * 3)
+    until(lambda: thread.turned_at > turned + 1.0, SECONDS, "the thread goes round without room")
+    keeper.room = True
+    until(lambda: keeper.offsets() == [0, 1, 2, 3, 4, 5], SECONDS, "the rest is read")
+
+
+def test_a_parked_partition_is_read_from_where_it_is_told(kafka: Broker, topic: str, start: Start) -> None:
+    """Pause, then resume at an earlier offset under a new turn: what was fetched before is told apart."""
+    produce(kafka.bootstrap, topic, [b"%d" % number for number in range(6)])
+    keeper, thread = start(topic)
+    until(lambda: keeper.offsets() == [0, 1, 2, 3, 4, 5], SECONDS, "all is read")
+    source = Partition(topic, 0)
+    thread.pause(source)
+    thread.resume(source, 3, 1)
+    until(lambda: keeper.offsets()[6:] == [3, 4, 5], SECONDS, "it is read again from 3")
+    assert {run.turn for run in keeper.runs if run.records and run.records[0].offset == 3} == {1}
