@@ -105,7 +105,7 @@ class Sidecar:
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop; 1 when a thread of ours has died instead."""
         while not stop.is_set():
-            if self._draining is None and (problems := self.problems()):
+            if problems := self.problems():
                 _LOG.error("giving up: %s", "; ".join(problems))
                 return 1
             with contextlib.suppress(TimeoutError):
@@ -123,7 +123,9 @@ class Sidecar:
     # --- what the API asks -------------------------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
-        """Own threads that do not make progress."""
+        """Own threads that do not make progress; none is expected to once the sidecar drains."""
+        if self._draining is not None:
+            return []
         return [problem for engine in self._engines for problem in engine.problems()]
 
     def started(self) -> bool:

@@ -44,7 +44,7 @@ def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: 
         "max.poll.interval.ms": 300_000,
         # The default of 1 000 stalls the fetcher a second each time its queue is full: 4–6 times slower.
         "fetch.queue.backoff.ms": 5,
-        "fetch.wait.max.ms": 100,
+        "fetch.wait.max.ms": 500,
         "queued.min.messages": 1_000,
         "queued.max.messages.kbytes": queue_kib,
         "fetch.message.max.bytes": 256 * 1024,

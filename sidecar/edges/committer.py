@@ -121,7 +121,9 @@ class Committer(threading.Thread):
     def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
         if aborted.refusals:
             self._warn("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
-            self._partitions = {}  # look again: a topic may have been deleted
+            if any(refusal.about == "topic" for refusal in aborted.refusals):
+                self._looked_at = -LOOK_EVERY
+                self._look()  # it may have been deleted; what is known of the others stays, they go on
             return _refused(batch, aborted.refusals)
         self._warn("a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
