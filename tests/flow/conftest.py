@@ -1,0 +1,79 @@
+"""What flow tests start: services and sidecars that are always ended, and the evidence that they leave.
+
+Module-scoped makers, because one run serves many claims: the record kinds are put through together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.support.behaviours import Script
+from tests.support.broker import Broker
+from tests.support.service import Service
+from tests.support.sidecar_process import Config, SidecarProcess
+from tests.support.topics import DELAYS, GroupTopics, fresh_group
+
+FreshGroup = Callable[..., GroupTopics]
+StartService = Callable[[Script], Service]
+
+
+class StartSidecar(Protocol):
+    """Starts one sidecar of a group; `wait` for its lanes."""
+
+    def __call__(
+        self, group: GroupTopics, url: str, pod: str = "pod-0", overrides: Config | None = None, *, wait: bool = True
+    ) -> SidecarProcess: ...
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a module's ledgers, configurations and logs lie."""
+    return tmp_path_factory.mktemp("flow")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[ExitStack]:
+    """Ends what a module has started, last first."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def new_group(kafka: Broker) -> FreshGroup:
+    """`new_group(mains=1)`: a group and main topics of fresh names, not created yet."""
+
+    def make(mains: int = 1, delays: tuple[int, ...] = DELAYS) -> GroupTopics:
+        return fresh_group(kafka.bootstrap, mains, delays)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def start_service(stack: ExitStack, folder: Path) -> StartService:
+    """`start_service(script)`: a service that listens, with a ledger of its own."""
+
+    def start(script: Script) -> Service:
+        return stack.enter_context(Service(folder / f"ledger-{len(list(folder.glob('ledger-*')))}.jsonl", script))
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def start_sidecar(stack: ExitStack, folder: Path) -> StartSidecar:
+    """`start_sidecar(group, url, pod="pod-0", overrides=None)`: a sidecar that has started."""
+
+    def start(
+        group: GroupTopics, url: str, pod: str = "pod-0", overrides: Config | None = None, *, wait: bool = True
+    ) -> SidecarProcess:
+        sidecar = SidecarProcess(group, url, folder / group.group, pod=pod, overrides=overrides)
+        stack.enter_context(sidecar)
+        if wait:
+            sidecar.wait_ready()
+        return sidecar
+
+    return start

@@ -1,0 +1,231 @@
+"""The invariants, numbered as in the fault matrix: each a function from the evidence to the records that break it.
+
+I1 no loss, I2 counted once, I4 never early, I5 byte fidelity, and events that tell what the copies tell. (I3, bounded
+duplicates, is a number: the report has it, and each test knows its bound.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from tests.support.evidence import Copy, Evidence, LifeKey
+from tests.support.kafka import UNREADABLE, Row
+from tests.support.ledger import FAILED, THROTTLED, TOOK, Delivery
+from topics import headers as wire
+from topics.durations import render_duration
+
+Violations: TypeAlias = Iterator[str]
+NEVER = 2**63
+GRAIN = 1
+"""ms. The service and the sidecar cut the same clock to milliseconds at different moments."""
+
+
+# --- I1: nothing is lost ---------------------------------------------------------------------------------------------
+
+
+def lost(evidence: Evidence) -> Violations:
+    """What the committed progress covers was taken by the service, or lives on as a copy."""
+    ended = {(d.id, d.redrives, d.times) for d in evidence.deliveries if d.means == TOOK}
+    ended |= {(copy.id, copy.redrives, copy.times) for copy in evidence.dead}
+    for ident, (topic, row) in evidence.sources.items():
+        if evidence.covers(topic, row) and not ((ident, 0, 0) in ended or 1 in evidence.lives.get((ident, 0), {})):
+            yield f"I1 lost: {ident} is committed, was not taken, and has no copy"
+    for (ident, redrives), life in evidence.lives.items():
+        for times, chain in life.items():
+            last = chain[-1]
+            goes_on = times + 1 in life or (ident, redrives, times) in ended
+            if evidence.covers(last.topic, last.row) and not goes_on:
+                yield f"I1 lost: {last} is committed, was not taken, and has no copy"
+    own_place = {copy.id for copy in evidence.dead}
+    for place, (topic, row) in evidence.foreign.items():
+        if evidence.covers(topic, row) and place not in own_place:
+            yield f"I1 lost: the foreign record {place} is committed and not in the DLQ"
+
+
+# --- I2: each attempt is counted once --------------------------------------------------------------------------------
+
+
+def miscounted(evidence: Evidence) -> Violations:
+    """Counts are 1, 2, … without gap or repeat, each after an attempt, each with its source committed."""
+    attempts = {(d.id, d.redrives, d.times) for d in evidence.deliveries if d.means != THROTTLED}
+    for (ident, redrives), life in evidence.lives.items():
+        if ident not in evidence.sources:
+            yield f"I2 unknown: copies of {ident}, which is on no main topic"
+            continue
+        first = 0 if redrives else 1
+        if sorted(life) != list(range(first, first + len(life))):
+            yield f"I2 gap: {ident} has copies with the counts {sorted(life)}"
+        for times, chain in life.items():
+            yield from _broken_chain(evidence, chain)
+            if times and (ident, redrives, times - 1) not in attempts:
+                yield f"I2 no attempt: {chain[0]} counts an attempt that the service never saw"
+            if not _source_covered(evidence, (ident, redrives), times):
+                yield f"I2 torn: {chain[0]} is there and its source is not committed"
+    yield from _dead_twice(evidence, attempts)
+
+
+def _broken_chain(evidence: Evidence, chain: list[Copy]) -> Violations:
+    """Copies of one count: the first, and its hops, each after the delay of the one before."""
+    for before, after in pairwise(chain):
+        too_soon = after.row.timestamp < before.row.timestamp + evidence.delay_of(before.topic)
+        if after.due != before.due or too_soon or not evidence.covers(before.topic, before.row):
+            yield f"I2 twice: {before} and {after} count the same attempt"
+
+
+def _source_covered(evidence: Evidence, key: LifeKey, times: int) -> bool:
+    before = evidence.lives.get(key, {}).get(times - 1)
+    if before is not None:
+        return evidence.covers(before[-1].topic, before[-1].row)
+    source = evidence.sources.get(key[0])
+    return source is None or evidence.covers(*source)
+
+
+def _dead_twice(evidence: Evidence, attempts: set[tuple[str, int, int]]) -> Violations:
+    for key, count in Counter((copy.id, copy.redrives) for copy in evidence.dead).items():
+        if count > 1:
+            yield f"I2 dead twice: {key[0]} is {count} times in the DLQ"
+    for copy in evidence.dead:
+        if copy.id in evidence.foreign or _condemned(copy):
+            continue
+        life = evidence.lives.get((copy.id, copy.redrives), {})
+        if copy.times != max(life, default=0):
+            yield f"I2 gap: the dead letter {copy} has copies with the counts {sorted(life)}"
+        if (copy.id, copy.redrives, copy.times) not in attempts:
+            yield f"I2 no attempt: the dead letter {copy} ends an attempt that the service never saw"
+        if not _source_covered(evidence, (copy.id, copy.redrives), copy.times + 1):
+            yield f"I2 torn: the dead letter {copy} is there and its source is not committed"
+
+
+def _condemned(copy: Copy) -> bool:
+    """Whether it was refused unseen, for headers that cannot be read."""
+    return copy.ours[wire.RETRY_REASON].startswith(b"headers-unreadable")
+
+
+# --- I4: never early -------------------------------------------------------------------------------------------------
+
+
+def early(evidence: Evidence) -> Violations:
+    """A retry comes not before its due time and its level's delay; its due time is failure + delay, or later."""
+    for delivery in evidence.deliveries:
+        chain = chain_of(evidence, delivery)
+        if chain is None:
+            if delivery.times:
+                yield f"I4 unknown: {delivery.idempotency_key} was delivered and has no copy"
+            continue
+        due = due_of(evidence, chain)
+        if delivery.received < due:
+            yield f"I4 early: {chain[-1]} was delivered {due - delivery.received} ms before it was due"
+    failures = _failures(evidence)
+    for (ident, redrives), life in evidence.lives.items():
+        for times, chain in life.items():
+            failed = failures.get((ident, redrives, times - 1))
+            short = 0 if failed is None else failed + evidence.delay_of(chain[0].topic) - chain[0].due
+            if short > GRAIN:
+                yield f"I4 early: {chain[0]} is due {short} ms before its level's delay after the failure"
+
+
+def _failures(evidence: Evidence) -> dict[tuple[str, int, int], int]:
+    """When each attempt failed at the earliest."""
+    failures: dict[tuple[str, int, int], int] = {}
+    for delivery in evidence.deliveries:
+        if delivery.means != THROTTLED:
+            attempt = (delivery.id, delivery.redrives, delivery.times)
+            failures[attempt] = min(_failed_at(delivery), failures.get(attempt, NEVER))
+    return failures
+
+
+def _failed_at(delivery: Delivery) -> int:
+    """The earliest time at which the sidecar may have seen the failure."""
+    answered = delivery.means == FAILED and delivery.answered is not None
+    return delivery.answered if answered and delivery.answered is not None else delivery.received
+
+
+def chain_of(evidence: Evidence, delivery: Delivery) -> list[Copy] | None:
+    return evidence.lives.get((delivery.id, delivery.redrives), {}).get(delivery.times)
+
+
+def due_of(evidence: Evidence, chain: list[Copy]) -> int:
+    """When a copy may be delivered at the earliest: RETRY_DUE_AT or the end of its level, whichever is later."""
+    return max(chain[-1].due, chain[-1].row.timestamp + evidence.delay_of(chain[-1].topic))
+
+
+# --- I5: bytes stay as they are --------------------------------------------------------------------------------------
+
+
+def altered(evidence: Evidence) -> Violations:
+    """Key, value, own headers and first timestamp are the same in every copy and every delivery."""
+    chains = [chain for life in evidence.lives.values() for chain in life.values()]
+    for copy in [*(copy for chain in chains for copy in chain), *evidence.dead]:
+        source = evidence.sources.get(copy.id) or evidence.foreign.get(copy.id)
+        if source is None:
+            yield f"I5 unknown: {copy} is of a record that is nowhere"
+            continue
+        yield from _changed(copy, *source)
+        if copy.ours[wire.RETRY_GROUP] != evidence.group.group.encode():
+            yield f"I5 group: {copy} names {copy.ours[wire.RETRY_GROUP]!r}"
+    for delivery in evidence.deliveries:
+        place = evidence.sources.get(delivery.id)
+        if place is None or (delivery.key, delivery.value) != (place[1].key, place[1].value):
+            yield f"I5 altered: {delivery.idempotency_key} was delivered with another key or value"
+        if delivery.idempotency_key != f"{delivery.id}/{delivery.redrives}/{delivery.times}":
+            yield f"I5 idempotency key: {delivery.idempotency_key} for {delivery.id} times={delivery.times}"
+
+
+def _changed(copy: Copy, topic: str, source: Row) -> Violations:
+    if (copy.row.key, copy.row.value) != (source.key, source.value):
+        yield f"I5 altered: {copy} has another key or value"
+    if source.headers != UNREADABLE and _own(copy.row) != _own(source):
+        yield f"I5 altered: {copy} has other headers: {_own(copy.row)} for {_own(source)}"
+    wanted = {wire.REAL_TOPIC: topic, wire.RETRY_TOPIC: copy.topic, wire.RETRY_REAL_TIMESTAMP: str(source.timestamp)}
+    for key, text in wanted.items():
+        if copy.ours.get(key) != text.encode():
+            yield f"I5 header: {copy} has {key} {copy.ours.get(key)!r}, not {text}"
+
+
+def _own(row: Row) -> list[tuple[str, bytes | None]]:
+    return [(key, value) for key, value in row.headers if key not in wire.DROPPED]
+
+
+# --- events tell what the copies tell --------------------------------------------------------------------------------
+
+
+def contradicted(evidence: Evidence) -> Violations:
+    """One event for each change of state, with the same due time and level as the copy."""
+    told: Counter[tuple[str, int, int, str]] = Counter()
+    for row in evidence.events:
+        event: dict[str, Any] = json.loads(row.value or b"")
+        told[event["id"], event["redrives"], event["times"], event["state"]] += 1
+        yield from _false_event(evidence, row, event)
+    true = Counter(_changes(evidence))
+    for change, count in ((told | true) - (told & true)).items():
+        yield f"event: {change} was told {told[change]} times and happened {true[change]} times ({count} off)"
+
+
+def _changes(evidence: Evidence) -> Iterator[tuple[str, int, int, str]]:
+    dead = {(copy.id, copy.redrives) for copy in evidence.dead}
+    for (ident, redrives), life in evidence.lives.items():
+        for times in life:
+            yield ident, redrives, times, "WAITING_RETRY" if times else "REDRIVEN"
+        last = life[max(life)][-1]
+        if evidence.covers(last.topic, last.row) and (ident, redrives) not in dead:
+            yield ident, redrives, last.times, "COMMIT"
+    for copy in evidence.dead:
+        yield copy.id, copy.redrives, copy.times, "DLQ"
+
+
+def _false_event(evidence: Evidence, row: Row, event: dict[str, Any]) -> Violations:
+    if row.key != event["id"].encode() or event["id"] != f"{event['topic']}:{event['partition']}:{event['offset']}":
+        yield f"event: {event['id']} under the key {row.key!r}"
+    chain = evidence.lives.get((event["id"], event["redrives"]), {}).get(event["times"])
+    if event["state"] == "WAITING_RETRY" and chain is not None:
+        delay = evidence.group.levels.get(chain[0].topic)
+        level = None if delay is None else render_duration(delay)
+        if (event["due"], event["level"]) != (chain[0].due, level):
+            yield f"event: {chain[0]} is told to be due at {event['due']} in {event['level']}"
+
+
+RULES: tuple[Callable[[Evidence], Violations], ...] = (lost, miscounted, early, altered, contradicted)
