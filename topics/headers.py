@@ -7,6 +7,7 @@ and the digits of every script. The record's own headers pass through untouched.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection
 from typing import TypeAlias
@@ -212,6 +213,7 @@ def dead_letter_headers(life: Life, group: str, deliveries: int) -> Headers:
     ]
 
 
+@functools.lru_cache(maxsize=256)  # a service fails in few ways, and often
 def reason_text(reason_class: str, text: str) -> str:
     """RETRY_REASON: `class` or `class: text`, at most 1 KiB of UTF-8, every unprintable character a space."""
     return shortened(f"{reason_class}: {text}" if text else reason_class)

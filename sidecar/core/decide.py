@@ -97,18 +97,20 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
 
 
 def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:
-    life = life_of(record)
-    if failure.level == -1 or life.times >= policy.max_reconsume_times:
+    times = record.times + 1
+    if failure.level == -1 or times > policy.max_reconsume_times:
         return _dead(record, failure.reason, failure.text, now)
-    wait = policy.wait_of(life.times + 1, failure.delay, failure.level)
-    next_life = replace(
-        life,
-        times=life.times + 1,
-        due_at=now + wait,
-        first_failed_at=life.first_failed_at or now,
-        reason=reason_text(failure.reason, failure.text),
-    )
-    return Retry(next_life, policy.level_for(wait))
+    wait = policy.wait_of(times, failure.delay, failure.level)
+    return Retry(_retried(record, times, now + wait, now, failure), policy.level_for(wait))
+
+
+def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed) -> Life:
+    """The life of the copy that will be retry `times`."""
+    life, reason = record.life, reason_text(failure.reason, failure.text)
+    if life is None:
+        return Life(record.id, record.source.topic, times, 0, due_at, record.timestamp, now, reason)
+    first = life.first_failed_at or now
+    return replace(life, times=times, due_at=due_at, first_failed_at=first, reason=reason)
 
 
 def _dead(record: Record, reason: str, text: str, now: int) -> DeadLetter:

@@ -145,6 +145,8 @@ class Lane:
                 self.hold.put(record, now.steady + ms)
             case _:
                 self._write(part, record, decision, now)
+                if self.outbox.out is not None:
+                    return  # its result will look at what is to be done next
         self._arm(now)
 
     def _write(self, part: Assigned, record: Record, decision: Commit | Written, now: Now) -> None:
@@ -156,20 +158,23 @@ class Lane:
         self.outbox.ended(now)
         self.outbox.again(entry for entry in result.again if self.tenure.holder(entry.record) is not None)
         for entry in result.done:
-            self._written(entry, now)
+            self._written(entry, result.committed, now)
         for refusal in result.refused:
             self._refused(refusal, now)
         self.tenure.committed(result, now)
         self._moved |= not result.committed
         self._arm(now)
 
-    def _written(self, entry: Entry, now: Now) -> None:
+    def _written(self, entry: Entry, with_progress: bool, now: Now) -> None:
         part = self.tenure.holder(entry.record)
         if part is None:
             return
         part.unsettled -= 1
         self.tally.count(entry.decision)
+        dirty = part.dirty
         self._finish(part, entry.record)
+        if with_progress:  # its batch said that it is done
+            part.dirty = dirty
         if self.outbox.accepted(entry):
             self._mended(now)
 
@@ -213,7 +218,7 @@ class Lane:
     def tick(self, now: Now) -> None:
         """Do what is due at `now`; the lane asks for the next call by `wake`."""
         self._woken_at = NEVER
-        self._gate.pace.tick(now)
+        self._gate.pace.tick(now, self._gate.in_flight)
         for record in self.hold.due(now.steady):
             part = self.tenure.holder(record)
             if part is not None and not part.closing:

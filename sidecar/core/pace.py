@@ -55,10 +55,10 @@ class Pace:
             case _:
                 self._answered(isinstance(outcome, Committed))
 
-    def tick(self, now: Now) -> None:
-        """Let one probe out when its time has come."""
+    def tick(self, now: Now, in_flight: int) -> None:
+        """Let one probe out when its time has come, beside `in_flight` that may hang for as long as they may take."""
         if self.state is State.OUTAGE and now.steady >= self.probe_at:
-            self.state, self.limit, self.probe_at = State.PROBING, 1, NEVER
+            self.state, self.limit, self.probe_at = State.PROBING, in_flight + 1, NEVER
 
     def _out(self, now: Now) -> None:
         if self.state is State.OUTAGE:

@@ -21,7 +21,7 @@ class ParkingLot:
         """Stop fetching; only the offset to go on from is kept."""
         part.parked = Parking(offset, at, because)
         self.alarm = min(self.alarm, at)
-        self._fetch.pause(part.source)
+        self._fetch.pause(part.source, part.epoch)
 
     def stop(self, part: Assigned, reason: str) -> None:
         """Release nothing more of it until `start`; what was fetched is withheld."""
@@ -41,7 +41,7 @@ class ParkingLot:
         if part.parked is not None and part.may_fetch(steady):
             offset, part.parked = part.parked.offset, None
             part.turn += 1
-            self._fetch.resume(part.source, offset, part.turn)
+            self._fetch.resume(part.source, part.epoch, offset, part.turn)
 
     def ring(self, parts: Iterable[Assigned], steady: int) -> None:
         """Let every partition go on whose time has come."""

@@ -21,12 +21,15 @@ class Deliver(Protocol):
 
 
 class Fetch(Protocol):
-    """Steers what a lane's consumer reads. Calls return at once and take effect in order, on the consumer's thread."""
+    """Steers what a lane's consumer reads. Calls return at once and take effect in order, on the consumer's thread.
 
-    def pause(self, partition: Partition) -> None:
+    A call for an assignment that has ended by then does nothing: it must not stop the partition's next one.
+    """
+
+    def pause(self, partition: Partition, epoch: int) -> None:
         """Stop fetching the partition; what was fetched and not handed over is dropped."""
 
-    def resume(self, partition: Partition, offset: int, turn: int) -> None:
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         """Seek to `offset` and go on; records handed over from then on carry `turn`."""
 
 

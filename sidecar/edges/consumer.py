@@ -70,13 +70,13 @@ class ConsumerThread(threading.Thread):
 
     # --- called from other threads -----------------------------------------------------------------------------------
 
-    def pause(self, partition: Partition) -> None:
+    def pause(self, partition: Partition, epoch: int) -> None:
         """Stop fetching a partition (port `Fetch`)."""
-        self._commands.put(lambda: self._pause(partition))
+        self._commands.put(lambda: self._pause(partition, epoch))
 
-    def resume(self, partition: Partition, offset: int, turn: int) -> None:
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         """Seek and go on (port `Fetch`)."""
-        self._commands.put(lambda: self._resume(partition, offset, turn))
+        self._commands.put(lambda: self._resume(partition, epoch, offset, turn))
 
     def stop(self, timeout: float) -> None:
         """Give everything up in order within `timeout` seconds, leave the group and end; returns at once."""
@@ -138,15 +138,15 @@ class ConsumerThread(threading.Thread):
         places = [slot.place for slot in self.assignment.slots.values() if not slot.parked]
         (self._consumer.pause if choked else self._consumer.resume)(places)
 
-    def _pause(self, partition: Partition) -> None:
+    def _pause(self, partition: Partition, epoch: int) -> None:
         slot = self.assignment.slots.get(partition)
-        if slot is not None:
+        if slot is not None and slot.epoch == epoch:
             slot.parked = True
             self._consumer.pause([slot.place])
 
-    def _resume(self, partition: Partition, offset: int, turn: int) -> None:
+    def _resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         slot = self.assignment.slots.get(partition)
-        if slot is None or not slot.parked:
+        if slot is None or slot.epoch != epoch or not slot.parked:
             return
         slot.parked, slot.turn = False, turn
         self._consumer.seek(TopicPartition(*partition, offset))  # after the pause: a seek before it was lost (rdk#3471)

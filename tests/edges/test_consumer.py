@@ -189,7 +189,10 @@ def test_a_parked_partition_is_read_from_where_it_is_told(kafka: Broker, topic: 
     keeper, thread = start(topic)
     until(lambda: keeper.offsets() == [0, 1, 2, 3, 4, 5], SECONDS, "all is read")
     source = Partition(topic, 0)
-    thread.pause(source)
-    thread.resume(source, 3, 1)
+    epoch = keeper.grants[0].epoch
+    thread.pause(source, epoch + 1)  # of another assignment: it must do nothing
+    thread.resume(source, epoch + 1, 0, 1)
+    thread.pause(source, epoch)
+    thread.resume(source, epoch, 3, 1)
     until(lambda: keeper.offsets()[6:] == [3, 4, 5], SECONDS, "it is read again from 3")
     assert {run.turn for run in keeper.runs if run.records and run.records[0].offset == 3} == {1}

@@ -55,7 +55,7 @@ class Push:
         """Seconds from the call to the answer, of deliveries that were sent."""
         self.envelope = settings.envelope
         self._rules = Rules(settings.dead_letter_statuses, settings.longest_throttle_ms)
-        self._plain: Plain = set()
+        self._plain: Plain = {}
         self._target = target
         self._render = Render(target, settings)
         self._timeout = settings.timeout_ms / 1000

@@ -30,10 +30,10 @@ LOST = Failed("connection-lost", "the service closed the connection before its a
 BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
 TOO_LONG = Failed("broken-answer", "the answer is longer than 16 KiB of head or 64 KiB of body", "broken_answer")
 
-Plain = set[bytes]
-"""Whole answers that were plain commits, shared by all connections of a pool. A parser at the start of a message is a
-function of the bytes that it gets: the same bytes in one read mean the same again, and most services answer most
-requests with the same bytes (the `Date` changes once a second)."""
+Plain = dict[bytes, Outcome]
+"""Whole answers that their status alone judged, and the judgement; shared by all connections of a pool. A parser at the
+start of a message is a function of the bytes that it gets: the same bytes in one read mean the same again, and most
+services answer most requests with the same bytes (the `Date` changes once a second)."""
 
 
 class Reading:
@@ -78,8 +78,8 @@ class Reading:
 
         After an outcome with `keep_alive` the next bytes are the next answer; after one without it, feed no more.
         """
-        if self._received == 0 and data in self._plain:
-            return COMMITTED
+        if self._received == 0 and (known := self._plain.get(data)) is not None:
+            return known
         self._received += len(data)
         try:
             self._parser.feed_data(data)
@@ -92,8 +92,8 @@ class Reading:
         outcome = self._outcome
         if outcome is not None and self.keep_alive:
             # A list of verdicts means something else for the next record.
-            if outcome is COMMITTED and self._received == len(data) <= LONGEST_PLAIN and not self.identity:
-                self._remember(data)
+            if not self._noted and self._received == len(data) <= LONGEST_PLAIN and not self.identity:
+                self._remember(data, outcome)
             self._restart()
         return outcome
 
@@ -109,10 +109,10 @@ class Reading:
     def _is_too_long(self) -> bool:
         return self._size > LONGEST_BODY or self._received - self._size > LONGEST_HEAD
 
-    def _remember(self, answer: bytes) -> None:
+    def _remember(self, answer: bytes, outcome: Outcome) -> None:
         if len(self._plain) >= PLAIN_REMEMBERED:
             self._plain.clear()
-        self._plain.add(answer)
+        self._plain[answer] = outcome
 
     def _judge(self) -> Outcome:
         if not self._noted and 200 <= self._status < 300:

@@ -35,12 +35,12 @@ def test_the_record_stays_as_it_was_and_ours_are_replaced(
     key: bytes | None, value: bytes | None, headers: Headers, what: str
 ) -> None:
     found = record(key=key, value=value, headers=list(headers))
-    decision = {
+    decisions: dict[str, Retry | Hop | DeadLetter] = {
         "retry": Retry(life(1), 10_000),
         "hop": Hop(life(1), 10_000),
         "dead": DeadLetter(life(1), "http-500", 2),
-    }[what]
-    copy = writes_of(found, decision, POLICY, WALL)[0]
+    }
+    copy = writes_of(found, decisions[what], POLICY, WALL)[0]
     assert (copy.key, copy.value) == (key, value)
     assert own(copy.headers) == own(headers)
     assert found.headers == headers  # the record itself is untouched
@@ -123,7 +123,8 @@ def test_a_dead_letter_carries_the_six_headers_of_share_groups(outcome: Failed |
 
 @pytest.mark.parametrize("headers", [None, [("RECONSUMETIMES", b"x"), ("mine", None)]])
 def test_a_broken_record_is_dead_with_what_can_be_read_of_it(headers: Headers | None) -> None:
-    found = record(9, source=Partition("billing-RETRY-10s", 2), value=None, key=b"", headers=headers, fault="bad-header: x")
+    source = Partition("billing-RETRY-10s", 2)
+    found = record(9, source=source, value=None, key=b"", headers=headers, fault="bad-header: x")
     copy, told = writes_of(found, condemn(found, WALL), POLICY, WALL)
     assert (copy.key, copy.value, own(copy.headers)) == (b"", None, own(headers or []))
     assert dict(copy.headers)["ORIGIN_MESSAGE_ID"] == b"billing-RETRY-10s:2:9"

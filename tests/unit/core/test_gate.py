@@ -83,7 +83,7 @@ def test_nothing_is_sent_in_an_outage_until_the_probe() -> None:
     gate.returned(NotSent("refused"), NOW)
     gate.pump(NOW)
     assert len(out) == 2
-    gate.pace.tick(Now(0, gate.pace.probe_at))
+    gate.pace.tick(Now(0, gate.pace.probe_at), gate.in_flight)
     gate.pump(NOW)
     assert len(out) == 3
 

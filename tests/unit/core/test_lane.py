@@ -4,12 +4,10 @@ import pytest
 
 from sidecar.core.batch import Batch
 from sidecar.core.decide import Retry
-from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, NotSent, Rejected, Throttled
-from sidecar.core.pace import FIRST_PROBE, State
+from sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
 from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS, WALL, policy, record
+from tests.sim.samples import ORDERS, policy, record
 
 BAD = Failed("http-500")
 
@@ -158,107 +156,3 @@ def test_the_counts_are_of_what_is_in_kafka() -> None:
     rig.settle()
     assert rig.lane.tally.dead_letters["orders", "http-500"] == 1
     assert rig.lane.tally.deliveries["orders", "main", "retry"] == 1
-
-
-# --- what spends no retry --------------------------------------------------------------------------------------------
-
-
-def test_a_refused_connection_is_not_an_attempt_and_keeps_the_record_first_in_line() -> None:
-    rig = begun(0, 1, 2, concurrency=1)
-    rig.answer(NotSent("refused"))
-    assert not rig.sent
-    rig.run(FIRST_PROBE)
-    assert rig.out_offsets() == [0]
-    assert rig.sent[0].record.times == 0
-    assert not rig.batches
-
-
-def test_an_outage_lets_one_probe_out_then_starts_slowly() -> None:
-    rig = begun(*range(40), concurrency=8)
-    rig.answer_all(NotSent("refused"))
-    assert rig.gate.pace.state is State.OUTAGE
-    rig.run(FIRST_PROBE - 1)
-    assert not rig.sent
-    rig.run(1)
-    assert len(rig.sent) == 1
-    rig.answer()
-    assert len(rig.sent) == 2
-    rig.answer()
-    rig.answer()
-    assert len(rig.sent) == 4
-    rig.answer_all()
-    rig.settle()
-    assert {sent.record.offset for sent in rig.history} == set(range(40))
-    assert rig.part().tracker.snapshot() == Progress(40)
-
-
-def test_an_outage_of_hours_spends_no_retry_and_loses_nothing() -> None:
-    rig = begun(*range(6), concurrency=8)
-    rig.answer_all(NotSent("refused"))
-    for _ in range(2_000):
-        rig.run(5_000)
-        rig.answer_all(NotSent("refused"))
-    assert not rig.batches
-    rig.run(5_000)
-    rig.answer_all()
-    assert all(not batch.entries for batch in rig.settle())
-    assert rig.part().tracker.snapshot() == Progress(6)
-
-
-def test_a_throttled_record_is_delivered_later_without_a_retry() -> None:
-    rig = begun(0)
-    rig.answer(Throttled(2_500))
-    rig.run(2_499)
-    assert not rig.sent
-    rig.run(1)
-    assert (rig.out_offsets(), rig.sent[0].record.times) == ([0], 0)
-    assert not rig.batches
-
-
-def test_a_cancelled_delivery_is_neither_done_nor_delivered_again_by_us() -> None:
-    rig = begun(0, 1)
-    rig.answer(CANCELLED)
-    rig.answer()
-    rig.settle()
-    assert rig.part().tracker.snapshot() == Progress(0, frozenset({1}))
-    assert len(rig.history) == 2
-
-
-# --- two lanes -------------------------------------------------------------------------------------------------------
-
-
-def test_both_lanes_get_their_turn() -> None:
-    main = begun(*range(50), concurrency=1)
-    retry = Rig(beside=main, retry=True)
-    source = Partition("billing-RETRY", 0)
-    retry.assign(source)
-    retry.take(*(record(offset, source=source, timestamp=WALL) for offset in range(50)))
-    for _ in range(40):
-        (main if main.sent else retry).answer()
-    assert abs(len(main.history) - len(retry.history)) <= 1
-
-
-def test_an_outage_noticed_by_one_lane_ends_for_both() -> None:
-    main = begun(*range(5), concurrency=1)
-    retry = Rig(beside=main, retry=True)
-    source = Partition("billing-RETRY", 0)
-    retry.assign(source)
-    main.answer(NotSent("refused"))
-    retry.take(record(0, source=source))
-    for _ in range(10):
-        main.run(1_000)
-        main.answer_all()
-        retry.answer_all()
-    assert (len(main.history), len(retry.history)) == (6, 1)
-
-
-def test_the_probe_is_asked_for_even_when_the_refused_record_is_nobodys_any_more() -> None:
-    rig = begun(0, concurrency=1)
-    other = Partition("orders", 1)
-    rig.assign(other)
-    rig.take_offsets([0, 1], other)
-    rig.settle()
-    rig.lane.tenure.lost([ORDERS])
-    rig.answer(NotSent("refused"))
-    rig.run(FIRST_PROBE)
-    assert [sent.record.source for sent in rig.sent] == [other]

@@ -139,18 +139,19 @@ def test_many_refused_records_do_not_keep_the_progress_of_others_out_of_kafka() 
     rig.assign(ORDERS, OTHER)
     rig.take_offsets(range(600))
     rig.answer_all(BAD)
-    other, committed = iter(range(100_000)), 0
-    for _ in range(1_000):
+    committed = worst = 0
+    for next_offset in range(1_000):
         rig.run(20)
-        rig.take_offsets([next(other)], OTHER)
+        rig.take_offsets([next_offset], OTHER)
         rig.answer_all()
-        while rig.batches:
-            batch = rig.batches[0]
-            if batch.entries:
-                rig.conclude(refused=[(entry, "record") for entry in batch.entries])
-            else:
-                committed = rig.conclude().shares[OTHER].progress.next
-    assert committed > 800
+        if not rig.batches:
+            continue
+        if entries := rig.batches[0].entries:  # each takes its time: more are due than there is time for
+            rig.conclude(refused=[(entry, "record") for entry in entries])
+        else:
+            committed = rig.conclude().shares[OTHER].progress.next
+        worst = max(worst, next_offset - committed)
+    assert worst <= 1_200 // 20
 
 
 def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:

@@ -25,12 +25,13 @@ def paced(full: int, *outcomes: Outcome, steady: int = 0) -> Pace:
 
 def probing(full: int) -> Pace:
     pace = paced(full, AWAY)
-    pace.tick(at(FIRST_PROBE))
+    pace.tick(at(FIRST_PROBE), 0)
     return pace
 
 
 def test_failures_and_refusals_do_not_slow_it_down() -> None:
-    assert paced(8, *[BAD, Rejected("x"), CANCELLED] * 50).limit == 8
+    story: list[Outcome] = [BAD, Rejected("x"), CANCELLED]
+    assert paced(8, *story * 50).limit == 8
 
 
 def test_one_refused_connection_is_an_outage() -> None:
@@ -40,9 +41,9 @@ def test_one_refused_connection_is_an_outage() -> None:
 
 def test_nothing_goes_before_the_probe_is_due_and_then_one() -> None:
     pace = paced(8, AWAY)
-    pace.tick(at(FIRST_PROBE - 1))
+    pace.tick(at(FIRST_PROBE - 1), 0)
     assert (pace.state, pace.limit) == (State.OUTAGE, 0)
-    pace.tick(at(FIRST_PROBE))
+    pace.tick(at(FIRST_PROBE), 0)
     assert (pace.state, pace.limit, pace.probe_at) == (State.PROBING, 1, NEVER)
 
 
@@ -53,12 +54,20 @@ def test_what_was_out_when_the_outage_began_does_not_put_off_the_probe() -> None
     assert pace.probe_at == FIRST_PROBE
 
 
+def test_deliveries_that_hang_do_not_put_off_the_probe() -> None:
+    """Given three that are still out, then the probe goes beside them: they may hang for a quarter of an hour."""
+    pace = Pace(8)
+    pace.note(NotSent("connection-refused"), at(0))
+    pace.tick(at(FIRST_PROBE), 3)
+    assert (pace.state, pace.limit) == (State.PROBING, 4)
+
+
 def test_probes_come_less_often_up_to_a_limit() -> None:
     pace, steady, gaps = paced(8, AWAY), 0, []
     for _ in range(10):
         gaps.append(pace.probe_at - steady)
         steady = pace.probe_at
-        pace.tick(at(steady))
+        pace.tick(at(steady), 0)
         pace.note(AWAY, at(steady))
     assert gaps == [100, 200, 400, 800, 1_600, 3_200, LAST_PROBE, LAST_PROBE, LAST_PROBE, LAST_PROBE]
 
@@ -83,7 +92,7 @@ def test_a_probe_that_fails_shows_that_the_service_is_there_but_does_not_speed_u
 def test_a_new_outage_begins_with_a_short_wait_again() -> None:
     pace = probing(16)
     pace.note(AWAY, at(200))
-    pace.tick(at(400))
+    pace.tick(at(400), 0)
     pace.note(COMMITTED, at(401))
     pace.note(AWAY, at(402))
     assert pace.probe_at == 402 + FIRST_PROBE
@@ -142,13 +151,13 @@ def test_it_always_comes_back_to_full_once_all_is_well(full: int, story: list[tu
     pace, steady = Pace(full), 0
     for outcome, later in story:
         steady += later
-        pace.tick(at(steady))
+        pace.tick(at(steady), 0)
         pace.note(outcome, at(steady))
         assert 0 <= pace.limit <= full
         assert (pace.limit == 0) is (pace.state is State.OUTAGE) is (pace.probe_at != NEVER)
     for _ in range(full * full + 2):
         steady = max(steady, 0 if pace.probe_at == NEVER else pace.probe_at)
-        pace.tick(at(steady))
+        pace.tick(at(steady), 0)
         assert pace.limit > 0
         pace.note(COMMITTED, at(steady))
     assert (pace.state, pace.limit) == (State.OPEN, full)

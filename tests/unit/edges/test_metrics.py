@@ -35,10 +35,10 @@ class Outside:
     def __init__(self) -> None:
         self.out: list[tuple[Record, Reply]] = []
 
-    def pause(self, partition: Partition) -> None:
+    def pause(self, partition: Partition, epoch: int) -> None:
         pass
 
-    def resume(self, partition: Partition, offset: int, turn: int) -> None:
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         pass
 
     def deliver(self, record: Record, reply: Reply) -> None:

@@ -20,7 +20,7 @@ INTERIM = b"HTTP/1.1 103 Early Hints\r\nReconsume-Verdict: retry\r\nContent-Type
 
 
 def a_reading(plain: Plain | None = None) -> Reading:
-    return Reading(Rules(), lambda: Now(0, 0), set() if plain is None else plain)
+    return Reading(Rules(), lambda: Now(0, 0), {} if plain is None else plain)
 
 
 def read(reading: Reading, data: bytes, cuts: list[int]) -> Outcome | None:
@@ -68,15 +68,25 @@ def test_an_answer_that_is_known_is_not_known_in_the_middle_of_another() -> None
     assert reading.feed(OK) == Failed("http-500")
 
 
-def test_remembered_answers_are_bounded_and_only_plain_commits() -> None:
-    """Given a service whose answers all differ, and one that fails, then memory stays small."""
-    plain: Plain = set()
+def test_remembered_answers_are_bounded_and_only_those_that_their_status_judged() -> None:
+    """Given a service whose answers all differ, and one whose header decides, then memory stays small."""
+    plain: Plain = {}
     reading = a_reading(plain)
     assert reading.feed(RETRY) == Failed("retry-asked")
-    assert plain == set()
+    assert plain == {}
     for number in range(10 * PLAIN_REMEMBERED):
         assert reading.feed(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number) is COMMITTED
     assert 0 < len(plain) <= PLAIN_REMEMBERED
+
+
+def test_a_remembered_answer_means_the_same_as_when_it_was_read() -> None:
+    """Given the same failure twice, then the second reading, which parses nothing, says what the first said."""
+    plain: Plain = {}
+    answer = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
+    first = a_reading(plain).feed(answer)
+    assert first == Failed("http-502")
+    assert plain == {answer: first}
+    assert a_reading(plain).feed(answer) is first
 
 
 @pytest.mark.parametrize("more", [b"X", OK, OK[:5], b"HTTP/1.1 500 X\r\n\r\n"])

@@ -1,0 +1,187 @@
+"""One lane, or two that share a gate, driven by hand on a clock that only moves when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sidecar.core.assigned import Assigned, Grant, Run
+from sidecar.core.batch import Batch, Entry, Refusal, Result
+from sidecar.core.gate import Gate
+from sidecar.core.hold import NEVER
+from sidecar.core.lane import Lane
+from sidecar.core.outcome import COMMITTED, Outcome
+from sidecar.core.pace import Pace
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Ports, Reply
+from sidecar.core.progress import Progress
+from sidecar.core.record import Now, Partition, Record
+from tests.sim import samples
+from tests.sim.samples import ORDERS, WALL
+
+
+class Sent(NamedTuple):
+    """A delivery that waits for its answer."""
+
+    record: Record
+    reply: Reply
+    at: int
+
+
+class Clock:
+    """Virtual time, shared by all rigs of a test. `behind`: how much the wall clock was set back, in ms."""
+
+    def __init__(self) -> None:
+        self.steady = 0
+        self.behind = 0
+        self.rigs: list[Rig] = []
+
+    @property
+    def now(self) -> Now:
+        return Now(WALL + self.steady - self.behind, self.steady)
+
+    def run(self, ms: int) -> None:
+        """Let time pass; every lane is ticked exactly when it asked to be."""
+        end, turns = self.steady + ms, 0
+        while (at := min(rig.wake_at for rig in self.rigs)) <= end:
+            turns = turns + 1 if at <= self.steady else 0
+            assert turns < 100, "the lane keeps asking to be woken at once"
+            self.steady = max(self.steady, at)
+            rig = min(self.rigs, key=lambda rig: rig.wake_at)
+            rig.wake_at = NEVER
+            rig.lane.tick(self.now)
+        self.steady = end
+
+
+class Rig:
+    """A lane with ports that only note what is asked of them."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | None = None,
+        retry: bool = False,
+        concurrency: int = 4,
+        room: int = 1 << 20,
+        beside: Rig | None = None,
+    ) -> None:
+        self.policy = policy or samples.policy()
+        self.clock: Clock = Clock() if beside is None else beside.clock
+        self.gate: Gate = Gate(Pace(concurrency)) if beside is None else beside.gate
+        self.sent: list[Sent] = []
+        self.history: list[Sent] = []
+        self.batches: list[Batch] = []
+        self.fetches: list[tuple[object, ...]] = []
+        self.kafka: dict[Partition, Progress] = {}
+        """What was committed last."""
+        self.wake_at = NEVER
+        waits = samples.waits(self.policy) if retry else {}
+        ports = Ports(self, self._deliver, self._commit, self._wake)
+        ports = Ports(self, self._deliver, self._commit, self._wake)
+        self.lane = Lane(self.policy, waits, ports, self.gate, room)
+        self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
+        self.clock.rigs.append(self)
+
+    # --- ports -------------------------------------------------------------------------------------------------------
+
+    def pause(self, partition: Partition, epoch: int) -> None:
+        self.fetches.append(("pause", partition))
+
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+        self.fetches.append(("resume", partition, offset, turn))
+
+    def _deliver(self, record: Record, reply: Reply) -> None:
+        sent = Sent(record, reply, self.clock.steady)
+        self.sent.append(sent)
+        self.history.append(sent)
+
+    def _commit(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+    def _wake(self, at: int) -> None:
+        self.wake_at = at  # one timer, as the driver has: what is asked for last counts
+
+    # --- what a test does --------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> Now:
+        return self.clock.now
+
+    def run(self, ms: int) -> None:
+        """Let `ms` pass."""
+        self.clock.run(ms)
+
+    def assign(self, *sources: Partition, epoch: int = 1, resume: Progress | None = None) -> None:
+        """Give partitions to the lane."""
+        self.lane.tenure.assigned([Grant(source, epoch, resume or Progress(0)) for source in sources])
+
+    def take(self, *records: Record, turn: int | None = None, end: int | None = None) -> None:
+        """Hand over records of one partition."""
+        source, epoch = records[0].source, records[0].epoch
+        part = self.lane.tenure.parts.get(source)
+        current = 0 if part is None else part.turn
+        self.lane.received([Run(source, epoch, current if turn is None else turn, list(records), end)], self.now)
+
+    def take_offsets(self, offsets: Iterable[int], source: Partition = ORDERS, epoch: int = 1) -> None:
+        """Hand over plain records of a main topic."""
+        records = [samples.record(offset, source=source, epoch=epoch) for offset in offsets]
+        if records:
+            self.take(*records)
+
+    def answer(self, outcome: Outcome = COMMITTED, place: int = 0) -> Record:
+        """Answer a delivery that is out, the oldest unless told otherwise."""
+        sent = self.sent.pop(place)
+        sent.reply(sent.record, outcome, self.now)
+        return sent.record
+
+    def answer_all(self, outcome: Outcome = COMMITTED) -> None:
+        """Answer until nothing is out."""
+        while self.sent:
+            self.answer(outcome)
+
+    def conclude(
+        self,
+        *,
+        again: Iterable[Entry] | None = None,
+        refused: Iterable[tuple[Entry, str]] = (),
+        fenced: Iterable[Partition] = (),
+    ) -> Batch:
+        """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
+        batch = self.batches.pop(0)
+        refusals = tuple(Refusal(entry, about, "t: refused") for entry, about in refused)  # type: ignore[arg-type]
+        places = frozenset(fenced)
+        failed = again is not None or bool(refusals) or bool(places)
+        if not failed:
+            self.kafka |= {source: share.progress for source, share in batch.shares.items()}
+            result = Result(batch, committed=True, done=batch.entries)
+        else:
+            out = {id(refusal.entry) for refusal in refusals}
+            rest = tuple(e for e in batch.entries if id(e) not in out and e.record.source not in places)
+            result = Result(batch, False, again=rest, refused=refusals, fenced=places)
+        self.lane.committed(result, self.now)
+        return batch
+
+    def settle(self) -> list[Batch]:
+        """Commit whatever wants to be committed within the next few seconds; nothing is left afterwards."""
+        done = []
+        for _ in range(20):
+            while self.batches:
+                done.append(self.conclude())
+            self.run(250)
+        assert not self.batches
+        return done
+
+    def release(self, *sources: Partition) -> list[str]:
+        """Revoke partitions; the list gets an item when they are given up."""
+        given_up: list[str] = []
+        self.lane.tenure.release(sources, lambda: given_up.append("given up"))
+        self.lane.tick(self.now)
+        return given_up
+
+    def part(self, source: Partition = ORDERS) -> Assigned:
+        """What the lane knows of a partition."""
+        return self.lane.tenure.parts[source]
+
+    def out_offsets(self) -> list[int]:
+        """The offsets that are out for delivery."""
+        return [sent.record.offset for sent in self.sent]

@@ -1,0 +1,68 @@
+"""Policies and records to try the core with."""
+
+from __future__ import annotations
+
+from sidecar.core.policy import Policy
+from sidecar.core.record import Partition, Record
+from topics.headers import BadHeader, Headers, Life, parse_life
+from topics.levels import TABLE, build_ladder, level_delays
+from topics.names import Names
+
+WALL = 1_763_690_000_000
+"""Epoch ms at which every test begins."""
+ORDERS = Partition("orders", 0)
+
+
+def policy(
+    *,
+    ladder: str | tuple[int, ...] = "rocketmq",
+    table: tuple[int, ...] = TABLE,
+    retries: int = 16,
+    topics: tuple[str, ...] = ("orders",),
+    template: str = "{group}",
+) -> Policy:
+    """A policy of group `billing`."""
+    steps = build_ladder(ladder, table)
+    return Policy(
+        names=Names("billing", template),
+        topics=topics,
+        ladder=steps,
+        table=table,
+        delays=level_delays(steps, table),
+        max_reconsume_times=retries,
+        instance="billing-0",
+    )
+
+
+def waits(policy: Policy) -> dict[str, int]:
+    """The retry lane's topics and their delays in ms."""
+    levels = {policy.names.level(delay, topic): delay for delay in policy.delays for topic in policy.topics}
+    return {**levels, policy.names.ready: 0}
+
+
+def record(
+    offset: int = 0,
+    *,
+    source: Partition = ORDERS,
+    epoch: int = 1,
+    timestamp: int = WALL,
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    headers: Headers | None = None,
+    life: Life | None = None,
+    fault: str = "",
+) -> Record:
+    """A record as the consumer would bring it."""
+    return Record(source, offset, epoch, timestamp, key, value, headers or [], life, fault)
+
+
+def life(times: int = 1, due_at: int = WALL, **more: object) -> Life:
+    """The life of a record of `orders` that has failed `times` times."""
+    fields: dict[str, object] = {"timestamp": WALL - 5, "first_failed_at": WALL - 3, "reason": "http-500: no"}
+    return Life(id="orders:0:7", topic="orders", times=times, due_at=due_at, **{**fields, **more})  # type: ignore[arg-type]
+
+
+def read(headers: Headers, policy: Policy, wall: int = WALL) -> tuple[Life | None, str]:
+    """What our headers say, as the consumer of the retry lane reads them."""
+    found = parse_life(headers, policy.topics, policy.latest_due(wall))
+    return (None, f"bad-header: {found.text}") if isinstance(found, BadHeader) else (found, "")

@@ -1,0 +1,117 @@
+"""Random stories of whole groups on virtual time, each checked from its logs and its ledger alone.
+
+`RECONSUME_SIM_EXAMPLES=20000 pytest tests/sim` runs long. A failure prints the plan, seed included: the same plan gives
+the same story.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sim.checker import Found, check, repeats
+from tests.sim.service_model import Weights
+from tests.sim.world import Fault, Plan, World
+
+EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "200"))
+story = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+SEEDS = st.integers(0, 2**32)
+WEIGHTS = st.builds(
+    Weights,
+    ok=st.integers(1, 8),
+    fail=st.integers(0, 8),
+    timeout=st.integers(0, 2),
+    throttle=st.integers(0, 4),
+    ask=st.integers(0, 4),
+    reject=st.integers(0, 1),
+)
+WHEN = st.integers(0, 25_000)
+FATES = st.sampled_from([(1, 0, 0), (8, 1, 1), (2, 1, 1), (1, 2, 2)])
+
+
+def faults(*kinds: str) -> st.SearchStrategy[tuple[Fault, ...]]:
+    lasts = st.sampled_from([0, 30, 700, 3_000, 20_000])
+    lasts = st.sampled_from([0, 30, 700, 3_000, 20_000])
+    fault = st.builds(Fault, st.sampled_from(kinds), WHEN, lasts, st.integers(0, 9))
+    return st.lists(fault, max_size=8).map(tuple)
+
+
+def plans(*kinds: str, fates: st.SearchStrategy[tuple[int, int, int]] = FATES) -> st.SearchStrategy[Plan]:
+    return st.builds(
+        Plan,
+        seed=SEEDS,
+        records=st.integers(1, 30),
+        sidecars=st.integers(1, 3),
+        partitions=st.integers(1, 2),
+        concurrency=st.sampled_from([1, 2, 4, 16]),
+        room=st.sampled_from([1, 4_000, 1 << 20]),
+        retries=st.integers(0, 4),
+        spread=st.sampled_from([0, 3_000, 15_000]),
+        weights=WEIGHTS,
+        fates=fates,
+        faults=faults(*kinds) if kinds else st.just(()),
+        stall=st.sampled_from([30, 2_500]),
+    )
+
+
+@story
+@given(plans(fates=st.just((1, 0, 0))))
+def test_without_a_fault_each_attempt_is_delivered_exactly_once(plan: Plan) -> None:
+    world = World(plan).run()
+    check(world)
+    found = Found(world)
+    assert not any(repeats(found, origin) for origin in world.sent)
+    attempts = sum(1 + len(found.copies[origin]) for origin in world.sent)
+    hops = sum(host.lane.tally.hops for process in world.processes for host in process.hosts.values())
+    assert len(world.service.ledger) - world.throttled == attempts - hops
+
+
+@story
+@given(plans("revoke", "outage", "step"))
+def test_partitions_that_are_given_up_in_order_repeat_nothing_and_lose_nothing(plan: Plan) -> None:
+    check(World(plan).run())
+
+
+@story
+@given(plans("crash", "lose", "revoke"))
+def test_crashes_and_lost_partitions_lose_nothing_and_count_nothing_twice(plan: Plan) -> None:
+    check(World(plan).run())
+
+
+@story
+@given(plans("refuse", "oversize", "revoke"))
+def test_what_kafka_refuses_for_a_while_is_written_once_in_the_end(plan: Plan) -> None:
+    check(World(plan).run())
+
+
+@story
+@given(plans("crash", "lose", "revoke", "outage", "step", "refuse", "oversize"))
+def test_all_of_it_at_once(plan: Plan) -> None:
+    check(World(plan).run())
+
+
+def test_the_same_plan_tells_the_same_story() -> None:
+    plan = Plan(7, weights=Weights(throttle=1), fates=(2, 1, 1), faults=(Fault("crash", 900, 700, 0),))
+    first, second = World(plan).run(), World(plan).run()
+    assert first.service.ledger == second.service.ledger
+    assert first.kafka.committed == second.kafka.committed
+
+
+def test_a_story_has_retries_dead_letters_and_hops_in_it() -> None:
+    """The checks above mean nothing if nothing ever happens."""
+    world = World(Plan(3, records=60, retries=1, weights=Weights(ok=2, fail=4, ask=4))).run()
+    check(world)
+    found = Found(world)
+    assert sum(map(len, found.copies.values())) > 20
+    assert sum(map(len, found.dead.values())) > 5
+    assert sum(host.lane.tally.hops for process in world.processes for host in process.hosts.values()) > 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_free_service_a_due_record_is_delivered_within_moments(seed: int) -> None:
+    world = World(Plan(seed, records=40, concurrency=200, weights=Weights(ok=2, fail=3))).run()
+    late = [d.wall - max(d.record.life.due_at, 0) for d in world.service.ledger if d.record.life is not None]
+    assert late
+    assert max(late) < 250  # ms: a commit, a fetch and a hand-over of this model, never a second of parking
