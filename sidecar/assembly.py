@@ -41,7 +41,7 @@ def plans_of(settings: Settings) -> tuple[Plan, Plan]:
     waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
     waits[names.ready] = 0
     return (
-        Plan("main", settings.group, settings.topic_names, {}, settings.start, lock),
+        Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, settings.retry.understand),
         # A level's record without a committed offset is a waiting retry: it must never be passed over.
         Plan("retry", names.retry_group, tuple(waits), waits, "earliest", lock),
     )
@@ -78,7 +78,8 @@ def sources_of(
     """What a scrape of the metrics reads."""
     return Sources(
         lanes=tuple(
-            LaneSource(engine.lane, engine.driver.records_lost, engine.assignment.rebalances) for engine in engines
+            LaneSource(engine.lane, engine.driver.records_lost, engine.assignment.rebalances, engine.ends)
+            for engine in engines
         ),
         gate=gate,
         deliveries=push.durations,

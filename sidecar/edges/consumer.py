@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.core.assigned import Run
 from sidecar.core.record import Partition
@@ -25,6 +25,9 @@ BATCH = 500
 """Records a hand-over at most: larger ones are slower (the processor's cache)."""
 NAP = 0.002
 """Seconds between looks for room: at 100 000 records/s a queue of 6 000 is never empty meanwhile."""
+ENDS_EVERY = 10.0
+"""Seconds between looks at where the partitions end: one request, 1.2 ms for 216 partitions (measured)."""
+ENDS_WITHIN = 1.0
 CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
@@ -42,7 +45,7 @@ class Handler(Keeper, Protocol):
 
 
 class ConsumerThread(threading.Thread):
-    """Reads one lane's topics. `reading` is None on the main lane, where our headers mean nothing."""
+    """Reads one lane's topics. `reading` is None on the main lane, unless headers of other systems are understood."""
 
     def __init__(
         self,
@@ -59,6 +62,9 @@ class ConsumerThread(threading.Thread):
         self.last_error = ""
         self.turned_at = time.monotonic()
         """When the loop last came round, for the liveness probe."""
+        self.ends: Mapping[Partition, int] = {}
+        """Where each partition ended at the last look; replaced as a whole."""
+        self._looked_at = 0.0
         self._config = dict(config)
         self._topics = list(topics)
         self._handler = handler
@@ -104,6 +110,8 @@ class ConsumerThread(threading.Thread):
         self.turned_at = time.monotonic()
         self.assignment.answer(self._consumer)
         self._obey()
+        if self.turned_at - self._looked_at >= ENDS_EVERY:
+            self._look_at_ends()
         if self._handler.full():
             self._wait_for_room()
             return
@@ -114,6 +122,18 @@ class ConsumerThread(threading.Thread):
         messages = self._consumer.consume(1, POLL)
         if messages:
             self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
+
+    def _look_at_ends(self) -> None:
+        self._looked_at = self.turned_at
+        places = [TopicPartition(*slot.partition, OFFSET_END) for slot in self.assignment.slots.values()]
+        if not places:
+            return
+        try:
+            found = self._consumer.offsets_for_times(places, timeout=ENDS_WITHIN)
+        except KafkaException as failure:
+            self.last_error = str(failure)  # shown, and asked again: the lag is only for people
+            return
+        self.ends = {Partition(place.topic, place.partition): place.offset for place in found if place.error is None}
 
     def _obey(self) -> None:
         while True:

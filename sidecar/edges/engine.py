@@ -12,6 +12,7 @@ from sidecar.core.gate import Gate
 from sidecar.core.lane import Lane
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Deliver, Ports
+from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment
 from sidecar.edges.clients import Properties, consumer_config, producer_config, reader_config
 from sidecar.edges.clock import now
@@ -19,6 +20,7 @@ from sidecar.edges.committer import Committer
 from sidecar.edges.consumer import ConsumerThread
 from sidecar.edges.driver import Driver
 from sidecar.edges.messages import Reading
+from topics.foreign import foreign_life, read_foreign
 from topics.headers import BadHeader, Headers, Life, parse_life
 
 QUEUE_KIB = {"main": 16_384, "retry": 4_096}
@@ -31,7 +33,8 @@ _LOG = logging.getLogger("reconsume.lane")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one lane is to do. `waits`: its topics and their delay in ms; None for main topics."""
+    """What one lane is to do. `waits`: its topics and their delay in ms, empty for main topics; on these the retry
+    headers of the systems in `understand` are read."""
 
     name: str
     group: str
@@ -39,6 +42,7 @@ class Plan:
     waits: Mapping[str, int]
     start_at: str
     lock_timeout: float
+    understand: tuple[str, ...] = ()
 
 
 class Engine:
@@ -66,7 +70,7 @@ class Engine:
             plan.topics,
             self.driver,
             self.assignment,
-            reading_of(policy) if plan.waits else None,
+            reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
         )
         self.committer = Committer(
             producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
@@ -95,6 +99,10 @@ class Engine:
         """What Kafka said last that was wrong, to either thread; empty when nothing was."""
         return self.committer.last_error or self.consumer.last_error
 
+    def ends(self) -> Mapping[Partition, int]:
+        """Where each partition ended a few seconds ago."""
+        return self.consumer.ends
+
     def topics(self) -> frozenset[str] | None:
         """The topics that the cluster has; None when it does not say. Blocks: not for the event loop."""
         return self.committer.topics()
@@ -122,8 +130,21 @@ class Engine:
 def reading_of(policy: Policy) -> Reading:
     """How our headers are read on the group's own topics."""
 
-    def read(headers: Headers) -> tuple[Life | None, str]:
+    def read(headers: Headers, _source: Partition, _offset: int, _timestamp: int) -> tuple[Life | None, str]:
         life = parse_life(headers, policy.topics, policy.latest_due(now().wall))
         return (None, f"bad-header: {life.text}") if isinstance(life, BadHeader) else (life, "")
+
+    return read
+
+
+def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
+    """How other systems' retry headers are read on main topics; None, which costs nothing, when none are."""
+    if not understand:
+        return None
+
+    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[Life | None, str]:
+        foreign = read_foreign(headers, understand)
+        life = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall)
+        return life, ""
 
     return read

@@ -22,7 +22,7 @@ from sidecar.core.gate import Gate
 from sidecar.core.lane import Lane
 from sidecar.core.outcome import OUTCOME_NAMES
 from sidecar.core.pace import State
-from sidecar.core.record import Now
+from sidecar.core.record import Now, Partition
 from sidecar.core.tally import Distribution
 from sidecar.edges.families import Labels, added, counter, gauge, histogram, singly
 
@@ -74,6 +74,8 @@ class LaneSource:
     lane: Lane
     records_lost: Mapping[str, int]
     rebalances: Mapping[str, int]
+    ends: Callable[[], Mapping[Partition, int]] = dict
+    """Where each partition ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class _Collector(Collector):
         results = added([dict(meter.results)], dict.fromkeys(TRANSACTION_RESULTS, 0))
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
-        # progress_lag{topic,partition} goes here: it needs the log's end from the consumer's thread.
+        yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag())
         yield self._pace()
         yield from self._rare()
         yield gauge("build_info", "The version that runs.", ("version",), {(found.version,): 1})
@@ -147,6 +149,16 @@ class _Collector(Collector):
             for (topic, reason), count in lane.tally.dead_letters.items():
                 counts[topic, bounded_reason(reason)] += count
         return counter("dead_lettered", "Records written to the DLQ.", ("topic", "reason"), counts)
+
+    def _lag(self) -> dict[Labels, float]:
+        """An upper bound on records: transaction markers count as offsets too."""
+        found: dict[Labels, float] = {}
+        for source in self._sources.lanes:
+            ends = source.ends()
+            for partition, part in source.lane.tenure.parts.items():
+                if partition in ends:
+                    found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.tracker.first)
+        return found
 
     def _held(self) -> dict[Labels, float]:
         """Fetched and waiting: for their time, for a place in flight, or for a topic that takes their failures."""
@@ -171,8 +183,8 @@ class _Collector(Collector):
                 if record.life is None:
                     continue
                 part = parts.get(record.source)
-                if part is not None:
-                    due = max(record.life.due_at, record.timestamp + (part.wait or 0))
+                if part is not None and part.wait is not None:
+                    due = max(record.life.due_at, record.timestamp + part.wait)
                     earliest[part.level] = min(due, earliest.get(part.level, due))
         wall = self._sources.now().wall
         late = {level: max(0, wall - due) / 1000 for level, due in earliest.items()}

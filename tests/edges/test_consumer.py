@@ -170,6 +170,13 @@ def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(
     outsider.close()
 
 
+def test_the_end_of_each_partition_is_known(kafka: Broker, topic: str, start: Start) -> None:
+    """The lag in the metrics is the distance to it."""
+    produce(kafka.bootstrap, topic, [b"%d" % number for number in range(7)])
+    _, thread = start(topic)
+    until(lambda: thread.ends == {Partition(topic, 0): 7}, SECONDS, "the end is known")
+
+
 def test_without_room_polling_goes_on_and_nothing_is_skipped(kafka: Broker, topic: str, start: Start) -> None:
     """Held back for longer than it takes to pause everything, it reads on where it was."""
     produce(kafka.bootstrap, topic, [b"a"] * 3)

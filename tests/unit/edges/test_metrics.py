@@ -61,13 +61,14 @@ class World:
         self.retry = Lane(policy, WAITS, ports, self.gate, ROOM)
         self.lost: dict[str, int] = {}
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
+        self.ends: dict[Partition, int] = {}
         self.durations = Distribution(DELIVERY_BOUNDS)
         self.transactions = TransactionMeter()
         self.now = START
         self.scrape = scraper(
             Sources(
                 lanes=(
-                    LaneSource(self.main, self.lost, self.rebalances),
+                    LaneSource(self.main, self.lost, self.rebalances, lambda: self.ends),
                     LaneSource(self.retry, {}, {"assigned": 1}),
                 ),
                 gate=self.gate,
@@ -128,6 +129,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "lateness_seconds": "histogram",
         "transactions": "counter",
         "transaction_duration_seconds": "histogram",
+        "progress_lag": "gauge",
         "pace": "gauge",
         "rebalances": "counter",
         "fenced_answers": "counter",
@@ -169,6 +171,17 @@ def test_outcomes_are_counted_by_main_topic_and_level(world: World) -> None:
     assert world.sample("reconsume_in_flight") == 0
     assert world.sample("reconsume_deliveries_total", topic="orders", level="main", outcome="commit") == 1
     assert world.sample("reconsume_deliveries_total", topic="orders", level="10s", outcome="timeout") == 1
+
+
+def test_the_lag_is_the_distance_from_what_is_done_to_the_end(world: World) -> None:
+    """Given a partition of 10 offsets, then a delivery takes one off; before the first look the sample is absent."""
+    world.give(world.main, "orders", fresh("orders"))
+    with pytest.raises(KeyError):
+        world.sample("reconsume_progress_lag", topic="orders", partition="0")
+    world.ends[Partition("orders", 0)] = 10
+    assert world.sample("reconsume_progress_lag", topic="orders", partition="0") == 10
+    world.outside.answer(COMMITTED)
+    assert world.sample("reconsume_progress_lag", topic="orders", partition="0") == 9
 
 
 def test_lateness_is_in_seconds(world: World) -> None:
