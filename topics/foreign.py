@@ -8,22 +8,17 @@ named at each table; `docs/migrate-headers.md` shows the same table to people.
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from topics.headers import LARGEST_LONG, LARGEST_PARTITION, TIMESTAMP_DIGITS, Headers, Life
+from topics import foreign_forms as forms
+from topics.foreign_forms import Form
+from topics.headers import Headers, Life
 
 LARGEST_COUNT = 999_999
 """What RECONSUMETIMES can carry."""
-LARGEST_ATTEMPT = 32_767
-"""Spring's own cap (ATTEMPTS_HARD_CAP): it takes a larger number for a forged one."""
-LONGEST_TEXT = 1_024
-
-TOPIC_NAME = re.compile(rb"[a-zA-Z0-9._-]{1,249}")
-PULSAR_ID = re.compile(rb"[0-9]{1,19}(:-?[0-9]{1,19}){2,3}")
 
 
 class Meaning(enum.StrEnum):
@@ -37,13 +32,6 @@ class Meaning(enum.StrEnum):
     OFFSET = "original offset"
     ID = "original id"
     NOTHING = "not read"
-
-
-class Form(msgspec.Struct, frozen=True):
-    """How a value is written. `read` gives None for everything else, and never raises; `text` is for people."""
-
-    text: str
-    read: Callable[[bytes], int | str | None]
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -85,101 +73,34 @@ class Foreign(msgspec.Struct, frozen=True, gc=False):
 Said: TypeAlias = Mapping[str, bytes | None]
 
 
-def decimal(data: bytes) -> int | None:
-    """Digits of ASCII, without a sign, that fit Kafka's long."""
-    # `isdigit` of bytes knows ASCII only; `int()` alone would also take `-1`, `1_0` and the digits of every script.
-    if len(data) > TIMESTAMP_DIGITS or not data.isdigit():
-        return None
-    number = int(data)
-    return number if number <= LARGEST_LONG else None
-
-
-def big_endian(data: bytes, sizes: Iterable[int], largest: int) -> int | None:
-    """A signed big-endian number, not negative, in one of `sizes` bytes: Java's ByteBuffer and BigInteger."""
-    if len(data) not in sizes:
-        return None
-    number = int.from_bytes(data, signed=True)
-    return number if 0 <= number <= largest else None
-
-
-def attempts(data: bytes) -> int | None:
-    """Spring's number of the coming delivery; older versions wrote one unsigned byte."""
-    number = data[0] if len(data) == 1 else big_endian(data, (4,), LARGEST_ATTEMPT)
-    return None if number is None or number < 1 else number - 1
-
-
-def count_before(data: bytes) -> int | None:
-    """SmallRye's count, which it raises only when it reads the record back: this delivery is one retry more."""
-    number = decimal(data)
-    return None if number is None else number + 1
-
-
-def partition_number(data: bytes) -> int | None:
-    """A partition in digits."""
-    number = decimal(data)
-    return number if number is not None and number <= LARGEST_PARTITION else None
-
-
-def topic_name(data: bytes) -> str | None:
-    """A name that Kafka takes."""
-    return data.decode("ascii") if TOPIC_NAME.fullmatch(data) is not None else None
-
-
-def pulsar_id(data: bytes) -> str | None:
-    """Pulsar's `ledger:entry:partition`, with or without the place in a batch."""
-    return data.decode("ascii") if PULSAR_ID.fullmatch(data) is not None else None
-
-
-def text(data: bytes) -> str | None:
-    """Printable UTF-8 of at most 1 KiB."""
-    try:
-        found = data.decode() if len(data) <= LONGEST_TEXT else ""
-    except UnicodeDecodeError:
-        return None
-    return found if found and found.isprintable() else None
-
-
-DIGITS = Form("digits", decimal)
-COUNT = Form("digits: n", decimal)
-COUNT_BEFORE = Form("digits: n + 1", count_before)
-ATTEMPTS = Form("4 bytes, big-endian (or 1 byte): n − 1", attempts)
-PARTITION = Form("digits", partition_number)
-NAME = Form("a Kafka topic's name", topic_name)
-TEXT = Form("UTF-8", text)
-PULSAR = Form("`ledger:entry:partition`", pulsar_id)
-INT32 = Form("4 bytes, big-endian", lambda data: big_endian(data, (4,), LARGEST_PARTITION))
-INT64 = Form("8 bytes, big-endian", lambda data: big_endian(data, (8,), LARGEST_LONG))
-BIG_INTEGER = Form("1 to 8 bytes, big-endian", lambda data: big_endian(data, range(1, 9), LARGEST_LONG))
-ANY = Form("any", lambda _: None)
-
 SPRING = System(
     # RetryTopicHeaders, written by DeadLetterPublishingRecovererFactory, which keeps all earlier values unless told
     # otherwise; KafkaHeaders.ORIGINAL_* (retry topics) and DLT_ORIGINAL_* (a dead letter alone), by
     # DeadLetterRecordManager, which appends one more set each time: the first is of the first failure.
     (
-        Rule("retry_topic-attempts", Meaning.TIMES, ATTEMPTS),
-        Rule("retry_topic-original-timestamp", Meaning.TIMESTAMP, BIG_INTEGER),
-        Rule("kafka_original-timestamp", Meaning.TIMESTAMP, INT64, first=True),
-        Rule("kafka_dlt-original-timestamp", Meaning.TIMESTAMP, INT64, first=True),
-        Rule("kafka_original-topic", Meaning.TOPIC, NAME, first=True),
-        Rule("kafka_dlt-original-topic", Meaning.TOPIC, NAME, first=True),
-        Rule("kafka_original-partition", Meaning.PARTITION, INT32, first=True),
-        Rule("kafka_dlt-original-partition", Meaning.PARTITION, INT32, first=True),
-        Rule("kafka_original-offset", Meaning.OFFSET, INT64, first=True),
-        Rule("kafka_dlt-original-offset", Meaning.OFFSET, INT64, first=True),
-        Rule("retry_topic-backoff-timestamp", Meaning.NOTHING, ANY),
+        Rule("retry_topic-attempts", Meaning.TIMES, forms.ATTEMPTS),
+        Rule("retry_topic-original-timestamp", Meaning.TIMESTAMP, forms.BIG_INTEGER),
+        Rule("kafka_original-timestamp", Meaning.TIMESTAMP, forms.INT64, first=True),
+        Rule("kafka_dlt-original-timestamp", Meaning.TIMESTAMP, forms.INT64, first=True),
+        Rule("kafka_original-topic", Meaning.TOPIC, forms.NAME, first=True),
+        Rule("kafka_dlt-original-topic", Meaning.TOPIC, forms.NAME, first=True),
+        Rule("kafka_original-partition", Meaning.PARTITION, forms.INT32, first=True),
+        Rule("kafka_dlt-original-partition", Meaning.PARTITION, forms.INT32, first=True),
+        Rule("kafka_original-offset", Meaning.OFFSET, forms.INT64, first=True),
+        Rule("kafka_dlt-original-offset", Meaning.OFFSET, forms.INT64, first=True),
+        Rule("retry_topic-backoff-timestamp", Meaning.NOTHING, forms.ANY),
     ),
     counts_all=False,
 )
 PULSAR_AND_TDMQ = System(
     # RetryMessageUtil, written by ConsumerImpl.doReconsumeLater; ORIGIN_MESSAGE_IDY_TIME is its older key.
     (
-        Rule("RECONSUMETIMES", Meaning.TIMES, COUNT),
-        Rule("REAL_TOPIC", Meaning.TOPIC, TEXT),
-        Rule("ORIGIN_MESSAGE_ID", Meaning.ID, PULSAR),
-        Rule("ORIGIN_MESSAGE_IDY_TIME", Meaning.ID, PULSAR),
-        Rule("RETRY_TOPIC", Meaning.NOTHING, ANY),
-        Rule("DELAY_TIME", Meaning.NOTHING, ANY),
+        Rule("RECONSUMETIMES", Meaning.TIMES, forms.COUNT),
+        Rule("REAL_TOPIC", Meaning.TOPIC, forms.TEXT),
+        Rule("ORIGIN_MESSAGE_ID", Meaning.ID, forms.PULSAR),
+        Rule("ORIGIN_MESSAGE_IDY_TIME", Meaning.ID, forms.PULSAR),
+        Rule("RETRY_TOPIC", Meaning.NOTHING, forms.ANY),
+        Rule("DELAY_TIME", Meaning.NOTHING, forms.ANY),
     ),
     counts_all=True,
 )
@@ -187,15 +108,15 @@ SMALLRYE = System(
     # KafkaDelayedRetryTopic and KafkaDeadLetterQueue: both put the newest value before the older ones, so that the last
     # is of the first failure. First processing is the time of the first nack.
     (
-        Rule("delayed-retry-count", Meaning.TIMES, COUNT_BEFORE),
-        Rule("delayed-retry-original-timestamp", Meaning.TIMESTAMP, DIGITS),
-        Rule("delayed-retry-first-processing-timestamp", Meaning.FIRST_FAILED_AT, DIGITS),
-        Rule("delayed-retry-topic", Meaning.TOPIC, NAME),
-        Rule("dead-letter-topic", Meaning.TOPIC, NAME),
-        Rule("delayed-retry-partition", Meaning.PARTITION, PARTITION),
-        Rule("dead-letter-partition", Meaning.PARTITION, PARTITION),
-        Rule("delayed-retry-offset", Meaning.OFFSET, DIGITS),
-        Rule("dead-letter-offset", Meaning.OFFSET, DIGITS),
+        Rule("delayed-retry-count", Meaning.TIMES, forms.COUNT_BEFORE),
+        Rule("delayed-retry-original-timestamp", Meaning.TIMESTAMP, forms.DIGITS),
+        Rule("delayed-retry-first-processing-timestamp", Meaning.FIRST_FAILED_AT, forms.DIGITS),
+        Rule("delayed-retry-topic", Meaning.TOPIC, forms.NAME),
+        Rule("dead-letter-topic", Meaning.TOPIC, forms.NAME),
+        Rule("delayed-retry-partition", Meaning.PARTITION, forms.PARTITION),
+        Rule("dead-letter-partition", Meaning.PARTITION, forms.PARTITION),
+        Rule("delayed-retry-offset", Meaning.OFFSET, forms.DIGITS),
+        Rule("dead-letter-offset", Meaning.OFFSET, forms.DIGITS),
     ),
     counts_all=False,
 )
@@ -203,12 +124,12 @@ ROCKETMQ = System(
     # MessageConst, written by DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage and the broker's
     # AbstractSendMessageProcessor. A first message sent through the 5.x proxy (SendMessageActivity) has the count 0.
     (
-        Rule("RECONSUME_TIME", Meaning.TIMES, COUNT),
-        Rule("BORN_TIMESTAMP", Meaning.TIMESTAMP, DIGITS),
-        Rule("RETRY_TOPIC", Meaning.TOPIC, TEXT),
-        Rule("ORIGIN_MESSAGE_ID", Meaning.ID, TEXT),
-        Rule("DELAY", Meaning.NOTHING, ANY),
-        Rule("REAL_TOPIC", Meaning.NOTHING, ANY),
+        Rule("RECONSUME_TIME", Meaning.TIMES, forms.COUNT),
+        Rule("BORN_TIMESTAMP", Meaning.TIMESTAMP, forms.DIGITS),
+        Rule("RETRY_TOPIC", Meaning.TOPIC, forms.TEXT),
+        Rule("ORIGIN_MESSAGE_ID", Meaning.ID, forms.TEXT),
+        Rule("DELAY", Meaning.NOTHING, forms.ANY),
+        Rule("REAL_TOPIC", Meaning.NOTHING, forms.ANY),
     ),
     counts_all=True,
 )
@@ -220,10 +141,66 @@ SYSTEMS: Mapping[str, System] = {
 }
 
 
+_BY_HEADER: Mapping[str, Mapping[str, Rule]] = {
+    name: {rule.header: rule for rule in system.rules} for name, system in SYSTEMS.items()
+}
+
+
 def read_foreign(headers: Headers, systems: Iterable[str]) -> Foreign | None:
     """What the first of `systems` says that says anything; None for a record that none of them retried."""
     for name in systems:
-        found = _read(name, SYSTEMS[name], headers)
+        found = _read(name, headers)
+        if found is not None:
+            return found
+    return None
+
+
+def _read(name: str, headers: Headers) -> Foreign | None:
+    rules, said = _BY_HEADER[name], dict[str, bytes | None]()
+    for key, value in headers:
+        rule = rules.get(key)
+        if rule is not None and not (rule.first and key in said):
+            said[key] = value
+    if not said:
+        return None
+    system = SYSTEMS[name]
+    topic = _text(system, Meaning.TOPIC, said)
+    times = _times(system, topic, said)
+    if not 1 <= times <= LARGEST_COUNT:
+        return None
+    return Foreign(
+        system=name,
+        times=times,
+        timestamp=_number(system, Meaning.TIMESTAMP, said, 0),
+        first_failed_at=_number(system, Meaning.FIRST_FAILED_AT, said, 0),
+        topic=topic,
+        partition=_number(system, Meaning.PARTITION, said, -1),
+        offset=_number(system, Meaning.OFFSET, said, -1),
+        id=_text(system, Meaning.ID, said),
+    )
+
+
+def _times(system: System, topic: str, said: Said) -> int:
+    """The count, 0 when it is not in its form; where there is none, 1 for a dead letter."""
+    if system.counts_all or any(rule.header in said for rule in system.rules if rule.meaning is Meaning.TIMES):
+        return _number(system, Meaning.TIMES, said, 0)
+    return 1 if topic else 0
+
+
+def _number(system: System, meaning: Meaning, said: Said, otherwise: int) -> int:
+    found = _value(system, meaning, said)
+    return found if isinstance(found, int) else otherwise
+
+
+def _text(system: System, meaning: Meaning, said: Said) -> str:
+    found = _value(system, meaning, said)
+    return found if isinstance(found, str) else ""
+
+
+def _value(system: System, meaning: Meaning, said: Said) -> int | str | None:
+    for rule in system.rules:
+        value = said.get(rule.header) if rule.meaning is meaning else None
+        found = None if value is None else rule.form.read(value)
         if found is not None:
             return found
     return None

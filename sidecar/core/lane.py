@@ -108,8 +108,8 @@ class Lane:
         if part.stopped:
             part.withheld.append(record)
             return False
-        if record.life is not None:
-            self.tally.lateness.add(max(0, now.wall - max(record.life.due_at, record.timestamp + (part.wait or 0))))
+        if record.life is not None and part.wait is not None:  # not one that another system made wait
+            self.tally.lateness.add(max(0, now.wall - max(record.life.due_at, record.timestamp + part.wait)))
         part.in_flight += 1
         self._ports.deliver(record, self.answered)
         return True

@@ -48,7 +48,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     headers: Headers | None
     """All headers in their order; None when a key is not UTF-8 and the client cannot read them."""
     life: Life | None
-    """What our own headers say on one of our topics; None on a main topic, where ours are ignored."""
+    """What our own headers say on one of our topics. None on a main topic, where ours are ignored, unless another
+    system has retried the record before (`retry.understand`)."""
     fault: str = ""
     """Why it may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
 

@@ -18,22 +18,23 @@ On a header key that is not UTF-8 the client raises. A plain `message.headers()`
 Python 3.11–3.13 (the specialised call skips the check) and ends in a segmentation fault; so does a second call.
 """
 
-Reading: TypeAlias = Callable[[Headers], tuple[Life | None, str]]
-"""What our headers on one of our own topics say, and why they may not be believed (empty: they may)."""
+Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[Life | None, str]]
+"""From headers, partition, offset and timestamp (epoch ms) to the life that they tell of, and why they may not be
+believed (empty: they may)."""
 
 UNREADABLE = "headers-unreadable"
 
 
 def to_record(message: Message, source: Partition, epoch: int, reading: Reading | None) -> Record:
-    """The message as a record. `reading` is None on a main topic, where our headers mean nothing."""
+    """The message as a record. `reading` is None where no header means anything: on a main topic, as a rule."""
     headers: Headers | None
     life, fault = None, ""
     try:
         headers = read_headers(message) or []
     except (SystemError, UnicodeDecodeError):
         headers, fault = None, UNREADABLE
-    if reading is not None and headers is not None:
-        life, fault = reading(headers)
-    offset = message.offset()
+    offset, timestamp = message.offset(), message.timestamp()[1]
     assert offset is not None  # a consumed message has one
-    return Record(source, offset, epoch, message.timestamp()[1], message.key(), message.value(), headers, life, fault)
+    if reading is not None and headers is not None:
+        life, fault = reading(headers, source, offset, timestamp)
+    return Record(source, offset, epoch, timestamp, message.key(), message.value(), headers, life, fault)

@@ -12,12 +12,14 @@ from pydantic import Field
 from sidecar.settings.addresses import LISTEN_FORMS, parse_listen
 from sidecar.settings.retries import DELAYS, LADDER
 from sidecar.settings.section import Section
-from sidecar.settings.values import duration, text, whole
+from sidecar.settings.values import duration, many, text, whole
 from topics.durations import parse_duration as ms
+from topics.foreign import SYSTEMS
 from topics.levels import TABLE, LadderSpec
 
 LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
 TIMES = whole(0, 999_999)
+FOREIGN = text(" or ".join(SYSTEMS), "|".join(SYSTEMS))
 
 
 class Retry(Section):
@@ -63,6 +65,13 @@ class Retry(Section):
         description=(
             "How often a record may be out while the service dies before it is put into the DLQ as the suspect, "
             "so that it does not kill every instance in turn."
+        ),
+    )
+    understand: Annotated[tuple[str, ...], many(FOREIGN, ", ".join(SYSTEMS), most=len(SYSTEMS))] = Field(
+        default=(),
+        description=(
+            "Systems whose retry headers count on the main topics, while their retry topics are drained as such: "
+            "retries made there are not made again. None by default: whoever writes to a main topic writes them."
         ),
     )
 

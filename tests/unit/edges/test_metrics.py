@@ -232,6 +232,14 @@ def test_overdue_is_the_age_of_the_earliest_retry_that_could_go() -> None:
     assert world.sample("reconsume_overdue_seconds", level="10s") == 6.0
 
 
+def test_a_record_that_waited_in_another_system_is_neither_late_nor_overdue_here(world: World) -> None:
+    """Given records on a main topic that carry a life of their own, then no level but those of the group is named."""
+    world.give(world.main, "orders", *(retried("orders", offset, 0, START.wall - 60_000) for offset in range(20)))
+    levels = {dict(labels)["level"] for name, labels in world.samples() if name == "reconsume_overdue_seconds"}
+    assert levels == set(LEVELS)
+    assert world.sample("reconsume_lateness_seconds_count") == 0
+
+
 def test_a_partition_given_up_takes_its_records_out_of_the_gauges() -> None:
     world = World(concurrency=1)
     world.give(world.main, "orders", fresh("orders", 0), fresh("orders", 1))

@@ -64,6 +64,8 @@ SINGLE: list[tuple[str, str]] = [
     ("retry.ordered_interval=31s", "retry.ordered_interval = 31s: must be a duration from 10ms to 30s"),
     ("retry.ordered_max_times=-1", "retry.ordered_max_times = -1: must be a whole number from 0 to 999999"),
     ("retry.max_deaths=0", "retry.max_deaths = 0: must be a whole number from 1 to 1000"),
+    ("retry.understand=spring", "retry.understand = spring: must be a list of spring, pulsar, smallrye, rocketmq"),
+    ("retry.understand=[kafka]", "retry.understand[0] = kafka: must be spring or pulsar or smallrye or rocketmq"),
     ("pull.min_invisible=13h", "pull.min_invisible = 13h: must be a duration from 10ms to 12h"),
     ("topic_prefix=x", "topic_prefix = x: must be {group} or {topic}-{group}"),
     ("api.listen=8471", 'api.listen = "8471": must be host:port, [v6]:port or unix:/path/of.sock'),
