@@ -26,9 +26,6 @@ from sidecar.core.record import Now, Record
 from sidecar.core.tally import Tally
 from sidecar.core.tenure import Tenure
 
-RECORD_COST = 1_024
-"""Bytes that a record counts for beside its value: the Python objects around it."""
-
 
 class Lane:
     """One lane. `waits` maps each topic to its level's delay in ms (0: ready topic); a main topic is not in it.
@@ -79,7 +76,7 @@ class Lane:
             part.dirty = self._moved = True
 
     def _begin(self, part: Assigned, record: Record, left: int, now: Now) -> None:
-        self.tenure.weigh(part, _weight(record))
+        self.tenure.weigh(part, record.weight)
         if record.fault:
             self.tally.bad_headers += 1
             self._write(part, record, condemn(record, now.wall), now)
@@ -191,7 +188,7 @@ class Lane:
             self.lot.stop(part, refusal.reason)
 
     def _finish(self, part: Assigned, record: Record) -> None:
-        self.tenure.weigh(part, -_weight(record))
+        self.tenure.weigh(part, -record.weight)
         part.dirty = True
         part.tracker.finish(record.offset)
         if not self._moved:
@@ -245,7 +242,3 @@ class Lane:
         self._moved = any(part.dirty for part in self._parts.values())
         if batch is not None:
             self._ports.commit(batch)
-
-
-def _weight(record: Record) -> int:
-    return RECORD_COST if record.value is None else RECORD_COST + len(record.value)

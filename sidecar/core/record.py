@@ -8,6 +8,9 @@ import msgspec
 
 from topics.headers import Headers, Life
 
+RECORD_COST = 1_024
+"""Bytes that a record counts for beside its value: the Python objects around it."""
+
 
 class Partition(NamedTuple):
     """A topic's partition."""
@@ -57,6 +60,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID: `topic:partition:offset` of the first copy."""
         return self.life.id if self.life is not None else f"{self.source.topic}:{self.source.number}:{self.offset}"
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it counts for while it is held in memory."""
+        return RECORD_COST if self.value is None else RECORD_COST + len(self.value)
 
     @property
     def times(self) -> int:
