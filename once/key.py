@@ -1,0 +1,61 @@
+"""What makes two deliveries the same: group, id and redrives, read as strictly as the sidecar writes them. Pure.
+
+Not the retries: a retry of a record whose effect has happened, and whose answer was lost, must not repeat the effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+# No leading zeros: one record must not have two ids.
+ID = re.compile(r"[a-zA-Z0-9._-]{1,249}:(?:0|[1-9][0-9]{0,9}):(?:0|[1-9][0-9]{0,18})")
+GROUP = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+COUNT = re.compile(r"0|[1-9][0-9]{0,5}")
+MOST_REDRIVES = 999_999
+
+
+class Headers(Protocol):
+    """A request's headers, as a dict and as every framework has them."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Names, in any case, and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryKey:
+    """One record in one of its lives, for one group; ValueError unless all three are in the contract's form."""
+
+    group: str
+    id: str
+    """`topic:partition:offset` of the record's first copy."""
+    redrives: int = 0
+    """How often it was sent back from the dead-letter topic: each time is somebody's wish to have it done again."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, str) or GROUP.fullmatch(self.group) is None:
+            raise ValueError(f"the group is {self.group!r:.60}, not a Kafka name")
+        if not isinstance(self.id, str) or ID.fullmatch(self.id) is None:
+            raise ValueError(f"the id is {self.id!r:.60}, not topic:partition:offset")
+        # `True` would be stored as 1, and so be another record's key.
+        if type(self.redrives) is not int or not 0 <= self.redrives <= MOST_REDRIVES:
+            raise ValueError(f"redrives is {self.redrives!r:.60}, not a number from 0 to {MOST_REDRIVES}")
+
+
+def delivery_key(headers: Headers) -> DeliveryKey:
+    """The key of a pushed request; ValueError in one sentence when its headers are missing, doubled or malformed."""
+    text = only(headers, "Idempotency-Key")
+    identity, *counts = text.split("/")
+    if len(counts) != 2 or None in map(COUNT.fullmatch, counts):
+        raise ValueError(f"Idempotency-Key is {text!r:.60}, not id/redrives/times")
+    return DeliveryKey(only(headers, "Reconsume-Group"), identity, int(counts[0]))
+
+
+def only(headers: Headers, name: str) -> str:
+    """The one value of the header `name`."""
+    values = [value for key, value in headers.items() if key.lower() == name.lower()]
+    if len(values) != 1:
+        raise ValueError(f"{name} is {'missing' if not values else 'there more than once'}")
+    return values[0]
