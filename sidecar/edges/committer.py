@@ -57,7 +57,8 @@ class Committer(threading.Thread):
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._stopping = threading.Event()
         self._producer: TransactionalProducer | None = None
-        self._graveyard: list[TransactionalProducer] = []
+        self._graveyard: list[object] = []
+        """Producers that may have a call under way: kept, because destroying one may block for ever."""
         self._partitions: dict[str, int] = {}
         self._looked_at = -LOOK_EVERY
         self._named: set[str] = set()
@@ -111,9 +112,13 @@ class Committer(threading.Thread):
         try:
             producer.commit(batch, membership.metadata, self._partitions)
         except Aborted as aborted:
+            if aborted.spent:
+                producer.end()
+                self._build()
             return self._after_abort(batch, aborted, membership), "aborted"
         except Unsure as unsure:
             self._warn("a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._graveyard.append(producer)
             self._build()
             return self._ask_kafka(batch), "unknown"
         return Result(batch, committed=True, done=batch.entries), "committed"
@@ -171,16 +176,19 @@ class Committer(threading.Thread):
         _LOG.warning(text, *args)
 
     def _build(self) -> None:
-        """A new producer of the same id. The old one is kept, never destroyed: destroying may block for ever."""
-        if self._producer is not None:
-            self._graveyard.append(self._producer)
-            self._producer = None
+        """A new producer of the same id, which ends whatever the old one has under way."""
+        producer = self._producer = None
         while not self._stopping.is_set():
             try:
-                self._producer = TransactionalProducer(self._config)
+                producer = producer or TransactionalProducer(self._config)
+                producer.prepare()
+                self._producer = producer
                 return
             except (KafkaException, StuckError) as failure:
                 self._warn("no producer yet: %s", failure)
+                if not _retriable(failure):  # else the same one again: an outage must not leave a row of them behind
+                    self._graveyard.append(producer)
+                    producer = None
                 self._stopping.wait(REBUILD_EVERY)
 
     def _ask_kafka(self, batch: Batch) -> Result | None:
@@ -200,6 +208,10 @@ class Committer(threading.Thread):
         finally:
             reader.close()
         return None
+
+
+def _retriable(failure: KafkaException | StuckError) -> bool:
+    return isinstance(failure, KafkaException) and bool(failure.args[0].retriable())
 
 
 def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:

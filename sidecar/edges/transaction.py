@@ -24,6 +24,10 @@ API_LIMIT = 5.0
 HARD_LIMIT = 20.0
 """Seconds after which a call counts as stuck: four times what it was given."""
 
+CONFIRM_LIMIT = 0.5
+"""Seconds that the broker is given to confirm all records before the offsets are sent. So whatever is wrong with the
+offsets (a rebalance) finds nothing under way, and the producer lives on; it takes no longer than side by side."""
+
 RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
 TOPIC_ERRORS = frozenset(
     {
@@ -46,11 +50,18 @@ STALE_MEMBER = frozenset(
 
 
 class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
-    """The transaction did not happen, for certain. `refusals` are entries that the broker will not take."""
+    """The transaction did not happen, for certain. `refusals` are entries that the broker will not take.
 
-    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...]) -> None:
+    `spent`: the producer must not be used any more. librdkafka gives the sequence numbers of records that an abort has
+    purged to the next ones, even if the broker may have the purged ones (sent, but not confirmed when the connection
+    was lost). It then takes the next ones for their duplicates: confirmed, committed, and not in the topic (measured
+    on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid").
+    """
+
+    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, spent: bool) -> None:
         super().__init__(error.str())
         self.refusals = refusals
+        self.spent = spent
         self.stale_member = error.code() in STALE_MEMBER
 
 
@@ -59,15 +70,24 @@ class Unsure(Exception):  # noqa: N818
 
 
 class TransactionalProducer:
-    """A producer with its guard. Raises KafkaException or StuckError when it cannot be made ready."""
+    """A producer with its guard. `prepare` comes first."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._producer = Producer(dict(config))
         self._guard = Guard(f"guard-{config['transactional.id']}")
         self._errors: dict[int, tuple[KafkaError, str]] = {}
         """By index of the entry: what was wrong with a write of it, and the topic that it was for."""
-        # Fences whoever had this id before, and ends what hung: 0.6 s instead of the transaction's timeout.
+
+    def prepare(self) -> None:
+        """Fence whoever had this id before, and end what hung: in 0.6 s instead of the transaction's timeout.
+
+        Raises KafkaException (when retriable, call again) or StuckError.
+        """
         self._guard.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
+
+    def end(self) -> None:
+        """It is not used any more, and nothing of it is under way."""
+        self._guard.end()
 
     def partitions(self) -> dict[str, int]:
         """How many partitions each topic of the cluster has. The request never creates a topic."""
@@ -82,6 +102,7 @@ class TransactionalProducer:
             for index, entry in enumerate(batch.entries):
                 for copy in entry.writes:
                     self._produce(index, copy, partitions)
+            self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
             self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
             self._call(self._producer.commit_transaction, API_LIMIT)
         except StuckError as stuck:
@@ -115,13 +136,15 @@ class TransactionalProducer:
     def _abort(self, error: KafkaError, batch: Batch) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
             raise Unsure(error.str())
+        self._producer.poll(0)  # takes in every report there is
         errors = dict(self._errors)  # before the abort purges what is queued, which is reported as an error too
+        refusals = [_refusal(batch.entries[index], *error) for index, error in errors.items()]
+        spent = len(self._producer) > 0 or None in refusals
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, StuckError) as failure:
             raise Unsure(f"abort after {error.str()}: {failure}") from None
-        refusals = (_refusal(batch.entries[index], *error) for index, error in errors.items())
-        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None))
+        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), spent=spent)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
         """Make a call, and the same one again while its error says so: never the next one instead."""
