@@ -1,0 +1,206 @@
+"""`python -m benchmarks`: prints one table; copy it into benchmarks/README.md with machine and date."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import cluster
+from benchmarks.lateness import lateness
+from benchmarks.service import Nginx
+from benchmarks.sidecar import Sidecar, Usage
+from sidecar.dev.kafka import EmbeddedKafka
+
+console = Console(width=120)
+
+
+class Row(NamedTuple):
+    """One line of the table; a figure that a scenario does not have is None."""
+
+    name: str
+    rate: float | None
+    ratio: float | None
+    cpu_us: float | None
+    note: str
+
+
+class Bench:
+    """One run: a broker, a service, and the scenarios one after another."""
+
+    def __init__(self, bootstrap: str, nginx: Nginx, records: int, repeats: int) -> None:
+        self.bootstrap = bootstrap
+        self.nginx = nginx
+        self.records = records
+        self.repeats = repeats
+        self._names = iter(range(1_000_000))
+
+    def bare_copy(self) -> tuple[float, float]:
+        """Records a second and CPU µs a record of the yardstick."""
+        source, target = (f"bench-{next(self._names)}" for _ in range(2))
+        for topic in (source, target):
+            cluster.create(self.bootstrap, topic)
+        cluster.fill(self.bootstrap, source, self.records)
+        command = [sys.executable, "-m", "benchmarks.bare_copy", self.bootstrap, source, target]
+        command += [str(cluster.PARTITIONS), str(self.records)]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return found["records"] / found["seconds"], found["cpu"] / found["records"] * 1e6
+
+    def sets(self, path: str) -> tuple[str, list[str]]:
+        """A fresh main topic and the settings of a sidecar for it; retries come back after an hour, not meanwhile."""
+        number = next(self._names)
+        topic = f"bench-{number}"
+        return topic, [
+            f"group=g-{number}",
+            f"topics=[{topic}]",
+            f"kafka={{bootstrap.servers: '{self.bootstrap}'}}",
+            f"deliver.url={self.nginx.url(path)}",
+            "retry.ladder=[1h]",
+            "retry.levels=[1h]",
+            f"api.listen=127.0.0.1:{20000 + number}",
+            "api.probe_listen=null",
+            "log.level=warning",
+        ]
+
+    def through(self, path: str, done: Callable[[str, str], int]) -> tuple[float, float, int, float]:
+        """Send all records through a sidecar: records/s, CPU µs a record, peak memory, seconds to the first one."""
+        topic, sets = self.sets(path)
+        cluster.create(self.bootstrap, topic, cluster.settings_of(sets))
+        cluster.fill(self.bootstrap, topic, self.records)
+        before = self.nginx.count()
+        sidecar = Sidecar(sets)
+        try:
+            first = self._first(sidecar, before)
+            last, finished = self._until(sidecar, lambda: done(topic, sets[0].removeprefix("group=")))
+            return (
+                finished / (last.at - first.at),
+                (last.cpu - first.cpu) / finished * 1e6,
+                sidecar.peak,
+                first.at - sidecar.started_at,
+            )
+        finally:
+            sidecar.close()
+
+    def _first(self, sidecar: Sidecar, before: int) -> Usage:
+        polls = 1
+        while self.nginx.count() - before <= polls:
+            polls += 1
+            sidecar.usage()
+            time.sleep(0.005)
+        return sidecar.usage()
+
+    def _until(self, sidecar: Sidecar, done: Callable[[], int]) -> tuple[Usage, int]:
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            usage = sidecar.usage()
+            if (count := done()) >= self.records:
+                return usage, count
+            time.sleep(0.02)
+        raise SystemExit("the records did not get through in 300 s")
+
+    def delivered(self) -> Callable[[str, str], int]:
+        """Counts the requests that the service has had since now, without those that only ask for the count."""
+        start, polls = self.nginx.count(), 0
+
+        def count(_topic: str, _group: str) -> int:
+            nonlocal polls
+            polls += 1
+            return self.nginx.count() - start - polls
+
+        return count
+
+    def committed(self, topic: str, group: str) -> int:
+        """Counts the records that the group has committed."""
+        return cluster.committed(self.bootstrap, group, topic)
+
+    def rows(self) -> list[Row]:
+        """Every scenario, each repeated; medians, and the ratio to the copy loop of the same round."""
+        push, unix, fail, bare = [], [], [], []
+        for _ in range(self.repeats):
+            bare.append(self.bare_copy())
+            push.append(self.through("ok", self.delivered()))
+            unix.append(self.through("unix-ok", self.delivered()))
+            fail.append(self.through("fail", self.committed))
+        base = _median([rate for rate, _ in bare])
+        return [
+            Row("bare copy loop", base, 1.0, _median([cpu for _, cpu in bare]), "consume → produce, Python"),
+            self._row("push, one a request", push, bare, "must 0.20, aim 0.30"),
+            self._row("the same, over a Unix socket", unix, bare, "no target of its own"),
+            self._row("all fail → level topics", fail, bare, "must 0.15, aim 0.30"),
+        ]
+
+    def _row(
+        self, name: str, runs: list[tuple[float, float, int, float]], bare: list[tuple[float, float]], target: str
+    ) -> Row:
+        ratio = _median([run[0] / yard[0] for run, yard in zip(runs, bare, strict=True)])
+        peak, first = max(run[2] for run in runs), _median([run[3] for run in runs])
+        note = f"{target}; peak {peak / 1e6:.0f} MB, first delivery after {first:.1f} s"
+        return Row(name, _median([run[0] for run in runs]), ratio, _median([run[1] for run in runs]), note)
+
+
+def idle_memory(bench: Bench) -> Row:
+    """Memory and CPU of a sidecar with nothing to do."""
+    topic, sets = bench.sets("ok")
+    cluster.create(bench.bootstrap, topic, cluster.settings_of(sets))
+    sidecar = Sidecar(sets)
+    try:
+        time.sleep(6)
+        start = sidecar.usage()
+        time.sleep(10)
+        end = sidecar.usage()
+    finally:
+        sidecar.close()
+    busy = (end.cpu - start.cpu) / (end.at - start.at) * 100
+    return Row("idle", None, None, None, f"{end.rss / 1e6:.0f} MB (must 80), {busy:.2f} % of a core")
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def show(rows: list[Row]) -> None:
+    """Print the table."""
+    table = Table(title="Reconsume against a bare Python copy loop, same run")
+    for column in ("scenario", "records/s", "ratio", "CPU µs/record", "note"):
+        table.add_column(column, justify="left" if column in ("scenario", "note") else "right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            "" if row.rate is None else f"{row.rate:,.0f}",
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+            "" if row.cpu_us is None else f"{row.cpu_us:.1f}",
+            row.note,
+        )
+    console.print(table)
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000, help="records a scenario")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of all scenarios")
+    parser.add_argument("--quick", action="store_true", help="one small round, to see that it works")
+    options = parser.parse_args()
+    records, repeats = (20_000, 1) if options.quick else (options.records, options.repeats)
+    nginx = Nginx()
+    try:
+        with EmbeddedKafka.start() as kafka:
+            bench = Bench(kafka.bootstrap, nginx, records, repeats)
+            rows = bench.rows()
+            rows.append(idle_memory(bench))
+            rows.append(Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap)))
+            show(rows)
+    finally:
+        nginx.close()
+
+
+if __name__ == "__main__":
+    main()
