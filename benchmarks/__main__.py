@@ -67,6 +67,7 @@ class Bench:
             "retry.levels=[1h]",
             f"api.listen=127.0.0.1:{20000 + number}",
             "api.probe_listen=null",
+            "deliver.outage_failures=null",
             "log.level=warning",
         ]
 

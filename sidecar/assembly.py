@@ -7,10 +7,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 from sidecar.core.gate import Gate
-from sidecar.core.policy import Policy
+from sidecar.core.intake import Terms
+from sidecar.core.order import By
+from sidecar.core.pace import Pace
+from sidecar.core.policy import InPlace, Policy
+from sidecar.core.tags import Subscriptions, parse_tags
 from sidecar.edges.access import LOOPBACK_NAMES
 from sidecar.edges.api import Access, Operated, build_app, build_probe_app
 from sidecar.edges.clock import now
+from sidecar.edges.delivery import Delivery
 from sidecar.edges.engine import Engine, Plan
 from sidecar.edges.metrics import LaneSource, Sources, TransactionMeter
 from sidecar.edges.push.pool import Push
@@ -18,6 +23,7 @@ from sidecar.edges.push.settings import PushSettings
 from sidecar.edges.push.target import parse_target
 from sidecar.edges.server import Server
 from sidecar.errors import ConfigError
+from sidecar.settings.deliver import Deliver
 from sidecar.settings.model import Settings
 from topics.durations import render_duration
 
@@ -32,19 +38,73 @@ def policy_of(settings: Settings, instance: str) -> Policy:
         delays=settings.delays,
         max_reconsume_times=settings.retry.max_reconsume_times,
         instance=instance,
+        in_place=in_place_of(settings),
+        nack_delay=settings.retry.nack_redelivery_delay,
+        relay=settings.deliver.mode == "relay",
+        broadcast=settings.deliver.broadcast,
     )
 
 
-def plans_of(settings: Settings) -> tuple[Plan, Plan]:
-    """The main lane and the retry lane."""
-    names, lock = settings.names, settings.lock_timeout / 1000
+def in_place_of(settings: Settings) -> InPlace | None:
+    """How an ordered group retries; None when it is not ordered."""
+    if settings.deliver.order == "none":
+        return None
+    return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
+
+
+def pace_of(settings: Settings) -> Pace:
+    """How many deliveries may be out. Only a service that is pushed to can be away."""
+    deliver = settings.deliver
+    if deliver.mode == "pull":
+        return Pace(settings.pull.max_leased)
+    return Pace(
+        deliver.concurrency * deliver.batch.max_size,
+        failures=deliver.outage_failures,
+        guarded=deliver.health_url is not None,
+    )
+
+
+def plans_of(settings: Settings) -> tuple[Plan, ...]:
+    """The lanes: main and retry; in relay mode the service reads main topics and ready topic itself."""
+    match settings.deliver:
+        case Deliver(mode="relay"):
+            return (retry_plan(settings, with_ready=False),)
+        case _:
+            return (main_plan(settings), retry_plan(settings, with_ready=True))
+
+
+def main_plan(settings: Settings) -> Plan:
+    """The lane of the service's own topics."""
+    terms = Terms(settings.deliver.max_held, order_of(settings), wanted_of(settings))
+    understand, lock = settings.retry.understand, settings.lock_timeout / 1000
+    return Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
+
+
+def retry_plan(settings: Settings, *, with_ready: bool) -> Plan:
+    """The lane of level topics and ready topic. Its records were wanted once, whatever is subscribed to now."""
+    names = settings.names
     waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
-    waits[names.ready] = 0
-    return (
-        Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, settings.retry.understand),
-        # A level's record without a committed offset is a waiting retry: it must never be passed over.
-        Plan("retry", names.retry_group, tuple(waits), waits, "earliest", lock),
-    )
+    if with_ready:
+        waits[names.ready] = 0
+    terms = Terms(settings.deliver.max_held, order_of(settings))
+    # A level's record without a committed offset is a waiting retry: it must never be passed over.
+    return Plan("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
+
+
+def order_of(settings: Settings) -> By | None:
+    """What is delivered one at a time, if anything."""
+    return None if settings.deliver.order == "none" else settings.deliver.order
+
+
+def wanted_of(settings: Settings) -> Subscriptions | None:
+    """Which records are wanted; None, which costs nothing, when all are."""
+    tags = {topic.name: parse_tags(topic.tags) for topic in settings.topics}
+    return None if all(wanted is None for wanted in tags.values()) else Subscriptions(tags)
+
+
+def delivery_of(settings: Settings, gate: Gate) -> Delivery:
+    """Who hands records to the service; ConfigError when the URL cannot be used."""
+    return push_of(settings)
 
 
 def push_of(settings: Settings) -> Push:
@@ -73,7 +133,7 @@ def needed_topics(settings: Settings) -> frozenset[str]:
 
 
 def sources_of(
-    settings: Settings, engines: list[Engine], gate: Gate, push: Push, transactions: TransactionMeter
+    settings: Settings, engines: list[Engine], gate: Gate, delivery: Delivery, transactions: TransactionMeter
 ) -> Sources:
     """What a scrape of the metrics reads."""
     return Sources(
@@ -82,7 +142,7 @@ def sources_of(
             for engine in engines
         ),
         gate=gate,
-        deliveries=push.durations,
+        deliveries=delivery.durations,
         transactions=transactions,
         topics=settings.topic_names,
         levels=(*map(render_duration, settings.delays), "ready"),

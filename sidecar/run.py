@@ -16,9 +16,8 @@ import sys
 
 import uvloop
 
-from sidecar.assembly import needed_topics, plans_of, policy_of, push_of, servers_of, sources_of
+from sidecar.assembly import delivery_of, needed_topics, pace_of, plans_of, policy_of, servers_of, sources_of
 from sidecar.core.gate import Gate
-from sidecar.core.pace import Pace
 from sidecar.edges.clock import now
 from sidecar.edges.engine import Engine
 from sidecar.edges.logs import configure
@@ -79,16 +78,15 @@ class Sidecar:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._instance = instance_name(settings, os.environ)
-        self._gate = Gate(Pace(settings.deliver.concurrency))
-        self._push = push_of(settings)
+        self._gate = Gate(pace_of(settings))
+        self._delivery = delivery_of(settings, self._gate)
         transactions = TransactionMeter()
         policy = policy_of(settings, self._instance)
-        room = settings.deliver.max_held
         self._engines = [
-            Engine(plan, policy, settings.kafka, self._gate, self._push, transactions.observe, room)
+            Engine(plan, policy, settings.kafka, self._gate, self._delivery, transactions.observe)
             for plan in plans_of(settings)
         ]
-        sources = sources_of(settings, self._engines, self._gate, self._push, transactions)
+        sources = sources_of(settings, self._engines, self._gate, self._delivery, transactions)
         self._servers = servers_of(settings, self, scraper(sources))
         self._missing: frozenset[str] = frozenset()
         self._starting: list[asyncio.Task[None]] = []
@@ -116,7 +114,7 @@ class Sidecar:
         """Drain, then close what is left."""
         left = await self.drain(self._settings.drain_timeout / 1000)
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
-        self._push.close()
+        self._delivery.close()
         for server in self._servers:
             await server.stop()
 

@@ -6,7 +6,7 @@ from typing import assert_never
 
 import msgspec
 
-from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, Written
+from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.durations import render_duration
@@ -34,6 +34,8 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
             return (copy, _event(life, State.WAITING_RETRY, level, policy, now))
         case Hop(life=life, level=level):
             return (_copy(record, policy.retry_topic(level, life), life, policy),)
+        case Forward(life=life):
+            return (_copy(record, policy.names.ready, life, policy),)
         case DeadLetter(life=life):
             return (_dead_letter(record, decision, policy), _event(life, State.DLQ, None, policy, now))
     assert_never(decision)

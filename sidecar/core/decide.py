@@ -11,8 +11,18 @@ from typing import TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Cancelled, Committed, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.policy import Policy
+from sidecar.core.outcome import (
+    Cancelled,
+    Committed,
+    Expired,
+    Failed,
+    Nacked,
+    NotSent,
+    Outcome,
+    Rejected,
+    Throttled,
+)
+from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
 from topics.headers import Life, reason_class, reason_text
 
@@ -45,8 +55,24 @@ class Hop(msgspec.Struct, frozen=True):
     level: int
 
 
+class Forward(msgspec.Struct, frozen=True):
+    """Copy on, uncounted, to the ready topic: it is due, and the service reads that topic itself (relay)."""
+
+    life: Life
+
+
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
+    """Nothing is written; the record may be delivered in `ms` milliseconds (0: now).
+
+    `behind`: after those that are ready, because another one should be tried first.
+    """
+
+    ms: int
+    behind: bool = False
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Nothing is written; the record is retried in place in `ms` milliseconds, which is counted in memory."""
 
     ms: int
 
@@ -55,11 +81,13 @@ class Forget(msgspec.Struct, frozen=True):
     """Nothing is written and nothing is done: the next owner of the partition delivers it again."""
 
 
-Written: TypeAlias = Retry | DeadLetter | Hop
-Decision: TypeAlias = Commit | Written | Wait | Forget
+Written: TypeAlias = Retry | DeadLetter | Hop | Forward
+Decision: TypeAlias = Commit | Written | Wait | Again | Forget
 
 FORGET = Forget()
 AT_ONCE = Wait(0)
+NEXT_TIME = Wait(0, behind=True)
+LEASE_EXPIRED = Failed("lease-expired")
 
 
 def life_of(record: Record) -> Life:
@@ -86,21 +114,53 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
         case Failed():
             return _after_failure(record, outcome, policy, now)
         case Rejected(reason=reason, text=text):
-            return _dead(record, reason, text, now)
+            return _dead(record, reason, text, policy, now)
         case Throttled(after=after):
             return Wait(after)
-        case NotSent():
-            return AT_ONCE
+        case NotSent(probe=probe):
+            return NEXT_TIME if probe else AT_ONCE
+        case Expired():
+            return _after_expiry(record, policy, now)
+        case Nacked():
+            return _after_nack(record, policy, now)
         case Cancelled():
             return FORGET
     assert_never(outcome)
 
 
 def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:
+    if policy.in_place is not None:
+        return _in_place(record, failure, policy, policy.in_place, now)
     times = record.times + 1
     if failure.level == -1 or times > policy.max_reconsume_times:
-        return _dead(record, failure.reason, failure.text, now)
+        return _dead(record, failure.reason, failure.text, policy, now)
     wait = policy.wait_of(times, failure.delay, failure.level)
+    return _retry(record, times, wait, failure, policy, now)
+
+
+def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, now: int) -> Decision:
+    used_up = rules.max_times is not None and record.times >= rules.max_times
+    if used_up or failure.level == -1:
+        return _dead(record, failure.reason, failure.text, policy, now)
+    return Again(rules.wait(failure.delay))
+
+
+def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
+    times = record.times + 1
+    if times > policy.max_reconsume_times:
+        return _dead(record, LEASE_EXPIRED.reason, "", policy, now)
+    return _retry(record, times, 0, LEASE_EXPIRED, policy, now)
+
+
+def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
+    if record.times >= policy.max_reconsume_times:
+        return _dead(record, "nacked", "", policy, now)
+    return Again(policy.nack_delay)
+
+
+def _retry(record: Record, times: int, wait: int, failure: Failed, policy: Policy, now: int) -> Decision:
+    if policy.broadcast:
+        return Commit(None)
     return Retry(_retried(record, times, now + wait, now, failure), policy.level_for(wait))
 
 
@@ -113,17 +173,22 @@ def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed)
     return replace(life, times=times, due_at=due_at, first_failed_at=first, reason=reason)
 
 
-def _dead(record: Record, reason: str, text: str, now: int) -> DeadLetter:
-    life = life_of(record)
-    last = replace(life, due_at=now, first_failed_at=life.first_failed_at or now, reason=reason_text(reason, text))
-    return DeadLetter(last, reason, life.times + 1)
+def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> DeadLetter | Commit:
+    if policy.broadcast:
+        return Commit(None)
+    life, times = life_of(record), record.times
+    first, reason_line = life.first_failed_at or now, reason_text(reason, text)
+    last = replace(life, times=times, due_at=now, first_failed_at=first, reason=reason_line)
+    return DeadLetter(last, reason, times + 1)
 
 
-def condemn(record: Record, now: int) -> DeadLetter:
+def condemn(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
     """A record that may not be delivered at all, because its headers are broken or unreadable (contract §3).
 
     Its id is its own place, its topic the one it was found in, its count 0: nothing in it can be trusted.
     """
+    if policy.broadcast:
+        return Commit(None)
     life = Life(
         id=f"{record.source.topic}:{record.source.number}:{record.offset}",
         topic=record.source.topic,
@@ -137,7 +202,7 @@ def condemn(record: Record, now: int) -> DeadLetter:
     return DeadLetter(life, reason_class(record.fault), 0)
 
 
-def after_wait(record: Record, policy: Policy, now: int) -> Hop | Wait:
+def after_wait(record: Record, policy: Policy, now: int) -> Hop | Forward | Wait:
     """Whether a record whose level is over may be delivered, at wall time `now`.
 
     RETRY_DUE_AT is the truth: while it is ahead, the longest level that still fits takes the record (a hop), and a
@@ -147,6 +212,6 @@ def after_wait(record: Record, policy: Policy, now: int) -> Hop | Wait:
         return AT_ONCE
     rest = record.life.due_at - now
     if rest <= 0:
-        return AT_ONCE
+        return Forward(record.life) if policy.relay else AT_ONCE
     level = policy.level_for(rest)
     return Wait(rest) if level is None else Hop(record.life, level)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Protocol
 
 from sidecar.core.outcome import Outcome
-from sidecar.core.pace import Pace
+from sidecar.core.pace import Pace, State
 from sidecar.core.record import Now, Record
 
 
@@ -33,19 +33,23 @@ class Gate:
         """Give a lane its turn."""
         self._lanes.append(lane)
 
-    def returned(self, outcome: Outcome, now: Now) -> None:
-        """A delivery has ended."""
+    def returned(self, record: Record, outcome: Outcome, now: Now) -> Outcome:
+        """A delivery has ended; what its outcome is worth."""
         self.in_flight -= 1
-        self.pace.note(outcome, now)
+        return self.pace.note(record, outcome, now)
 
     def pump(self, now: Now) -> None:
         """Send what may go: one record of each lane in turn, until all places are taken or all lanes are empty."""
-        lanes, empty = self._lanes, 0
-        while self.in_flight < self.pace.limit and empty < len(lanes) and not self.closed:
+        lanes, pace, empty = self._lanes, self.pace, 0
+        while self.in_flight < pace.limit and empty < len(lanes) and not self.closed:
             lane = lanes[0]
             lanes.rotate(-1)
             if not lane.ready:
                 empty += 1
-            elif lane.send(lane.ready.popleft(), now):
+                continue
+            record = lane.ready.popleft()
+            if lane.send(record, now):
                 self.in_flight += 1
                 empty = 0
+                if pace.state is State.PROBING:
+                    pace.sent(record)

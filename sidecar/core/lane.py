@@ -10,41 +10,39 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from sidecar.core.assigned import Assigned, Run
 from sidecar.core.batch import Entry, Refusal, Result
 from sidecar.core.copies import writes_of
-from sidecar.core.decide import Commit, Decision, Forget, Hop, Wait, Written, after_wait, condemn, decide
+from sidecar.core.decide import Again, Commit, Decision, Forget, Wait, Written, after_wait, condemn, decide
 from sidecar.core.gate import Gate
-from sidecar.core.hold import EARLY, NEAR, NEVER, Hold
+from sidecar.core.hold import NEVER, Hold
+from sidecar.core.intake import Terms, begun
+from sidecar.core.order import Lines
 from sidecar.core.outbox import Outbox
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, label_of
+from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, label_of
 from sidecar.core.parking import ParkingLot
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
-from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from sidecar.core.tally import Tally
 from sidecar.core.tenure import Tenure
 
 
 class Lane:
-    """One lane. `waits` maps each topic to its level's delay in ms (0: ready topic); a main topic is not in it.
+    """One lane. `waits` maps each topic to its level's delay in ms (0: ready topic); a main topic is not in it."""
 
-    `room`: bytes that may be handed over and not done before the consumer holds back.
-    """
-
-    def __init__(self, policy: Policy, waits: Mapping[str, int], ports: Ports, gate: Gate, room: int) -> None:
+    def __init__(self, policy: Policy, waits: Mapping[str, int], ports: Ports, gate: Gate, terms: Terms) -> None:
         self.ready: deque[Record] = deque()
-        self.room = room
-        self.tally = Tally()
-        self.hold = Hold()
+        self.room, self.tally, self.hold = terms.room, Tally(), Hold()
+        self.lines = None if terms.order is None else Lines(terms.order)
+        self.recall = ports.recall
         self.outbox = Outbox()
         self.lot = ParkingLot(ports.fetch)
         self.tenure = Tenure(waits, self)
         self._parts = self.tenure.parts
-        self._policy = policy
-        self._ports = ports
-        self._gate = gate
+        self._policy, self._ports, self._gate, self._wanted = policy, ports, gate, terms.wanted
         self._moved = False
         self._woken_at = NEVER
         gate.join(self)
@@ -62,39 +60,35 @@ class Lane:
         self._arm(now)
 
     def _take_up(self, part: Assigned, run: Run, now: Now) -> None:
-        for record in run.records:
-            left = part.time_left(record, now) if part.wait else 0
-            if left > (NEAR if self.tenure.load < self.room // 2 else EARLY):
-                self.lot.park(part, record.offset, now.steady + left - EARLY, "not due")
-                return
-            if part.tracker.span(record.offset) >= SPAN:
-                self.lot.park(part, record.offset, now.steady, "at its bound")
-                return
-            if part.tracker.begin(record.offset):
-                self._begin(part, record, left, now)
-        if run.end is not None and part.tracker.reached(run.end):
+        for record, left in begun(part, run, self.lot, now, roomy=self.tenure.load < self.room // 2):
+            self.tenure.weigh(part, record.weight)
+            if record.fault:
+                self.tally.bad_headers += 1
+                self._write(part, record, condemn(record, self._policy, now.wall), now)
+            elif self._wanted is not None and not self._wanted(record):
+                self.tally.passed_over += 1
+                self._finish(part, record)
+            elif left > 0:
+                self.hold.put(record, now.steady + left)
+            else:
+                self._level_over(part, record, now)
+        if run.end is not None and part.parked is None and part.tracker.reached(run.end):
             part.dirty = self._moved = True
-
-    def _begin(self, part: Assigned, record: Record, left: int, now: Now) -> None:
-        self.tenure.weigh(part, record.weight)
-        if record.fault:
-            self.tally.bad_headers += 1
-            self._write(part, record, condemn(record, now.wall), now)
-        elif left > 0:
-            self.hold.put(record, now.steady + left)
-        else:
-            self._level_over(part, record, now)
 
     def _level_over(self, part: Assigned, record: Record, now: Now) -> None:
         if record.life is None:
-            self.ready.append(record)
+            self._release(record)
             return
         answer = after_wait(record, self._policy, now.wall)
-        if isinstance(answer, Hop):
+        if not isinstance(answer, Wait):
             self._write(part, record, answer, now)
         elif answer.ms > 0:
             self.hold.put(record, now.steady + answer.ms)
         else:
+            self._release(record)
+
+    def _release(self, record: Record) -> None:
+        if self.lines is None or self.lines.join(record):
             self.ready.append(record)
 
     def send(self, record: Record, now: Now) -> bool:
@@ -113,15 +107,15 @@ class Lane:
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Take in what came of a delivery; an answer for an older assignment is counted and dropped."""
-        self._gate.returned(outcome, now)
+        label = label_of(outcome)
+        outcome = self._gate.returned(record, outcome, now)
         part = self.tenure.holder(record)
         if part is None:
-            self.tally.fenced_answers += 1
+            self.tally.fenced_answers += outcome is not CANCELLED
             self._arm(now)  # it may have begun an outage, whose end somebody must look for
         else:
             part.in_flight -= 1
-            topic = part.source.topic if record.life is None else record.life.topic
-            self.tally.deliveries[topic, part.level, label_of(outcome)] += 1
+            self.tally.answered(record, part.level, label)
             if outcome is COMMITTED and record.life is None:
                 self._finish(part, record)
             else:
@@ -136,10 +130,14 @@ class Lane:
         match decision:
             case Forget():
                 pass
+            case Wait(ms=0, behind=True):
+                self.ready.append(record)
             case Wait(ms=0):
                 self.ready.appendleft(record)
             case Wait(ms=ms):
                 self.hold.put(record, now.steady + ms)
+            case Again(ms=ms):
+                self.hold.put(replace(record, again=record.again + 1), now.steady + ms)
             case _:
                 self._write(part, record, decision, now)
                 if self.outbox.out is not None:
@@ -160,6 +158,7 @@ class Lane:
             self._refused(refusal, now)
         self.tenure.committed(result, now)
         self._moved |= not result.committed
+        self._gate.pump(now)  # what stood in line behind a dead letter may go
         self._arm(now)
 
     def _written(self, entry: Entry, with_progress: bool, now: Now) -> None:
@@ -191,6 +190,8 @@ class Lane:
         self.tenure.weigh(part, -record.weight)
         part.dirty = True
         part.tracker.finish(record.offset)
+        if self.lines is not None and (first := self.lines.leave(record)) is not None:
+            self.ready.append(first)
         if not self._moved:
             self._moved = True
             self._want(self.outbox.next_at(True))
@@ -203,11 +204,7 @@ class Lane:
             self.lot.reconsider(part, now.steady)
 
     def _mended(self, now: Now) -> None:
-        for part in self._parts.values():
-            if part.stopped:
-                self.lot.start(part, now.steady)
-                self.ready.extend(part.withheld)
-                part.withheld.clear()
+        self.ready.extend(self.lot.restart(self._parts.values(), now.steady))
         self._gate.pump(now)
 
     # --- time ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ class Failed(msgspec.Struct, frozen=True):
     `reason` is a class such as `http-500`, `timeout`, `broken-answer`, `retry-asked`; `text` says more, for people.
     `label` is the outcome's name in the metrics: `retry`, `timeout` or `broken_answer`.
     `delay` (ms) or `level` (−1 DLQ, 0 ladder, n > 0 that level of the table) are what the service asked for, if it did.
+    `asked`: the service said "retry" in so many words, so it is there, whatever becomes of its records.
     """
 
     reason: str
@@ -28,6 +29,7 @@ class Failed(msgspec.Struct, frozen=True):
     label: str = "retry"
     delay: int | None = None
     level: int | None = None
+    asked: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -45,19 +47,30 @@ class Throttled(msgspec.Struct, frozen=True):
 
 
 class NotSent(msgspec.Struct, frozen=True):
-    """No byte reached the service: not an attempt (contract §5)."""
+    """No byte reached the service, or a `probe` of a service that is away failed: not an attempt (contract §5)."""
 
     reason: str
+    probe: bool = False
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """The lease ended without an answer: an attempt that failed, and the record is due at once (contract §6)."""
+
+
+class Nacked(msgspec.Struct, frozen=True):
+    """The service will not take it now: no new record is written, it comes back after the nack delay."""
 
 
 class Cancelled(msgspec.Struct, frozen=True):
     """Given up by us before anything was sent, at a drain or a rebalance: not an attempt, and not done."""
 
 
-Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | NotSent | Cancelled
+Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | NotSent | Expired | Nacked | Cancelled
 
 COMMITTED = Committed()
 CANCELLED = Cancelled()
+EXPIRED = Expired()
+NACKED = Nacked()
 
 
 def label_of(outcome: Outcome) -> str:
@@ -74,6 +87,8 @@ LABELS: dict[type, str] = {
     Rejected: "dead_letter",
     Throttled: "throttled",
     NotSent: "not_sent",
+    Expired: "timeout",
+    Nacked: "retry",
     Cancelled: "cancelled",
 }
 OUTCOME_NAMES = ("commit", "retry", "dead_letter", "throttled", "not_sent", "timeout", "broken_answer", "cancelled")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sidecar.core.assigned import Assigned, Parking
 from sidecar.core.hold import NEVER
 from sidecar.core.ports import Fetch
+from sidecar.core.record import Record
 
 
 class ParkingLot:
@@ -29,8 +30,17 @@ class ParkingLot:
         if part.parked is None:
             self.park(part, part.tracker.next, NEVER, "stopped")
 
-    def start(self, part: Assigned, steady: int) -> None:
-        """What stopped it is mended: it goes on when nothing else keeps it."""
+    def restart(self, parts: Iterable[Assigned], steady: int) -> list[Record]:
+        """What stopped partitions is mended: they go on if nothing else keeps them; the records that they withheld."""
+        released: list[Record] = []
+        for part in parts:
+            if part.stopped:
+                self._start(part, steady)
+                released += part.withheld
+                part.withheld.clear()
+        return released
+
+    def _start(self, part: Assigned, steady: int) -> None:
         part.stopped = ""
         if part.parked is not None and part.parked.because == "stopped":
             part.parked = part.parked._replace(at=steady)

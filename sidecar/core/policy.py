@@ -12,15 +12,30 @@ MIN_DELAY = 1_000
 MAX_DELAY = 864_000_000
 """What a failure may ask for, in ms: 1 s to 10 days (contract §4)."""
 
+SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
+"""ms between two tries in place (contract §6)."""
+
 CLOCK_SLACK = 3_600_000
 """How much later than the longest delay a due time may lie before it counts as forged: clocks of pods differ."""
+
+
+class InPlace(msgspec.Struct, frozen=True):
+    """Ordered mode: a failure is retried where it is, every `interval` ms, `max_times` times (None: without limit)."""
+
+    interval: int = 1_000
+    max_times: int | None = None
+
+    def wait(self, asked: int | None) -> int:
+        """ms until the next try; what the service asked for is brought within RocketMQ's bounds, 10 ms to 30 s."""
+        return self.interval if asked is None else min(max(asked, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
 
 
 class Policy(msgspec.Struct, frozen=True):
     """Everything that a decision needs to know about the group.
 
     `table` is the delay table that numbered levels point into, `delays` every level topic there is (both in ms,
-    `delays` ascending). `instance` names this process in the events that it writes.
+    `delays` ascending). `instance` names this process in the events that it writes. `in_place` is None unless the
+    group is ordered; `relay`: due records go to the ready topic; `broadcast`: a failure is only counted.
 
     Raises:
         ValueError: when it could not answer every question that `decide` may ask.
@@ -33,6 +48,10 @@ class Policy(msgspec.Struct, frozen=True):
     delays: tuple[int, ...]
     max_reconsume_times: int = 16
     instance: str = ""
+    in_place: InPlace | None = None
+    nack_delay: int = 60_000
+    relay: bool = False
+    broadcast: bool = False
 
     def __post_init__(self) -> None:
         if not self.topics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol, TypeAlias
 
 from sidecar.core.batch import Batch
@@ -40,6 +40,17 @@ class Commit(Protocol):
         """Start the transaction of one batch."""
 
 
+class Recall(Protocol):
+    """Takes deliveries of some partitions back. Whatever comes back is replied as Cancelled, later."""
+
+    def __call__(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Give back what the service does not have yet; when `lost`, what it has too: no answer would count."""
+
+
+def nothing_to_recall(partitions: Collection[Partition], *, lost: bool) -> None:
+    """For a delivery that is with the service as soon as it is made."""
+
+
 class Ports(NamedTuple):
     """The ways out of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
 
@@ -47,3 +58,4 @@ class Ports(NamedTuple):
     deliver: Deliver
     commit: Commit
     wake: Callable[[int], None]
+    recall: Recall = nothing_to_recall

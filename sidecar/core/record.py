@@ -55,6 +55,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     system has retried the record before (`retry.understand`)."""
     fault: str = ""
     """Why it may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
+    again: int = 0
+    """Retries made in place, counted in memory alone: in ordered mode, and after a nack."""
 
     @property
     def id(self) -> str:
@@ -68,8 +70,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def times(self) -> int:
-        """RECONSUMETIMES: how often it has been retried."""
-        return self.life.times if self.life is not None else 0
+        """RECONSUMETIMES, and the retries in place: how often it has been retried."""
+        return self.again if self.life is None else self.life.times + self.again
 
     @property
     def redrives(self) -> int:

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, Written
+from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
+from sidecar.core.record import Record
 from topics.durations import render_duration
 
 LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
@@ -44,11 +45,20 @@ class Tally:
         self.dead_letters: Counter[tuple[str, str]] = Counter()
         """Dead letters in Kafka, by (topic, reason)."""
         self.hops = 0
+        self.forwarded = 0
+        """Due records moved to the ready topic (relay)."""
+        self.passed_over = 0
+        """Records that the group's subscription does not want."""
         self.fenced_answers = 0
         self.bad_headers = 0
         self.odd_requests = 0
         """Retries that asked for a delay or level out of bounds: the ladder answered instead."""
         self.lateness = Distribution(LATENESS_BOUNDS)
+
+    def answered(self, record: Record, level: str, label: str) -> None:
+        """A delivery has its outcome."""
+        topic = record.source.topic if record.life is None else record.life.topic
+        self.deliveries[topic, level, label] += 1
 
     def count(self, decision: Commit | Written) -> None:
         """A decision is in Kafka."""
@@ -61,5 +71,7 @@ class Tally:
                 self.dead_letters[key if known else (life.topic, "other")] += 1
             case Hop():
                 self.hops += 1
+            case Forward():
+                self.forwarded += 1
             case Commit():
                 pass

@@ -13,8 +13,10 @@ from typing import NamedTuple, Protocol
 from sidecar.core.assigned import Assigned, Grant, PartitionStatus, status_of
 from sidecar.core.batch import Result
 from sidecar.core.hold import Hold
+from sidecar.core.order import Lines
 from sidecar.core.outbox import Outbox
 from sidecar.core.parking import ParkingLot
+from sidecar.core.ports import Recall
 from sidecar.core.progress import Tracker
 from sidecar.core.record import Now, Partition, Record
 from topics.durations import render_duration
@@ -27,6 +29,8 @@ class Stores(Protocol):
     hold: Hold
     outbox: Outbox
     lot: ParkingLot
+    lines: Lines | None
+    recall: Recall
 
 
 class Release(NamedTuple):
@@ -69,6 +73,7 @@ class Tenure:
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
         """Give partitions up in order: `done` is called once what is out is answered and committed."""
         mine = frozenset(partitions) & self.parts.keys()
+        self._stores.recall(mine, lost=False)
         self._forget_waiting(mine)
         for source in mine:
             part = self.parts[source]
@@ -119,6 +124,7 @@ class Tenure:
         mine = {source for source in partitions if source in self.parts}
         if not mine:
             return
+        self._stores.recall(mine, lost=True)
         self._forget_waiting(mine)
         self._stores.outbox.drop(mine)
         for source in mine:
@@ -139,5 +145,7 @@ class Tenure:
         stores.ready.clear()  # in place: the gate holds on to this deque
         stores.ready.extend(kept)
         stores.hold.drop(partitions)
+        if stores.lines is not None:
+            stores.lines.drop(partitions)
         for source in stores.outbox.drop_held(partitions):
             self.parts[source].unsettled -= 1

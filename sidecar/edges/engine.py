@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sidecar.core.gate import Gate
+from sidecar.core.intake import Terms
 from sidecar.core.lane import Lane
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Deliver, Ports
+from sidecar.core.ports import Ports
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment
 from sidecar.edges.clients import Properties, consumer_config, producer_config, reader_config
 from sidecar.edges.clock import now
 from sidecar.edges.committer import Committer
 from sidecar.edges.consumer import ConsumerThread
+from sidecar.edges.delivery import Delivery
 from sidecar.edges.driver import Driver
 from sidecar.edges.messages import Reading
 from topics.foreign import foreign_life, read_foreign
@@ -34,7 +36,7 @@ _LOG = logging.getLogger("reconsume.lane")
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one lane is to do. `waits`: its topics and their delay in ms, empty for main topics; on these the retry
-    headers of the systems in `understand` are read."""
+    headers of the systems in `understand` are read. `terms`: which records, and how many of them."""
 
     name: str
     group: str
@@ -42,14 +44,12 @@ class Plan:
     waits: Mapping[str, int]
     start_at: str
     lock_timeout: float
+    terms: Terms
     understand: tuple[str, ...] = ()
 
 
 class Engine:
-    """One lane at work. Made on the event loop.
-
-    `observe` gets each transaction's result and seconds; `room` is what the lane may hold in memory, in bytes.
-    """
+    """One lane at work. Made on the event loop. `observe` gets each transaction's result and seconds."""
 
     def __init__(
         self,
@@ -57,9 +57,8 @@ class Engine:
         policy: Policy,
         kafka: Properties,
         gate: Gate,
-        deliver: Deliver,
+        delivery: Delivery,
         observe: Callable[[str, float], None],
-        room: int,
     ) -> None:
         self.plan = plan
         self.driver = Driver(asyncio.get_running_loop())
@@ -79,8 +78,8 @@ class Engine:
             self.driver.committed,
             observe,
         )
-        ports = Ports(self.consumer, deliver, self.committer.submit, self.driver.wake)
-        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, room)
+        ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall)
+        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
 
     async def start(self) -> None:
         """Make the producer, then subscribe: `init_transactions` first ends what a predecessor left open."""

@@ -57,6 +57,13 @@ class Batch(Section):
             "the envelope form. 32 is what ONS uses for batches."
         ),
     )
+    max_bytes: Annotated[int, size("1KiB", "64MiB")] = Field(
+        default=1 << 20,
+        description=(
+            "Bytes of keys, values and headers in one request at most; a batch that reaches it is sent. A single "
+            "larger record is still sent, alone."
+        ),
+    )
     max_wait: Annotated[int, duration("0s", "450s")] = Field(
         default=0,
         description=(
@@ -138,6 +145,13 @@ class Deliver(Section):
         description=(
             "Statuses that send a record straight to the DLQ, because a retry could not help (400, 422, say). "
             "They win over throttling by 429 and 503. Empty by default: every failure is retried."
+        ),
+    )
+    outage_failures: Annotated[int | None, whole(1, 1_000_000).or_null()] = Field(
+        default=20,
+        description=(
+            "So many failures in a row, of at least three different records and without one success between them, "
+            "are an outage: delivery pauses, one record probes, and no retry is spent meanwhile. null: never."
         ),
     )
     allow_remote: bool = Field(

@@ -86,6 +86,13 @@ class Pull(Section):
             "leases expire while the service still works, and each one costs a retry."
         ),
     )
+    max_leased: Annotated[int, whole(1, 65_536)] = Field(
+        default=4096,
+        description=(
+            "Records that may be leased or ready to be received at once, over all partitions. `deliver.max_held` "
+            "bounds their bytes."
+        ),
+    )
 
 
 class Api(Section):

@@ -46,7 +46,7 @@ def test_a_whole_answer_that_takes_the_record_commits(behaviour: Behaviour) -> N
         (stub.answer(429), Throttled(1_000)),
         (stub.answer(503, "Retry-After: 7"), Throttled(7_000)),
         (stub.answer(410), Rejected("http-410")),
-        (stub.answer(200, "Reconsume-Verdict: retry; delay=90s"), Failed("retry-asked", delay=90_000)),
+        (stub.answer(200, "Reconsume-Verdict: retry; delay=90s"), Failed("retry-asked", delay=90_000, asked=True)),
         (stub.answer(200, "reconsume-verdict: dead-letter; reason=bad-sku"), Rejected("bad-sku")),
     ],
 )

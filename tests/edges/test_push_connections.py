@@ -212,7 +212,7 @@ def test_an_answer_that_the_service_gave_before_is_told_from_another_one() -> No
     """Given answers that differ only in their verdict, when they alternate, then each means what it says."""
     busy = stub.answer(200, "Reconsume-Verdict: retry")
     found, _ = outcomes([stub.ok, stub.ok, busy, stub.ok, busy], count=5)
-    retry = Failed("retry-asked")
+    retry = Failed("retry-asked", asked=True)
     assert found == [COMMITTED, COMMITTED, retry, COMMITTED, retry]
 
 

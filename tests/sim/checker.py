@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
+from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
 from sidecar.core.record import Partition
 from tests.sim.kafka_model import Stored
 from tests.sim.samples import read, waits
@@ -96,7 +96,7 @@ def repeats(found: Found, origin: str) -> list[Delivery]:
     seen: dict[int, Delivery] = {}
     again = []
     for delivery in found.deliveries[origin]:
-        if isinstance(delivery.outcome, Throttled):
+        if isinstance(delivery.outcome, Throttled | NotSent):
             continue
         if delivery.record.times in seen:
             again.append(seen[delivery.record.times])
@@ -108,7 +108,7 @@ def a_second_delivery_has_a_reason(found: Found, origin: str) -> None:
     """I3: only a crash, a lost partition or a lock that ran out explains one; always from the same place."""
     for earlier in repeats(found, origin):
         assert earlier.tenure in found.world.broken, f"{origin}: {earlier.record.times} was delivered again"
-    attempts = [d.record for d in found.deliveries[origin] if not isinstance(d.outcome, Throttled)]
+    attempts = [d.record for d in found.deliveries[origin] if not isinstance(d.outcome, Throttled | NotSent)]
     places = {(record.times, record.source, record.offset) for record in attempts}
     if not found.world.stepped:  # by another clock a record that was throttled may have to hop first
         assert len(places) == len({times for times, _, _ in places}), (origin, places)

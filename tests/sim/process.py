@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from sidecar.core.assigned import Grant, Run
 from sidecar.core.batch import Batch, Refusal, Result
 from sidecar.core.gate import Gate
+from sidecar.core.intake import Terms
 from sidecar.core.lane import Lane
-from sidecar.core.outcome import NotSent, Throttled
+from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
 from sidecar.core.pace import Pace
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.record import Now, Partition, Record
@@ -68,7 +69,7 @@ class LaneHost:
         levels = waits(self.world.policy) if group.endswith("-RETRY") else {}
         self.retry = bool(levels)
         ports = Ports(self, self._deliver, self._commit, self._wake)
-        self.lane = Lane(self.world.policy, levels, ports, process.gate, self.world.plan.room)
+        self.lane = Lane(self.world.policy, levels, ports, process.gate, Terms(self.world.plan.room))
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,13 @@ class LaneHost:
             self.world.service.ledger.append(Delivery(WALL + self.world.steady, now.wall, record, tenure, outcome))
             if isinstance(outcome, Throttled):
                 self.world.throttled += 1
-        self.process.later(ms, lambda: reply(record, outcome, self.process.now()))
+        self.process.later(ms, lambda: self._reply(record, outcome, reply))
+
+    def _reply(self, record: Record, outcome: Outcome, reply: Reply) -> None:
+        if isinstance(outcome, Failed) and not outcome.asked and self.process.gate.pace.spares(record):
+            self.world.service.forgive(record)
+            self.world.throttled += 1
+        reply(record, outcome, self.process.now())
 
     def _wake(self, at: int) -> None:
         """One timer: what is asked for last counts."""

@@ -9,6 +9,7 @@ from sidecar.core.assigned import Assigned, Grant, Run
 from sidecar.core.batch import Batch, Entry, Refusal, Result
 from sidecar.core.gate import Gate
 from sidecar.core.hold import NEVER
+from sidecar.core.intake import Terms
 from sidecar.core.lane import Lane
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace import Pace
@@ -77,8 +78,7 @@ class Rig:
         self.wake_at = NEVER
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake)
-        ports = Ports(self, self._deliver, self._commit, self._wake)
-        self.lane = Lane(self.policy, waits, ports, self.gate, room)
+        self.lane = Lane(self.policy, waits, ports, self.gate, Terms(room))
         self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
 

@@ -51,6 +51,11 @@ class ServiceModel:
             return Failed("timeout", label="timeout"), TIMEOUT
         return self._answer(what), self._random.choice((0, 1, 3, 20, 300, 2_000))
 
+    def forgive(self, record: Record) -> None:
+        """The last delivery of the record was a probe of a service that is away, and no attempt."""
+        place = max(number for number, delivery in enumerate(self.ledger) if delivery.record is record)
+        self.ledger[place] = self.ledger[place]._replace(outcome=NotSent("failed probe", probe=True))
+
     def _answer(self, what: str) -> Outcome:
         match what:
             case "ok":
@@ -61,6 +66,6 @@ class ServiceModel:
                 return Rejected("refused")
             case "ask":
                 delay = self._random.choice((None, 999, 1_000, 7_300, 61_234))
-                return Failed("retry-asked", delay=delay, level=self._random.choice((None, 0, 1, 2, -1, 9)))
+                return Failed("retry-asked", asked=True, delay=delay, level=self._random.choice((None, 0, 1, 2, -1, 9)))
             case _:
                 return Failed("http-500", "no")

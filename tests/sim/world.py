@@ -83,7 +83,6 @@ class World:
         self.kafka.appended = self._appended
         topics = {"billing": ["orders"], "billing-RETRY": sorted(samples.waits(self.policy))}
         create = self.kafka.create
-        create = self.kafka.create
         self.places = {group: [place for name in names for place in create(name)] for group, names in topics.items()}
         for topic in ("billing-DLQ", "billing-RETRY-EVENTS"):
             self.kafka.create(topic)

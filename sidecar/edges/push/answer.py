@@ -89,7 +89,8 @@ def verdict_of(said: Said) -> Outcome:
         case "commit":
             return COMMITTED
         case "retry":
-            return Failed(reason or ASKED_RETRY, text, delay=delay_of(said.delay), level=level_of(said.level))
+            delay, level = delay_of(said.delay), level_of(said.level)
+            return Failed(reason or ASKED_RETRY, text, delay=delay, level=level, asked=True)
         case "dead-letter":
             return Rejected(reason or ASKED_DEAD_LETTER, text)
         case _:

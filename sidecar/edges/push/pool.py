@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from sidecar.core.outcome import CANCELLED, NotSent
-from sidecar.core.record import Now, Record
+from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tally import Distribution
 from sidecar.edges.push.answer import Rules
 from sidecar.edges.push.connection import Connection, Delivery
@@ -90,6 +90,9 @@ class Push:
                 return
             connection.drop()
         self._open((record, reply), request, now)
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Recall nothing: a record is with the service, or on a connection that is being made for it."""
 
     def close(self) -> None:
         """Take no more deliveries: what is not sent is cancelled, what is sent stays until it is answered."""

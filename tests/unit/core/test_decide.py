@@ -152,7 +152,7 @@ def test_no_retry_is_due_before_its_wait_is_over(times: int, delay: int | None, 
 
 
 def test_a_broken_record_is_condemned_under_its_own_place() -> None:
-    decision = condemn(record(9, headers=[("RECONSUMETIMES", b"-1")], fault="bad-header: no number"), WALL)
+    decision = condemn(record(9, headers=[("RECONSUMETIMES", b"-1")], fault="bad-header: no number"), policy(), WALL)
     assert (decision.life.id, decision.life.topic, decision.life.times) == ("orders:0:9", "orders", 0)
     assert (decision.reason, decision.deliveries) == ("bad-header", 0)
 

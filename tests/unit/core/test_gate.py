@@ -44,7 +44,7 @@ def test_turns_go_on_over_many_single_places() -> None:
     main, retry = Line(gate, 100, out), Line(gate, 100, out)
     for _ in range(6):
         gate.pump(NOW)
-        gate.returned(COMMITTED, NOW)
+        gate.returned(record(0), COMMITTED, NOW)
     assert out == [main, retry] * 3
 
 
@@ -79,8 +79,8 @@ def test_nothing_is_sent_in_an_outage_until_the_probe() -> None:
     gate = Gate(Pace(2))
     Line(gate, 9, out)
     gate.pump(NOW)
-    gate.returned(NotSent("refused"), NOW)
-    gate.returned(NotSent("refused"), NOW)
+    gate.returned(record(0), NotSent("refused"), NOW)
+    gate.returned(record(0), NotSent("refused"), NOW)
     gate.pump(NOW)
     assert len(out) == 2
     gate.pace.tick(Now(0, gate.pace.probe_at), gate.in_flight)
@@ -99,4 +99,4 @@ def test_never_more_is_out_than_the_pace_allows(steps: list[tuple[int, int]], fu
         assert gate.in_flight <= gate.pace.limit
         assert gate.in_flight == gate.pace.limit or not line.ready
         for _ in range(min(back, gate.in_flight)):
-            gate.returned(COMMITTED, NOW)
+            gate.returned(record(0), COMMITTED, NOW)

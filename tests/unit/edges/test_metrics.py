@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.core.assigned import Grant, Run
 from sidecar.core.gate import Gate
+from sidecar.core.intake import Terms
 from sidecar.core.lane import Lane
 from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Outcome, Rejected
 from sidecar.core.pace import Pace
@@ -57,8 +58,8 @@ class World:
         self.outside = Outside()
         self.gate = Gate(Pace(concurrency))
         ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None)
-        self.main = Lane(policy, {}, ports, self.gate, ROOM)
-        self.retry = Lane(policy, WAITS, ports, self.gate, ROOM)
+        self.main = Lane(policy, {}, ports, self.gate, Terms(ROOM))
+        self.retry = Lane(policy, WAITS, ports, self.gate, Terms(ROOM))
         self.lost: dict[str, int] = {}
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.ends: dict[Partition, int] = {}

@@ -36,12 +36,12 @@ def read(reading: Reading, data: bytes, cuts: list[int]) -> Outcome | None:
     ("data", "expected"),
     [
         (OK, COMMITTED),
-        (RETRY, Failed("retry-asked")),
+        (RETRY, Failed("retry-asked", asked=True)),
         (CHUNKED, COMMITTED),
         (TRAILER, COMMITTED),
         (JSON, COMMITTED),
         (INTERIM + OK, COMMITTED),
-        (INTERIM + INTERIM + RETRY, Failed("retry-asked")),
+        (INTERIM + INTERIM + RETRY, Failed("retry-asked", asked=True)),
     ],
 )
 @given(cuts=st.lists(st.integers(1, 1000), max_size=6))
@@ -57,7 +57,14 @@ def test_answers_before_do_not_colour_the_next() -> None:
     """Given answers of all kinds after one another on one connection, then each stands alone."""
     reading = a_reading()
     found = [reading.feed(data) for data in (RETRY, OK, JSON, RETRY, CHUNKED, OK)]
-    assert found == [Failed("retry-asked"), COMMITTED, COMMITTED, Failed("retry-asked"), COMMITTED, COMMITTED]
+    assert found == [
+        Failed("retry-asked", asked=True),
+        COMMITTED,
+        COMMITTED,
+        Failed("retry-asked", asked=True),
+        COMMITTED,
+        COMMITTED,
+    ]
 
 
 def test_an_answer_that_is_known_is_not_known_in_the_middle_of_another() -> None:
@@ -72,7 +79,7 @@ def test_remembered_answers_are_bounded_and_only_those_that_their_status_judged(
     """Given a service whose answers all differ, and one whose header decides, then memory stays small."""
     plain: Plain = {}
     reading = a_reading(plain)
-    assert reading.feed(RETRY) == Failed("retry-asked")
+    assert reading.feed(RETRY) == Failed("retry-asked", asked=True)
     assert plain == {}
     for number in range(10 * PLAIN_REMEMBERED):
         assert reading.feed(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number) is COMMITTED
