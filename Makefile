@@ -14,6 +14,7 @@ help:
 	@echo
 	@echo "make demo     Kafka, a failing service and the sidecar at work, then checked; needs Java 17, takes 1 minute"
 	@echo "              the real ladder, 4 h 45 min:             make demo ARGS=\"--ladder rocketmq\""
+	@echo "              batch, ordered, pull or relay:           make demo ARGS=\"--mode ordered\""
 	@echo "make test     every test, on an embedded Kafka          make test ARGS=tests/unit"
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
@@ -31,7 +32,7 @@ demo: $(READY)
 	@$(BIN)/reconsume demo $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -16,11 +16,19 @@ from rich.table import Table
 
 from benchmarks import cluster
 from benchmarks.lateness import lateness
+from benchmarks.pull import pulled
+from benchmarks.relay import relay
 from benchmarks.service import Nginx
 from benchmarks.sidecar import Sidecar, Usage
 from sidecar.dev.kafka import EmbeddedKafka
 
 console = Console(width=120)
+
+BATCH = ("deliver.batch.max_size=128", "deliver.concurrency=8")
+BATCHED_TIMES = 5
+"""So many times the records of other scenarios: they are through in a second otherwise."""
+QUIET = 1.5
+"""Seconds without a request after which the progress is looked at: it is committed once a second."""
 
 
 class Row(NamedTuple):
@@ -122,20 +130,55 @@ class Bench:
         """Counts the records that the group has committed."""
         return cluster.committed(self.bootstrap, group, topic)
 
+    def batched(self) -> tuple[float, float, int, float]:
+        """Send records in batches; what `through` gives. The last request is the end: progress is known too late."""
+        topic, sets = self.sets("ok")
+        records = self.records * BATCHED_TIMES
+        cluster.create(self.bootstrap, topic, cluster.settings_of(sets))
+        cluster.fill(self.bootstrap, topic, records)
+        before = self.nginx.count()
+        sidecar = Sidecar([*sets, *BATCH])
+        try:
+            first = self._first(sidecar, before)
+            last = self._until_quiet(sidecar)
+            group = sets[0].removeprefix("group=")
+            if (count := cluster.committed(self.bootstrap, group, topic)) < records:
+                raise SystemExit(f"only {count} of {records} records got through")
+            rate, cpu = records / (last.at - first.at), (last.cpu - first.cpu) / records * 1e6
+            return rate, cpu, sidecar.peak, first.at - sidecar.started_at
+        finally:
+            sidecar.close()
+
+    def _until_quiet(self, sidecar: Sidecar) -> Usage:
+        """The usage at the last request before none came for a while."""
+        last, seen = sidecar.usage(), self.nginx.count()
+        while (usage := sidecar.usage()).at - last.at < QUIET:
+            time.sleep(0.01)
+            if (count := self.nginx.count()) > seen + 1:  # one is this count
+                last = usage
+            seen = count
+        return last
+
     def rows(self) -> list[Row]:
         """Every scenario, each repeated; medians, and the ratio to the copy loop of the same round."""
-        push, unix, fail, bare = [], [], [], []
+        push, unix, many, pull, fail, moved, bare = [], [], [], [], [], [], []
         for _ in range(self.repeats):
             bare.append(self.bare_copy())
             push.append(self.through("ok", self.delivered()))
             unix.append(self.through("unix-ok", self.delivered()))
+            many.append(self.batched())
+            pull.append(pulled(self.bootstrap, self.records, self.sets))
             fail.append(self.through("fail", self.committed))
+            moved.append(relay(self.bootstrap, next(self._names), self.records))
         base = _median([rate for rate, _ in bare])
         return [
             Row("bare copy loop", base, 1.0, _median([cpu for _, cpu in bare]), "consume → produce, Python"),
             self._row("push, one a request", push, bare, "must 0.20, aim 0.30"),
             self._row("the same, over a Unix socket", unix, bare, "no target of its own"),
+            self._row("push, batch of 128", many, bare, "must 0.8, aim 1.0"),
+            self._row("pull, receive 128 + ack", pull, bare, "no target of its own"),
             self._row("all fail → level topics", fail, bare, "must 0.15, aim 0.30"),
+            self._row("relay of due records", moved, bare, "must 0.5, aim 0.8"),
         ]
 
     def _row(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
+from dataclasses import replace
 
 from sidecar.core.gate import Gate
 from sidecar.core.intake import Terms
@@ -12,20 +12,22 @@ from sidecar.core.order import By
 from sidecar.core.pace import Pace
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.tags import Subscriptions, parse_tags
-from sidecar.edges.access import LOOPBACK_NAMES
-from sidecar.edges.api import Access, Operated, build_app, build_probe_app
+from sidecar.edges.broadcast import Told
+from sidecar.edges.clients import producer_config
 from sidecar.edges.clock import now
-from sidecar.edges.delivery import Delivery
+from sidecar.edges.delivery import Delivery, Nobody
 from sidecar.edges.engine import Engine, Plan
-from sidecar.edges.metrics import LaneSource, Sources, TransactionMeter
+from sidecar.edges.leases import Leases
+from sidecar.edges.pacing import Pacing
+from sidecar.edges.poster import Poster
+from sidecar.edges.push.batch import BatchPush, Limits
 from sidecar.edges.push.pool import Push
+from sidecar.edges.push.request import RenderBatch
 from sidecar.edges.push.settings import PushSettings
 from sidecar.edges.push.target import parse_target
-from sidecar.edges.server import Server
 from sidecar.errors import ConfigError
 from sidecar.settings.deliver import Deliver
 from sidecar.settings.model import Settings
-from topics.durations import render_duration
 
 
 def policy_of(settings: Settings, instance: str) -> Policy:
@@ -37,12 +39,19 @@ def policy_of(settings: Settings, instance: str) -> Policy:
         table=settings.retry.levels,
         delays=settings.delays,
         max_reconsume_times=settings.retry.max_reconsume_times,
+        max_deaths=deaths_of(settings),
         instance=instance,
         in_place=in_place_of(settings),
         nack_delay=settings.retry.nack_redelivery_delay,
         relay=settings.deliver.mode == "relay",
         broadcast=settings.deliver.broadcast,
     )
+
+
+def deaths_of(settings: Settings) -> int | None:
+    """How often a record may be out while everything dies; None where nothing is delivered, or nothing kept of it."""
+    spared = settings.deliver.mode == "relay" or settings.deliver.broadcast
+    return None if spared else settings.retry.max_deaths
 
 
 def in_place_of(settings: Settings) -> InPlace | None:
@@ -56,12 +65,27 @@ def pace_of(settings: Settings) -> Pace:
     """How many deliveries may be out. Only a service that is pushed to can be away."""
     deliver = settings.deliver
     if deliver.mode == "pull":
-        return Pace(settings.pull.max_leased)
+        return Pace(settings.pull.max_leased, since=now())
+    if deliver.mode == "relay":
+        return Pace(1, since=now())  # never taken: what is due goes to the ready topic
     return Pace(
         deliver.concurrency * deliver.batch.max_size,
         failures=deliver.outage_failures,
         guarded=deliver.health_url is not None,
+        since=now(),
     )
+
+
+def pacing_of(settings: Settings, gate: Gate, engines: list[Engine]) -> Pacing:
+    """Who listens to the pace; ConfigError when the health URL cannot be used."""
+    deliver, lanes = settings.deliver, [engine.lane for engine in engines]
+    try:
+        health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
+    except ValueError as fault:
+        raise ConfigError([f"deliver.health_url: {fault}"]) from None
+    pacing = Pacing(gate.pace, lanes, health)
+    gate.at_close.append(pacing.close)
+    return pacing
 
 
 def plans_of(settings: Settings) -> tuple[Plan, ...]:
@@ -69,6 +93,8 @@ def plans_of(settings: Settings) -> tuple[Plan, ...]:
     match settings.deliver:
         case Deliver(mode="relay"):
             return (retry_plan(settings, with_ready=False),)
+        case Deliver(broadcast=True):
+            return (broadcast_plan(settings),)
         case _:
             return (main_plan(settings), retry_plan(settings, with_ready=True))
 
@@ -78,6 +104,13 @@ def main_plan(settings: Settings) -> Plan:
     terms = Terms(settings.deliver.max_held, order_of(settings), wanted_of(settings))
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
     return Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
+
+
+def broadcast_plan(settings: Settings) -> Plan:
+    """The only lane of an instance that gets everything. The client asks for a group's name even where there is none;
+    what other systems' headers say is of no use where nothing is retried."""
+    name = f"{settings.group}-BROADCAST"
+    return replace(main_plan(settings), group=name, understand=(), broadcast=True)
 
 
 def retry_plan(settings: Settings, *, with_ready: bool) -> Plan:
@@ -104,7 +137,25 @@ def wanted_of(settings: Settings) -> Subscriptions | None:
 
 def delivery_of(settings: Settings, gate: Gate) -> Delivery:
     """Who hands records to the service; ConfigError when the URL cannot be used."""
-    return push_of(settings)
+    if settings.deliver.mode == "relay":
+        return Nobody()
+    if settings.deliver.mode == "pull":
+        leases = Leases(now)
+        gate.at_close.append(leases.close)
+        return leases
+    push = push_of(settings) if settings.deliver.batch.max_size == 1 else batches_of(settings, gate)
+    if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
+        return Told(push)
+    return push
+
+
+def batches_of(settings: Settings, gate: Gate) -> BatchPush:
+    """The push client for many records a request; ConfigError when the URL cannot be used."""
+    deliver, batch = settings.deliver, settings.deliver.batch
+    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
+    push = push_of(settings)
+    render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
+    return BatchPush(push, render, limits, gate, now)
 
 
 def push_of(settings: Settings) -> Push:
@@ -117,6 +168,7 @@ def push_of(settings: Settings) -> Push:
         forward_headers=deliver.forward_headers,
         envelope=deliver.envelope,
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        batch_size=deliver.batch.max_size,
     )
     try:
         return Push(parse_target(deliver.url or "", deliver.allow_remote), push, now)
@@ -127,36 +179,16 @@ def push_of(settings: Settings) -> Push:
 def needed_topics(settings: Settings) -> frozenset[str]:
     """Every topic that the sidecar reads or writes."""
     names, mains = settings.names, settings.topic_names
+    if settings.deliver.broadcast:
+        return frozenset(mains)
     return frozenset(
         {*mains, *names.levels_of(settings.delays, mains), *names.dlqs_of(mains), names.ready, names.events}
     )
 
 
-def sources_of(
-    settings: Settings, engines: list[Engine], gate: Gate, delivery: Delivery, transactions: TransactionMeter
-) -> Sources:
-    """What a scrape of the metrics reads."""
-    return Sources(
-        lanes=tuple(
-            LaneSource(engine.lane, engine.driver.records_lost, engine.assignment.rebalances, engine.ends)
-            for engine in engines
-        ),
-        gate=gate,
-        deliveries=delivery.durations,
-        transactions=transactions,
-        topics=settings.topic_names,
-        levels=(*map(render_duration, settings.delays), "ready"),
-        version=version("reconsume"),
-        now=now,
-    )
-
-
-def servers_of(settings: Settings, sidecar: Operated, scrape: Callable[[], bytes]) -> list[Server]:
-    """The API for the service, and the probes for the kubelet where they have an address of their own."""
-    listen, token = settings.listen, settings.api.token_file
-    hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)
-    access = Access(None if token is None else Path(token), hosts)
-    servers = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000), listen)]
-    if settings.probe_listen is not None:
-        servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen))
-    return servers
+def poster_of(settings: Settings, policy: Policy, observe: Callable[[str, float], None]) -> Poster | None:
+    """Who writes what services post; None where no service reads Kafka itself."""
+    if settings.deliver.mode != "relay":
+        return None
+    identity = f"{policy.names.group}-post-{policy.instance}"
+    return Poster(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe)

@@ -34,6 +34,9 @@ VIEW_RETENTION = DLQ_RETENTION + OUTAGE_MARGIN
 """Longer than the DLQ's: a dead letter must not outlive what the view says of it."""
 EVENTS_RETENTION = 7 * DAY
 STATS_RETENTION = 7 * DAY
+POLICY_SEGMENT = DAY // 4
+"""`segment.ms` of the policy topic: each instance tells its subscription there once a minute, and every start reads
+what is not compacted yet: 360 records an instance, some 50 KiB."""
 COMPACTED_SEGMENT = DAY
 """`segment.ms` of the view and the sums: the open segment is never compacted, and Kafka's week would be read by all."""
 
@@ -104,11 +107,12 @@ def copies_spec(name: str, kind: Kind, sources: Sequence[Source], timestamps: st
 def small_specs(names: Names, sources: Sequence[Source]) -> tuple[TopicSpec, ...]:
     """The topics of small records of our own: events, view, sums, policy."""
     events = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION), "retention.bytes": "-1"}
+    policy = {"cleanup.policy": "compact", "segment.ms": str(POLICY_SEGMENT)}
     return (
         spec(names.events, Kind.EVENTS, EVENTS_PARTITIONS, sources, events),
         spec(names.view, Kind.VIEW, EVENTS_PARTITIONS, sources, compacted(VIEW_RETENTION)),
         spec(names.stats, Kind.STATS, SINGLE_PARTITION, sources, compacted(STATS_RETENTION)),
-        spec(names.policy, Kind.POLICY, SINGLE_PARTITION, sources, {"cleanup.policy": "compact"}),
+        spec(names.policy, Kind.POLICY, SINGLE_PARTITION, sources, policy),
     )
 
 

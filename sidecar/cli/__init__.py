@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import config, demo, dev, explain, run, topics
+from sidecar.cli import config, demo, dev, explain, policy, run, topics
 from sidecar.cli.options import Options, take_common
 from sidecar.cli.output import write
 
@@ -48,6 +48,7 @@ def main() -> None:
 take_common(app, root)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
+app.add_typer(policy.app, name="policy")
 explain.add_to(app)
 run.add_to(app)
 app.add_typer(dev.app, name="dev")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.options import Options, command
+from sidecar.dev.modes import Mode
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,6 +17,7 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     options: Options,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the service gets its records.")] = Mode.PUSH,
     ladder: Annotated[
         str | None,
         typer.Option("--ladder", help="What the retries wait: rocketmq, pulsar, or delays joined by commas."),
@@ -31,8 +33,12 @@ def demo(
     \b
     Examples:
       reconsume demo
+      reconsume demo --mode ordered
       reconsume demo --ladder 1s,2s,5s --orders 100
     """
     from sidecar.dev.demo import main  # Kafka and its tools are slow to import
+    from sidecar.dev.plan import NO_LADDER, make_plan
 
-    return main(ladder=ladder, orders=orders, color=not options.no_color, keep=keep)
+    if mode is Mode.ORDERED and ladder is not None:
+        raise typer.BadParameter(f"--ladder with --mode ordered: {NO_LADDER}")
+    return main(make_plan(mode, ladder, orders), color=not options.no_color, keep=keep)

@@ -10,6 +10,8 @@ import typer
 
 from sidecar.cli.options import Options, command
 from sidecar.cli.output import Format, Row, talk
+from sidecar.cli.policy import governed
+from sidecar.cli.timeline import notes, timeline
 from sidecar.settings import Settings, load
 from topics.durations import parse_duration, render_duration
 from topics.levels import LONGEST, SHORTEST_ASKED, hops
@@ -33,10 +35,11 @@ def explain(
     topic: Annotated[
         str | None, typer.Option("--topic", help="For records of this main topic; the first one by default.")
     ] = None,
+    live: Annotated[bool, typer.Option("--live", help="By the group's policy on Kafka, which may be another.")] = False,
 ) -> None:
     """Show the way of a failing record.
 
-    Each attempt, what it waits, the sum of the waits and the topic, then the DLQ: the policy in force.
+    Each attempt, what it waits, the sum of the waits and the topic, then the DLQ, as the mode of delivery has it.
 
     With --delay, show the level topics that make up a delay that the service asked for.
 
@@ -46,16 +49,29 @@ def explain(
       reconsume explain --delay 7s
     """
     settings = load(options.config, options.sets)
+    if live:
+        settings = governed(settings)
     main = main_topic(settings, topic)
     if delay is not None:
         options.output.rows(HOPS, way(settings, main, asked(delay)))
         return
-    rows: Iterator[Row] = timeline(settings, main)
-    left = settings.retry.max_reconsume_times - MOST_ROWS
-    if options.output.format is Format.TABLE and left > 0:
-        rows = islice(rows, MOST_ROWS)
-        talk(f"{left} more retries, each after {render_duration(settings.ladder.delays[-1])}, then the DLQ")
+    rows = timeline(settings, main)
+    if options.output.format is Format.TABLE:
+        rows = cut(rows, settings)
+    for note in notes(settings):
+        talk(note)
     options.output.rows(TIMELINE, rows)
+
+
+def cut(rows: Iterator[Row], settings: Settings) -> Iterator[Row]:
+    """The first rows of a timeline, for a table that people read; says how many were left out."""
+    in_place = settings.deliver.order != "none"
+    retries = settings.retry.ordered_max_times if in_place else settings.retry.max_reconsume_times
+    wait = settings.retry.ordered_interval if in_place else settings.ladder.delays[-1]
+    left = (retries or 0) - MOST_ROWS
+    if left > 0:
+        talk(f"{left} more retries, each after {render_duration(wait)}, then the DLQ")
+    return islice(rows, MOST_ROWS)
 
 
 def main_topic(settings: Settings, asked_for: str | None) -> str:
@@ -75,18 +91,6 @@ def asked(text: str) -> int:
         shortest, longest = render_duration(SHORTEST_ASKED), render_duration(LONGEST)
         raise typer.BadParameter(f"a delay is {shortest} to {longest}; for any other the ladder decides")
     return delay
-
-
-def timeline(settings: Settings, main: str) -> Iterator[Row]:
-    """A row for each delivery, from the first to the last, and one for the dead letter."""
-    yield {"attempt": 1, "waits": "0s", "sum": "0s", "topic": main}
-    total = 0
-    for retry in range(1, settings.retry.max_reconsume_times + 1):
-        wait = settings.ladder.delay(retry)
-        total += wait
-        name = settings.names.level(wait, main)
-        yield {"attempt": retry + 1, "waits": render_duration(wait), "sum": render_duration(total), "topic": name}
-    yield {"attempt": None, "waits": "0s", "sum": render_duration(total), "topic": settings.names.dlq(main)}
 
 
 def way(settings: Settings, main: str, delay: int) -> Iterator[Row]:

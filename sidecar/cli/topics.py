@@ -109,7 +109,8 @@ def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:
             "topics' partitions, replicas and sizes"
         )
     sources = [source_of(mains[name]) for name in settings.topic_names]
-    specs = group_specs(settings.names, sources, settings.delays)
+    # A broadcast retries nothing and belongs to no group: it has no topics of its own.
+    specs = () if settings.deliver.broadcast else group_specs(settings.names, sources, settings.delays)
     return admin, make_plan(specs, admin.find(spec.name for spec in specs))
 
 

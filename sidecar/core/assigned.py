@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
+from sidecar.core.hold import NEVER
 from sidecar.core.progress import SPAN, Progress, Tracker
 from sidecar.core.record import Now, Partition, Record
+from sidecar.core.suspicion import Suspicion
+
+_OFFSET = attrgetter("offset")
 
 
 class Grant(NamedTuple):
@@ -51,14 +57,33 @@ class Assigned:
     in_flight: int = 0
     unsettled: int = 0
     """Records whose decision is not in Kafka yet."""
+    retrying: int = 0
+    """Records that are being retried in place."""
     load: int = 0
+    most: int = NEVER
+    """The `load` that it may have, in bytes, as of when it was parked for having more."""
     dirty: bool = False
     """Its progress moved since it was last committed."""
+    urgent: bool = False
+    """It should be committed at once: something waits for that."""
+    committed: Progress | None = None
+    """What was committed last, by us or by its last owner."""
+    watch: Suspicion | None = None
+    """Why its records need care before they are delivered; None, which costs nothing, as a rule."""
     closing: bool = False
     parked: Parking | None = None
     stopped: str = ""
     """Why nothing of it is released: the topic that its failures go to refuses them."""
     withheld: list[Record] = field(default_factory=list)
+
+    def withhold(self, record: Record) -> None:
+        """Keep it back in the order of the offsets: lower ones go first, whatever was tried and kept back again."""
+        insort(self.withheld, record, key=_OFFSET)
+
+    def due(self, record: Record) -> int:
+        """When a record of it could be delivered at the earliest, epoch ms."""
+        due = record.timestamp + (self.wait or 0)
+        return due if record.life is None else max(due, record.life.due_at)
 
     @property
     def idle(self) -> bool:
@@ -74,9 +99,12 @@ class Assigned:
     def may_fetch(self, steady: int) -> bool:
         """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
 
-        A quarter of the span must be free, or a partition at its bound would be paused and sought for every record.
+        A quarter of the span must be free, or a partition at its bound would be paused and sought for every record;
+        and so of its load.
         """
         if self.parked is None or self.stopped or self.closing or self.parked.at > steady:
+            return False
+        if self.load > self.most * 3 // 4:
             return False
         return self.tracker.span(self.parked.offset) <= SPAN * 3 // 4
 
@@ -108,4 +136,6 @@ def _state(part: Assigned) -> str:
         return "closing"
     if part.stopped:
         return f"held: {part.stopped}"
+    if part.watch is not None and part.watch.stage != "first":
+        return "suspect"
     return "open" if part.parked is None else part.parked.because

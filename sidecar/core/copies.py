@@ -12,6 +12,7 @@ from sidecar.core.record import Record
 from topics.durations import render_duration
 from topics.events import Event, State, encode_event
 from topics.headers import Headers, Life, dead_letter_headers, reason_class, render_life, without_ours
+from topics.rendered import moved
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
@@ -34,8 +35,10 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
             return (copy, _event(life, State.WAITING_RETRY, level, policy, now))
         case Hop(life=life, level=level):
             return (_copy(record, policy.retry_topic(level, life), life, policy),)
-        case Forward(life=life):
-            return (_copy(record, policy.names.ready, life, policy),)
+        case Forward():
+            ready = policy.names.ready
+            headers = moved(record.headers or [], ready)
+            return (Copy(ready, record.key, record.value, headers, record.source.number),)
         case DeadLetter(life=life):
             return (_dead_letter(record, decision, policy), _event(life, State.DLQ, None, policy, now))
     assert_never(decision)

@@ -117,8 +117,10 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
             return _dead(record, reason, text, policy, now)
         case Throttled(after=after):
             return Wait(after)
-        case NotSent(probe=probe):
-            return NEXT_TIME if probe else AT_ONCE
+        case NotSent(probe=True):
+            return Commit(None) if policy.broadcast else NEXT_TIME  # the service has seen it: that is a failure there
+        case NotSent():
+            return AT_ONCE
         case Expired():
             return _after_expiry(record, policy, now)
         case Nacked():
@@ -142,7 +144,7 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
     used_up = rules.max_times is not None and record.times >= rules.max_times
     if used_up or failure.level == -1:
         return _dead(record, failure.reason, failure.text, policy, now)
-    return Again(rules.wait(failure.delay))
+    return Again(rules.wait(policy.asked(failure.delay, failure.level)))
 
 
 def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
@@ -155,7 +157,13 @@ def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
 def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
     if record.times >= policy.max_reconsume_times:
         return _dead(record, "nacked", "", policy, now)
-    return Again(policy.nack_delay)
+    return Again(nack_wait(policy.nack_delay, now))
+
+
+def nack_wait(delay: int, now: int) -> int:
+    """ms from `now` to the first look, one every third of `delay`, at which the delay is over (contract §6)."""
+    step = max(1, delay // 3)
+    return -(-(now + delay) // step) * step - now
 
 
 def _retry(record: Record, times: int, wait: int, failure: Failed, policy: Policy, now: int) -> Decision:
@@ -168,8 +176,9 @@ def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed)
     """The life of the copy that will be retry `times`."""
     life, reason = record.life, reason_text(failure.reason, failure.text)
     if life is None:
-        return Life(record.id, record.source.topic, times, 0, due_at, record.timestamp, now, reason)
-    first = life.first_failed_at or now
+        first = record.failed_at or now
+        return Life(record.id, record.source.topic, times, 0, due_at, record.timestamp, first, reason)
+    first = life.first_failed_at or record.failed_at or now
     return replace(life, times=times, due_at=due_at, first_failed_at=first, reason=reason)
 
 
@@ -177,7 +186,7 @@ def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> D
     if policy.broadcast:
         return Commit(None)
     life, times = life_of(record), record.times
-    first, reason_line = life.first_failed_at or now, reason_text(reason, text)
+    first, reason_line = life.first_failed_at or record.failed_at or now, reason_text(reason, text)
     last = replace(life, times=times, due_at=now, first_failed_at=first, reason=reason_line)
     return DeadLetter(last, reason, times + 1)
 
@@ -200,6 +209,11 @@ def condemn(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
         reason=record.fault,
     )
     return DeadLetter(life, reason_class(record.fault), 0)
+
+
+def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:
+    """A record that was out alone when its service and its sidecar died together, `deaths` times (contract §5)."""
+    return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now)
 
 
 def after_wait(record: Record, policy: Policy, now: int) -> Hop | Forward | Wait:

@@ -30,12 +30,20 @@ Begun: TypeAlias = tuple[Record, int]
 """A record to begin with, and the ms that are left of its level."""
 
 
-def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, *, roomy: bool) -> Iterator[Begun]:
-    """The records of a run that begin now, each once. `roomy`: there is memory to wait for records that are near.
+class Allowance(NamedTuple):
+    """`roomy`: there is memory to wait for records that are near. `most`: the bytes that the partition may hold."""
 
-    Ends early, with the partition parked, at the first record that is far off or beyond the partition's span.
+    roomy: bool
+    most: int
+
+
+def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, allowed: Allowance) -> Iterator[Begun]:
+    """The records of a run that begin now, each once.
+
+    Ends early, with the partition parked, at the first record that is far off, beyond the partition's span, or more
+    than the partition may hold.
     """
-    near = NEAR if roomy else EARLY
+    near = NEAR if allowed.roomy else EARLY
     tracker = part.tracker
     for record in run.records:
         left = part.time_left(record, now) if part.wait else 0
@@ -44,6 +52,10 @@ def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, *, roomy: bool) -
             return
         if tracker.span(record.offset) >= SPAN:
             lot.park(part, record.offset, now.steady, "at its bound")
+            return
+        if part.load > allowed.most:
+            part.most = allowed.most
+            lot.park(part, record.offset, now.steady, "behind a retry")
             return
         if tracker.begin(record.offset):
             yield record, left

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from msgspec.structs import replace
-
 from sidecar.core.assigned import Assigned, Run
 from sidecar.core.batch import Entry, Refusal, Result
 from sidecar.core.copies import writes_of
-from sidecar.core.decide import Again, Commit, Decision, Forget, Wait, Written, after_wait, condemn, decide
+from sidecar.core.decide import Again, Commit, Decision, Forget, Forward, Wait, Written, after_wait, condemn, decide
 from sidecar.core.gate import Gate
-from sidecar.core.hold import NEVER, Hold
+from sidecar.core.hold import Hold
 from sidecar.core.intake import Terms, begun
 from sidecar.core.order import Lines
 from sidecar.core.outbox import Outbox
@@ -26,6 +24,10 @@ from sidecar.core.parking import ParkingLot
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.record import Now, Record
+from sidecar.core.relay import forward_due
+from sidecar.core.schedule import Schedule
+from sidecar.core.suspects import Suspects, Ways
+from sidecar.core.taken import Taken
 from sidecar.core.tally import Tally
 from sidecar.core.tenure import Tenure
 
@@ -38,14 +40,20 @@ class Lane:
         self.room, self.tally, self.hold = terms.room, Tally(), Hold()
         self.lines = None if terms.order is None else Lines(terms.order)
         self.recall = ports.recall
-        self.outbox = Outbox()
-        self.lot = ParkingLot(ports.fetch)
+        self.outbox, self.lot = Outbox(), ParkingLot(ports.fetch)
         self.tenure = Tenure(waits, self)
-        self._parts = self.tenure.parts
+        self._parts = parts = self.tenure.parts
         self._policy, self._ports, self._gate, self._wanted = policy, ports, gate, terms.wanted
-        self._moved = False
-        self._woken_at = NEVER
+        self._schedule = Schedule(self, ports, gate)
+        ways = Ways(lambda: self._policy, self.ready, parts, self._write, self._schedule.want, ports.notice)
+        self.suspects = Suspects(gate, ways)
+        self._taken = Taken(gate, self.tenure, self.tally, self.suspects)
         gate.join(self)
+
+    def govern(self, policy: Policy, waits: Mapping[str, int]) -> None:
+        """Decide by another policy from now on; what waits already keeps its due time. `waits`: as at the start."""
+        self._policy = policy
+        self.tenure.govern(waits)
 
     # --- the way of one record -------------------------------------------------------------------------------------
 
@@ -57,23 +65,25 @@ class Lane:
                 continue
             self._take_up(part, run, now)
         self._gate.pump(now)
-        self._arm(now)
+        self._schedule.arm(now)
 
     def _take_up(self, part: Assigned, run: Run, now: Now) -> None:
-        for record, left in begun(part, run, self.lot, now, roomy=self.tenure.load < self.room // 2):
+        if self._policy.relay:
+            run = forward_due(part, run, self._policy, now, self)
+        for record, left in begun(part, run, self.lot, now, self.tenure.allowance(part)):
             self.tenure.weigh(part, record.weight)
             if record.fault:
                 self.tally.bad_headers += 1
                 self._write(part, record, condemn(record, self._policy, now.wall), now)
             elif self._wanted is not None and not self._wanted(record):
-                self.tally.passed_over += 1
+                self.tally.passed_over[record.source.topic] += 1
                 self._finish(part, record)
             elif left > 0:
                 self.hold.put(record, now.steady + left)
             else:
                 self._level_over(part, record, now)
         if run.end is not None and part.parked is None and part.tracker.reached(run.end):
-            part.dirty = self._moved = True
+            part.dirty = self._schedule.moved = True
 
     def _level_over(self, part: Assigned, record: Record, now: Now) -> None:
         if record.life is None:
@@ -81,6 +91,8 @@ class Lane:
             return
         answer = after_wait(record, self._policy, now.wall)
         if not isinstance(answer, Wait):
+            if isinstance(answer, Forward):
+                self.tally.late(record, part.wait, now.wall)
             self._write(part, record, answer, now)
         elif answer.ms > 0:
             self.hold.put(record, now.steady + answer.ms)
@@ -99,29 +111,46 @@ class Lane:
         if part.stopped:
             part.withheld.append(record)
             return False
-        if record.life is not None and part.wait is not None:  # not one that another system made wait
-            self.tally.lateness.add(max(0, now.wall - max(record.life.due_at, record.timestamp + part.wait)))
+        if part.watch is not None and not self.suspects.lets_go(part, part.watch, record, now):
+            return False
+        if record.life is not None:
+            self.tally.late(record, part.wait, now.wall)
         part.in_flight += 1
         self._ports.deliver(record, self.answered)
         return True
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Take in what came of a delivery; an answer for an older assignment is counted and dropped."""
+        if self._gate.gathering and outcome is COMMITTED and record.life is None:
+            self._taken.add(record)
+            return
         label = label_of(outcome)
         outcome = self._gate.returned(record, outcome, now)
         part = self.tenure.holder(record)
         if part is None:
             self.tally.fenced_answers += outcome is not CANCELLED
-            self._arm(now)  # it may have begun an outage, whose end somebody must look for
+            self._schedule.arm(now)  # it may have begun an outage, whose end somebody must look for
         else:
             part.in_flight -= 1
+            if part.watch is not None:
+                self.suspects.answered(part, part.watch, record, outcome)
             self.tally.answered(record, part.level, label)
             if outcome is COMMITTED and record.life is None:
                 self._finish(part, record)
             else:
                 self._settle(part, record, outcome, now)
             self._changed(part, now)
+        self._go_on(now)
+
+    def caught_up(self, now: Now) -> None:
+        """Take in what one answer to many records committed (called by the gate), and go on."""
+        for part in self._taken.settle(self._finish, now):
+            self._changed(part, now)
+        self._go_on(now)
+
+    def _go_on(self, now: Now) -> None:
         self._gate.pump(now)
+        self._schedule.want(self._gate.pace.probe_at)  # an outage began, or a probe has gone that may hang
 
     def _settle(self, part: Assigned, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
@@ -137,12 +166,13 @@ class Lane:
             case Wait(ms=ms):
                 self.hold.put(record, now.steady + ms)
             case Again(ms=ms):
-                self.hold.put(replace(record, again=record.again + 1), now.steady + ms)
+                part.retrying += record.again == 0
+                self.hold.put(record.tried(now.wall), now.steady + ms)
             case _:
                 self._write(part, record, decision, now)
                 if self.outbox.out is not None:
                     return  # its result will look at what is to be done next
-        self._arm(now)
+        self._schedule.arm(now)
 
     def _write(self, part: Assigned, record: Record, decision: Commit | Written, now: Now) -> None:
         part.unsettled += 1
@@ -157,9 +187,9 @@ class Lane:
         for refusal in result.refused:
             self._refused(refusal, now)
         self.tenure.committed(result, now)
-        self._moved |= not result.committed
+        self._schedule.moved |= not result.committed
         self._gate.pump(now)  # what stood in line behind a dead letter may go
-        self._arm(now)
+        self._schedule.arm(now)
 
     def _written(self, entry: Entry, with_progress: bool, now: Now) -> None:
         part = self.tenure.holder(entry.record)
@@ -171,8 +201,8 @@ class Lane:
         self._finish(part, entry.record)
         if with_progress:  # its batch said that it is done
             part.dirty = dirty
-        if self.outbox.accepted(entry):
-            self._mended(now)
+        if self.outbox.held and self.outbox.accepted(entry):
+            self.ready.extend(self.lot.restart(self._parts.values(), now.steady))
 
     def _refused(self, refusal: Refusal, now: Now) -> None:
         part = self.tenure.holder(refusal.entry.record)
@@ -182,60 +212,37 @@ class Lane:
             self.outbox.forget(refusal.entry)
             part.unsettled -= 1
         elif self.outbox.refuse(refusal, now):
-            self._mended(now)
+            self.ready.extend(self.lot.restart(self._parts.values(), now.steady))
         elif refusal.about == "topic":
             self.lot.stop(part, refusal.reason)
 
     def _finish(self, part: Assigned, record: Record) -> None:
         self.tenure.weigh(part, -record.weight)
         part.dirty = True
+        part.retrying -= record.again > 0
         part.tracker.finish(record.offset)
         if self.lines is not None and (first := self.lines.leave(record)) is not None:
             self.ready.append(first)
-        if not self._moved:
-            self._moved = True
-            self._want(self.outbox.next_at(True))
+        self._schedule.progressed()
 
     def _changed(self, part: Assigned, now: Now) -> None:
         if part.closing:
-            self._arm(now)
+            self._schedule.arm(now)
             self.tenure.check_releases()
         elif part.parked is not None:
             self.lot.reconsider(part, now.steady)
-
-    def _mended(self, now: Now) -> None:
-        self.ready.extend(self.lot.restart(self._parts.values(), now.steady))
-        self._gate.pump(now)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
         """Do what is due at `now`; the lane asks for the next call by `wake`."""
-        self._woken_at = NEVER
+        self._schedule.rang()
         self._gate.pace.tick(now, self._gate.in_flight)
+        self.suspects.tick(now)
         for record in self.hold.due(now.steady):
             part = self.tenure.holder(record)
             if part is not None and not part.closing:
                 self._level_over(part, record, now)
         self.lot.ring(self._parts.values(), now.steady)
         self._gate.pump(now)
-        self._arm(now)
-
-    def _arm(self, now: Now) -> None:
-        """Commit if it is time, and ask to be woken for whatever comes next."""
-        at = self.outbox.next_at(self._moved or self.tenure.closing)
-        if at <= now.steady or self.tenure.hurries(self.outbox):
-            self._submit(now)
-            at = self.outbox.next_at(self._moved)
-        self._want(min(at, self.hold.next_at(), self.lot.alarm, self._gate.pace.probe_at))
-
-    def _want(self, at: int) -> None:
-        if at < self._woken_at:
-            self._woken_at = at
-            self._ports.wake(at)
-
-    def _submit(self, now: Now) -> None:
-        batch = self.outbox.take(self._parts, now)
-        self._moved = any(part.dirty for part in self._parts.values())
-        if batch is not None:
-            self._ports.commit(batch)
+        self._schedule.arm(now)

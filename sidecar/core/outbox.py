@@ -15,7 +15,9 @@ GROUP_FOR = 20
 """ms between the end of one transaction and the start of the next under load: below ~100 records a transaction costs
 8–12 ms whatever is in it (measured on Kafka 4.3), so small ones waste the broker's time."""
 GROUP_MAX = 2_000
-"""Records a transaction at most: 65 k records/s at 30 ms each; more only makes each one wait longer."""
+"""So many waiting records start a transaction at once: 65 k records/s at 30 ms each."""
+GROUP_MOST = 4_000
+"""Records a transaction at most. What came in the meantime goes along: its fixed cost is then spread over more."""
 PROGRESS_EVERY = 1_000
 """ms between commits of mere progress: after a crash at most this much is delivered a second time."""
 FIRST_RETRY, LAST_RETRY = 500, 5_000
@@ -49,6 +51,10 @@ class Outbox:
         """A record is settled; its entry goes with the next batch."""
         self._pending.append(entry)
 
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Many records are settled."""
+        self._pending.extend(entries)
+
     def next_at(self, moved: bool) -> int:
         """The steady time at which the next batch may start; `NEVER` while one is out or nothing is to be done.
 
@@ -67,8 +73,12 @@ class Outbox:
         """The next batch, now out; None when there is nothing to commit."""
         entries, alone = self._entries(parts, now)
         offsets: dict[Partition, set[int]] = {}
+        source, extra = None, set[int]()
         for entry in entries:
-            offsets.setdefault(entry.record.source, set()).add(entry.record.offset)
+            record = entry.record
+            if record.source is not source:  # records of one partition come in rows, and share its name
+                source, extra = record.source, offsets.setdefault(record.source, set())
+            extra.add(record.offset)
         shares = {source: _share(parts[source], extra) for source, extra in offsets.items()}
         if not alone:  # a lone entry is likely to be refused, and all that goes with it
             shares |= self._progress(parts, shares, now)
@@ -136,12 +146,12 @@ class Outbox:
         self._was_alone = bool(late) and not (rest and self._was_alone)
         if self._was_alone:  # by turns with the rest, so that neither waits for the other for ever
             return (min(late, key=lambda held: held.at).refusal.entry,), True
-        size = min(len(self._pending), GROUP_MAX)
+        size = min(len(self._pending), GROUP_MOST)
         return tuple(self._pending.popleft() for _ in range(size)), False
 
     def _progress_wanted(self, parts: Mapping[Partition, Assigned], now: Now) -> bool:
         everything = now.steady - self._progress_at >= PROGRESS_EVERY
-        return any(part.dirty and (everything or (part.closing and part.idle)) for part in parts.values())
+        return any(part.dirty and (everything or _hurries(part)) for part in parts.values())
 
     def _progress(
         self, parts: Mapping[Partition, Assigned], taken: Collection[Partition], now: Now
@@ -153,7 +163,7 @@ class Outbox:
         return {
             source: _share(part, ())
             for source, part in parts.items()
-            if part.dirty and source not in taken and (everything or (part.closing and part.idle))
+            if part.dirty and source not in taken and (everything or _hurries(part))
         }
 
 
@@ -161,7 +171,12 @@ def _key(entry: Entry) -> tuple[Partition, int]:
     return entry.record.source, entry.record.offset
 
 
+def _hurries(part: Assigned) -> bool:
+    return part.urgent or (part.closing and part.idle)
+
+
 def _share(part: Assigned, extra: Collection[int]) -> Share:
-    part.dirty = False
-    clean = part.closing and part.in_flight == 0 and part.unsettled == len(extra)
-    return Share(part.epoch, part.tracker.snapshot(extra, clean=clean))
+    part.dirty = part.urgent = False
+    # Clean from the beginning of the end: at the lock's time out deliveries are still out, and yet nobody has died.
+    progress = part.tracker.snapshot(extra, clean=part.closing)
+    return Share(part.epoch, progress if part.watch is None else part.watch.stamp(progress))

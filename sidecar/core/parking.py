@@ -49,7 +49,7 @@ class ParkingLot:
     def reconsider(self, part: Assigned, steady: int) -> None:
         """Let it go on if it may. The new turn tells what comes now from what was fetched before."""
         if part.parked is not None and part.may_fetch(steady):
-            offset, part.parked = part.parked.offset, None
+            offset, part.parked, part.most = part.parked.offset, None, NEVER
             part.turn += 1
             self._fetch.resume(part.source, part.epoch, offset, part.turn)
 

@@ -34,8 +34,9 @@ class Policy(msgspec.Struct, frozen=True):
     """Everything that a decision needs to know about the group.
 
     `table` is the delay table that numbered levels point into, `delays` every level topic there is (both in ms,
-    `delays` ascending). `instance` names this process in the events that it writes. `in_place` is None unless the
-    group is ordered; `relay`: due records go to the ready topic; `broadcast`: a failure is only counted.
+    `delays` ascending). `max_deaths`: how often a record may be out while its service and its sidecar die together
+    (None: it is not looked at). `instance` names this process in the events that it writes. `in_place` is None unless
+    the group is ordered; `relay`: due records go to the ready topic; `broadcast`: a failure is only counted.
 
     Raises:
         ValueError: when it could not answer every question that `decide` may ask.
@@ -47,6 +48,7 @@ class Policy(msgspec.Struct, frozen=True):
     table: tuple[int, ...]
     delays: tuple[int, ...]
     max_reconsume_times: int = 16
+    max_deaths: int | None = None
     instance: str = ""
     in_place: InPlace | None = None
     nack_delay: int = 60_000
@@ -63,17 +65,25 @@ class Policy(msgspec.Struct, frozen=True):
 
     def wait_of(self, retry: int, delay: int | None, level: int | None) -> int:
         """How long retry `retry` (1, 2, …) waits, in ms; what was asked for wins where it is allowed."""
-        if delay is not None and MIN_DELAY <= delay <= MAX_DELAY:
-            return delay
-        if level is not None and 1 <= level <= len(self.table):
+        if delay is not None and not MIN_DELAY <= delay <= MAX_DELAY:
+            delay = None
+        asked = self.asked(delay, level)
+        return self.ladder.delay(retry) if asked is None else asked
+
+    def asked(self, delay: int | None, level: int | None) -> int | None:
+        """The wait that a failure asked for, in ms: its delay, else its level of the table; None when it did not."""
+        if delay is None and level is not None and 1 <= level <= len(self.table):
             return self.table[level - 1]
-        return self.ladder.delay(retry)
+        return delay
 
     def understands(self, delay: int | None, level: int | None) -> bool:
-        """Whether what a failure asked for is allowed; the ladder answers for what is not (DECISIONS)."""
-        if delay is not None:
-            return MIN_DELAY <= delay <= MAX_DELAY
-        return level is None or -1 <= level <= len(self.table)
+        """Whether what a failure asked for is allowed; for what is not, the ladder answers (DECISIONS), or the nearer
+        bound of a wait in place."""
+        if delay is None:
+            return level is None or -1 <= level <= len(self.table)
+        if self.in_place is not None:
+            return SHORTEST_IN_PLACE <= delay <= LONGEST_IN_PLACE
+        return MIN_DELAY <= delay <= MAX_DELAY
 
     def level_for(self, wait: int) -> int | None:
         """The level topic's delay that a wait of so many ms starts in; None: shorter than every level."""

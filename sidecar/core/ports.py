@@ -40,6 +40,10 @@ class Commit(Protocol):
         """Start the transaction of one batch."""
 
 
+Notice: TypeAlias = Callable[[str, Partition, int, int], None]
+"""Told, for the log, what happened (`taken-up`, `quarantined`) to which partition after how many deaths, and where."""
+
+
 class Recall(Protocol):
     """Takes deliveries of some partitions back. Whatever comes back is replied as Cancelled, later."""
 
@@ -51,6 +55,10 @@ def nothing_to_recall(partitions: Collection[Partition], *, lost: bool) -> None:
     """For a delivery that is with the service as soon as it is made."""
 
 
+def nobody_to_tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
+    """For a lane whose log nobody reads."""
+
+
 class Ports(NamedTuple):
     """The ways out of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
 
@@ -59,3 +67,4 @@ class Ports(NamedTuple):
     commit: Commit
     wake: Callable[[int], None]
     recall: Recall = nothing_to_recall
+    notice: Notice = nobody_to_tell

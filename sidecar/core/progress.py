@@ -22,17 +22,25 @@ Its bitmap is 2 048 bytes, 2 732 characters at worst as base64; Kafka takes 4 09
 """
 _TAG = "rc1"
 _CLEAN, _OPEN = "c", "o"
+MOST_DEATHS = 9_999
+"""Deaths are not counted any further; more are nowhere asked for."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A partition's progress. `clean`: its owner gave it up in order, with nothing under way.
+    """A partition's progress. `done` holds offsets at or above `next`.
 
-    `done` holds offsets at or above `next`.
+    `clean`: its owner has not delivered anything of it, or lived when it let go; without that mark it has died. `ours`:
+    it was committed by a sidecar. For `suspects.py`, `deaths`: how many owners in a row had died before this one;
+    `mark`: the offset that this one delivers alone; `reach`: it lets no record behind that go (None: it does not say).
     """
 
     next: int
     done: frozenset[int] = frozenset()
     clean: bool = False
+    ours: bool = True
+    deaths: int = 0
+    mark: int | None = None
+    reach: int | None = None
 
     def covers(self, offset: int) -> bool:
         """Whether the record at `offset` is done."""
@@ -40,7 +48,8 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def encode(progress: Progress) -> str:
-    """The commit's metadata: a tag, the clean mark, and the done set as a compressed bitmap.
+    """The commit's metadata: a tag, the clean mark, a dot, and the done set as a compressed bitmap; behind it, each
+    after a dot and only where there are any, the deaths, and how far mark and reach are from the next offset.
 
     Offsets further off than `SPAN` are left out: that can only cost a second delivery, never a record.
     """
@@ -51,15 +60,42 @@ def encode(progress: Progress) -> str:
             bits[place >> 3] |= 1 << (place & 7)
     packed = bits.rstrip(b"\0")
     body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode() if packed else ""
-    return f"{_TAG}{_CLEAN if progress.clean else _OPEN}.{body}"
+    return f"{_TAG}{_CLEAN if progress.clean else _OPEN}.{body}{_suspects(progress)}"
+
+
+def _suspects(progress: Progress) -> str:
+    deaths = str(min(progress.deaths, MOST_DEATHS) or "")
+    mark = "" if progress.mark is None else _place(progress.mark - progress.next)
+    reach = "" if progress.reach is None else _place(progress.reach - progress.next + 1)
+    return f".{deaths}.{mark}.{reach}".rstrip(".")
+
+
+def _place(distance: int) -> str:
+    return str(distance) if 0 <= distance <= SPAN else ""
 
 
 def decode(offset: int, metadata: str | None) -> Progress:
-    """The progress in a committed offset; metadata that is foreign or broken counts as an empty set."""
-    head, _, body = (metadata or "").partition(".")
+    """The progress in a committed offset; metadata that is foreign, or a part of it that is broken, says nothing."""
+    head, _, rest = (metadata or "").partition(".")
     if head not in (_TAG + _CLEAN, _TAG + _OPEN):
-        return Progress(offset)
-    return Progress(offset, _offsets(offset, body), head.endswith(_CLEAN))
+        return Progress(offset, ours=False)
+    body, _, rest = rest.partition(".")
+    numbers = [*rest.split("."), "", ""]
+    mark, reach = _number(numbers[1], SPAN), _number(numbers[2], SPAN)
+    return Progress(
+        offset,
+        _offsets(offset, body),
+        head.endswith(_CLEAN),
+        deaths=_number(numbers[0], MOST_DEATHS) or 0,
+        mark=None if mark is None else offset + mark,
+        reach=None if reach is None else offset + reach - 1,
+    )
+
+
+def _number(text: str, most: int) -> int | None:
+    if not 1 <= len(text) <= 5 or not text.isascii() or not text.isdigit():
+        return None
+    return number if (number := int(text)) <= most else None
 
 
 def _offsets(start: int, body: str) -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from topics.headers import Headers, Life
 
@@ -57,6 +58,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Why it may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
     again: int = 0
     """Retries made in place, counted in memory alone: in ordered mode, and after a nack."""
+    failed_at: int = 0
+    """When the first try failed that is followed by one in place, epoch ms; 0 while there is none."""
 
     @property
     def id(self) -> str:
@@ -72,6 +75,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     def times(self) -> int:
         """RECONSUMETIMES, and the retries in place: how often it has been retried."""
         return self.again if self.life is None else self.life.times + self.again
+
+    def tried(self, now: int) -> Record:
+        """The record after a try in place that failed at wall time `now` (epoch ms), for the next one."""
+        return replace(self, again=self.again + 1, failed_at=self.failed_at or now)
 
     @property
     def redrives(self) -> int:

@@ -47,8 +47,8 @@ class Tally:
         self.hops = 0
         self.forwarded = 0
         """Due records moved to the ready topic (relay)."""
-        self.passed_over = 0
-        """Records that the group's subscription does not want."""
+        self.passed_over: Counter[str] = Counter()
+        """Records that the group's subscription does not want, by topic."""
         self.fenced_answers = 0
         self.bad_headers = 0
         self.odd_requests = 0
@@ -59,6 +59,11 @@ class Tally:
         """A delivery has its outcome."""
         topic = record.source.topic if record.life is None else record.life.topic
         self.deliveries[topic, level, label] += 1
+
+    def late(self, record: Record, wait: int | None, wall: int) -> None:
+        """A retry that waited `wait` ms in its level is let go at `wall` (epoch ms)."""
+        if record.life is not None and wait is not None:
+            self.lateness.add(max(0, wall - max(record.life.due_at, record.timestamp + wait)))
 
     def count(self, decision: Commit | Written) -> None:
         """A decision is in Kafka."""

@@ -12,13 +12,15 @@ from typing import NamedTuple, Protocol
 
 from sidecar.core.assigned import Assigned, Grant, PartitionStatus, status_of
 from sidecar.core.batch import Result
-from sidecar.core.hold import Hold
+from sidecar.core.hold import NEVER, Hold
+from sidecar.core.intake import Allowance
 from sidecar.core.order import Lines
 from sidecar.core.outbox import Outbox
 from sidecar.core.parking import ParkingLot
 from sidecar.core.ports import Recall
-from sidecar.core.progress import Tracker
+from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import Now, Partition, Record
+from sidecar.core.suspects import Suspects
 from topics.durations import render_duration
 
 
@@ -30,7 +32,9 @@ class Stores(Protocol):
     outbox: Outbox
     lot: ParkingLot
     lines: Lines | None
+    room: int
     recall: Recall
+    suspects: Suspects
 
 
 class Release(NamedTuple):
@@ -56,10 +60,25 @@ class Tenure:
         part = self.parts.get(record.source)
         return part if part is not None and part.epoch == record.epoch else None
 
+    def govern(self, waits: Mapping[str, int]) -> None:
+        """Know the delays of other topics from now on; a partition that is ours keeps its own, as its name does."""
+        self._waits = waits
+
     def weigh(self, part: Assigned, weight: int) -> None:
         """Count bytes taken up, or (negative) done with."""
         part.load += weight
         self.load += weight
+
+    def allowance(self, part: Assigned) -> Allowance:
+        """How much of a partition may be taken up: as much as there is, unless a record of it is retried in place.
+
+        What stands in line behind such a record may stand there for ever, and would fill the room of the whole lane.
+        So these partitions share a quarter of the room, and the others go on.
+        """
+        room, most = self._stores.room, NEVER
+        if self._stores.lines is not None and part.retrying:
+            most = room // (4 * sum(other.retrying > 0 for other in self.parts.values()))
+        return Allowance(self.load < room // 2, most)
 
     def assigned(self, grants: Iterable[Grant]) -> None:
         """Take up partitions where their last owner left off."""
@@ -69,6 +88,7 @@ class Tenure:
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
             part = Assigned(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
             self.parts[grant.partition] = part
+            self._stores.suspects.granted(part, grant.progress)
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
         """Give partitions up in order: `done` is called once what is out is answered and committed."""
@@ -78,6 +98,7 @@ class Tenure:
         for source in mine:
             part = self.parts[source]
             part.closing = part.dirty = True  # dirty: the last commit carries the clean mark
+        self._stores.suspects.closing([self.parts[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
 
@@ -88,9 +109,13 @@ class Tenure:
 
     def hurries(self, outbox: Outbox) -> bool:
         """Whether the next batch should start at once, because a partition waits for nothing else."""
-        if not self._releases or outbox.out is not None:
+        suspects = self._stores.suspects
+        if outbox.out is not None or not (self._releases or suspects.asking):
             return False
-        return any(part.closing and part.in_flight == 0 and part.dirty for part in self.parts.values())
+        suspects.asking = any(part.urgent for part in self.parts.values())
+        return suspects.asking or any(
+            part.closing and part.in_flight == 0 and part.dirty for part in self.parts.values()
+        )
 
     def check_releases(self) -> None:
         """Let partitions go that have nothing left to do, and tell whoever waits for them."""
@@ -115,9 +140,17 @@ class Tenure:
         for source, share in result.batch.shares.items():
             part = self.parts.get(source)
             if part is not None and part.epoch == share.epoch:
-                part.dirty |= not result.committed
+                self._committed(part, share.progress, result.committed)
                 self._stores.lot.reconsider(part, now.steady)
         self.lost([source for source in result.fenced if self._is(source, result)])
+
+    def _committed(self, part: Assigned, progress: Progress, true: bool) -> None:
+        if not true:
+            part.dirty = True
+        else:
+            part.committed = progress
+        if part.watch is not None:
+            self._stores.suspects.committed(part, part.watch, progress if true else None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything of theirs."""
@@ -128,7 +161,9 @@ class Tenure:
         self._forget_waiting(mine)
         self._stores.outbox.drop(mine)
         for source in mine:
-            self.load -= self.parts.pop(source).load
+            part = self.parts.pop(source)
+            self.load -= part.load
+            self._stores.suspects.dropped(part)
 
     def status(self, steady: int) -> list[PartitionStatus]:
         """Every partition's present state, by topic and number."""

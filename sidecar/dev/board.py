@@ -17,8 +17,10 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from sidecar.dev.lateness import Spread
+from sidecar.dev.modes import Mode
 from sidecar.dev.story import Counts, Step, Track
-from sidecar.dev.verify import Report, Spread
+from sidecar.dev.verify import Report
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
@@ -84,9 +86,9 @@ class Board:
         for track in scene.journeys if last else ():
             self.say(f"{track.case:8} {track.id:13} {way(track, scene.began).plain}")
 
-    def result(self, report: Report, seconds: float) -> None:
+    def result(self, report: Report, seconds: float, mode: Mode) -> None:
         """Print the table."""
-        self.data.print(table(report, seconds))
+        self.data.print(table(report, seconds, mode))
 
 
 def plainly(console: Console, text: str) -> None:
@@ -147,13 +149,20 @@ def step(one: Step, began: float) -> Text:
     if one.came is not None:
         held = one.due is not None and one.came - one.due > MORE_LATE * 1000
         text.append(f"{(one.came - began) / 1000:.3f}", "magenta" if held else "")
-    if one.status is not None:
-        good = 200 <= one.status < 300
-        text.append(f":{one.status or 'no-answer'}", "green" if good else "red")
+    if one.answer is not None:
+        text.append(f":{one.answer or 'no-answer'}", "green" if one.good else "red")
     return text
 
 
-def table(report: Report, seconds: float) -> Table:
+RETRIES: dict[Mode, str] = {
+    Mode.ORDERED: "in place: no copy, no event",
+    Mode.RELAY: "one copy, one event, one forward",
+}
+"""What is written of a retry, where it is not one copy and one event."""
+UNSEEN: dict[Mode, str] = {Mode.PULL: "leased, and never read"}
+
+
+def table(report: Report, seconds: float, mode: Mode) -> Table:
     """The result as a table."""
     grid = Table("", Column(justify="right"), "", box=SIMPLE_HEAD, pad_edge=False, show_header=False)
     rows: list[tuple[str, object, str]] = [
@@ -161,12 +170,13 @@ def table(report: Report, seconds: float) -> Table:
         ("committed", report.committed, "taken by the service"),
         ("dead-lettered", report.dead, "refused, or retries used up"),
         *((f"{ordinal(n)} delivery", made, "") for n, made in enumerate(report.deliveries, 1)),
-        ("retries", report.retries, "one copy and one event each"),
+        ("retries", report.retries, RETRIES.get(mode, "one copy and one event each")),
+        *([("in line", report.in_line, "each after all before it with its key")] if mode is Mode.ORDERED else []),
         *spread_row("lateness", report.lateness, "after RETRY_DUE_AT"),
         *spread_row("release", report.release, "after the level's end"),
         *spread_row("held back", report.held_back, "due during the outage"),
         ("duplicates", report.duplicates, "attempts delivered again"),
-        ("unseen", report.unseen, "cut off before they were read"),
+        ("unseen", report.unseen, UNSEEN.get(mode, "cut off before they were read")),
     ]
     for name, value, note in rows:
         grid.add_row(name, str(value), Text(note, "dim"))

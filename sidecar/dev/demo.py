@@ -10,110 +10,46 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from sidecar.assembly import in_place_of
 from sidecar.dev.board import Board, Scene
 from sidecar.dev.dump import EventTail, dump_topics, reading
 from sidecar.dev.ledger import deliveries_of, outages_of
-from sidecar.dev.orders import make_orders
+from sidecar.dev.modes import Mode
+from sidecar.dev.plan import IN_PLACE_LEVEL, Plan
 from sidecar.dev.stage import Stage, open_stage
 from sidecar.dev.story import Story
 from sidecar.dev.traffic import Traffic
-from sidecar.dev.verify import Report, verify
-from sidecar.errors import ConfigError
-from topics.durations import parse_duration, render_duration
-from topics.levels import TABLE, build_ladder, level_delays
+from sidecar.dev.verify import Report, Rules, verify
 
-SHORT = "1s,2s,5s,10s"
-NAMED = ("rocketmq", "pulsar")
-NAMED_TIMES = 16
-DOWN_SECONDS = 5.0
-STALL_SECONDS = 40.0
-"""How much longer than it must the demo may take before it stops waiting and looks what is lost."""
 POLL_SECONDS = 0.05
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What is shown: the `retry` section of the configuration, what it waits in all (ms), and the production."""
+def main(plan: Plan, *, color: bool = True, keep: bool = False) -> int:
+    """Run the demo: 0 when all is well, 1 when something was lost, counted twice, early, changed or out of turn.
 
-    ladder: str
-    retry: dict[str, Any]
-    delays: tuple[int, ...]
-    """What the retries wait, in their order."""
-    levels: tuple[str, ...]
-    orders: int
-    produce_seconds: float
-
-    @property
-    def waits(self) -> int:
-        """What a record that always fails waits, ms."""
-        return sum(self.delays)
-
-    @property
-    def limit(self) -> float:
-        """Seconds after which the demo ends, whatever is still open."""
-        return self.produce_seconds + DOWN_SECONDS + self.waits / 1000 * 1.02 + STALL_SECONDS
-
-    @property
-    def sentence(self) -> str:
-        """What a person must know before watching."""
-        total = render_duration(self.waits)
-        if self.ladder in NAMED:
-            return f"ladder {self.ladder}: {len(self.delays)} retries that wait {total} in all; the demo takes as long"
-        waits = " ".join(map(render_duration, self.delays))
-        return f"ladder {waits}: short, for the demo; the real one: --ladder rocketmq"
-
-
-def make_plan(ladder: str | None, orders: int) -> Plan:
-    """The plan for a ladder: `rocketmq`, `pulsar`, or delays joined by commas. ConfigError when it is none."""
-    if orders < 1:
-        raise ConfigError([f"--orders: must be 1 or more, not {orders}"])
-    text = ladder or SHORT
-    span = max(3.0, min(10.0, orders / 40))
-    if text in NAMED:
-        built = build_ladder(text)
-        delays = tuple(built.delay(retry) for retry in range(1, NAMED_TIMES + 1))
-        levels = tuple(map(render_duration, level_delays(built, TABLE)))
-        return Plan(text, {"ladder": text, "max_reconsume_times": NAMED_TIMES}, delays, levels, orders, span)
-    try:
-        delays = tuple(parse_duration(part.strip()) for part in text.split(","))
-        build_ladder(delays)
-    except ValueError as error:
-        raise ConfigError([f"--ladder: {error}; or one of {', '.join(NAMED)}"]) from error
-    levels = tuple(map(render_duration, sorted(set(delays))))
-    waits = list(map(render_duration, delays))
-    retry = {"ladder": waits, "levels": list(levels), "max_reconsume_times": len(delays)}
-    return Plan(text, retry, delays, levels, orders, span)
-
-
-def main(*, ladder: str | None = None, orders: int = 400, color: bool = True, keep: bool = False) -> int:
-    """Run the demo: 0 when all is well, 1 when something was lost, counted twice, early or changed.
-
-    Raises ConfigError for a wrong ladder, SetupError when Java is missing or a process ends, KeyboardInterrupt on
-    Ctrl-C and SIGTERM; everything that was started is then ended. `keep` leaves all data in a folder and names it.
+    Raises SetupError when Java is missing or a process ends, KeyboardInterrupt on Ctrl-C and SIGTERM; everything that
+    was started is then ended. `keep` leaves all data in a folder and names it.
     """
-    plan = make_plan(ladder, orders)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     board = Board(color)
     board.say(plan.sentence)
     folder = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) if keep else None
     if folder is not None:
         board.say(f"everything is kept in {folder}")
-    shop = ("--down-after", str(plan.produce_seconds / 2), "--down-for", str(DOWN_SECONDS))
-    with open_stage(plan.retry, shop, folder, board.say) as stage:
+    shop = ("--down-after", str(plan.produce_seconds / 2), "--down-for", str(plan.down_seconds))
+    with open_stage(plan, shop, folder, board.say) as stage:
         seconds = watch(stage, plan, board)
         drained = stop(stage, board)
         report = audit(stage)
-    board.result(report, seconds)
+    board.result(report, seconds, plan.mode)
     return judge(report, plan, drained, board)
 
 
 def watch(stage: Stage, plan: Plan, board: Board) -> float:
     """Produce the orders and show what becomes of them until all have ended; the seconds it took."""
-    story = Story()
-    traffic = Traffic(stage.bootstrap, make_orders(plan.orders), plan.produce_seconds)
+    story = Story(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
+    traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
     with reading(stage.bootstrap, [stage.settings.names.events]) as (consumer, _), board:
         tail = EventTail(consumer)
@@ -160,7 +96,8 @@ def audit(stage: Stage) -> Report:
     lines = stage.ledger.lines
     rows = dump_topics(stage.bootstrap, stage.topics)
     settings = stage.settings
-    return verify(rows, deliveries_of(lines), settings.names, settings.topic_names, outages_of(lines))
+    rules = Rules(in_place_of(settings), relay=settings.deliver.mode == "relay")
+    return verify(rows, deliveries_of(lines), settings.names, settings.topic_names, outages_of(lines), rules)
 
 
 def judge(report: Report, plan: Plan, drained: bool, board: Board) -> int:
@@ -170,7 +107,10 @@ def judge(report: Report, plan: Plan, drained: bool, board: Board) -> int:
         findings.insert(0, f"{plan.orders} orders were produced, and the topic has {report.orders}")
     basis = f"{report.rows} records of all topics against {sum(report.deliveries)} deliveries in the service's ledger"
     if not findings:
-        board.tell(f"checked: {basis}: nothing lost, each attempt counted once, none early, every byte as it was")
+        in_turn = ", each in its turn" if plan.mode is Mode.ORDERED else ""
+        board.tell(
+            f"checked: {basis}: nothing lost, each attempt counted once, none early{in_turn}, every byte as it was"
+        )
         return 0 if drained else 1
     board.tell(f"FAILED: {basis}; findings: {len(findings)}")
     for finding in findings:

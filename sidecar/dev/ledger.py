@@ -14,26 +14,27 @@ from types import TracebackType
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 Verdict: TypeAlias = Literal["commit", "retry", "dead-letter", "none"]
 """What the service answered; `none`: nothing, because it was cut off or its caller had gone."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):
-    """The service accepts connections on `port`."""
+    """The service is up: it accepts connections on `port`; 0: it is the one who calls."""
 
     at: float
     port: int
 
 
 class Closed(msgspec.Struct, frozen=True, tag=True):
-    """The service is down: its port is closed and its connections are cut."""
+    """The service is down: its port is closed and its connections are cut; or it calls and reads no more."""
 
     at: float
 
 
 class Began(msgspec.Struct, frozen=True, tag=True):
-    """A request has arrived; `number` is that of the request, `digest` that of its body."""
+    """An order has arrived; `number` is that of the arrival, `digest` that of the order's value."""
 
     at: float
     number: int
@@ -44,7 +45,7 @@ class Began(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """The answer to a request was handed to the system."""
+    """The answer to a request was handed to the system. `status` is 0 where no HTTP status says it."""
 
     at: float
     number: int
@@ -56,13 +57,14 @@ Line: TypeAlias = Opened | Closed | Began | Answered
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One request as the service saw it; `times` is RECONSUMETIMES."""
+    """One order's arrival as the service saw it; `times` is RECONSUMETIMES, `ended` when it was answered, if it was."""
 
     id: str
     times: int
     at: float
     verdict: Verdict
     digest: str
+    ended: float | None = None
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -78,18 +80,14 @@ def digest_of(value: bytes | None) -> str:
 
 
 def deliveries_of(lines: Iterable[Line]) -> tuple[Delivery, ...]:
-    """Every request with what came of it, in the order of arrival."""
-    began: dict[int, Began] = {}
-    verdicts: dict[int, Verdict] = {}
+    """Every arrival with what came of it, in the order of arrival."""
+    found: dict[int, Delivery] = {}
     for line in lines:
         if isinstance(line, Began):
-            began[line.number] = line
+            found[line.number] = Delivery(line.id, line.times, line.at, "none", line.digest)
         elif isinstance(line, Answered):
-            verdicts[line.number] = line.verdict
-    return tuple(
-        Delivery(line.id, line.times, line.at, verdicts.get(number, "none"), line.digest)
-        for number, line in began.items()
-    )
+            found[line.number] = replace(found[line.number], verdict=line.verdict, ended=line.at)
+    return tuple(found.values())
 
 
 def outages_of(lines: Iterable[Line]) -> tuple[Outage, ...]:

@@ -7,6 +7,7 @@ went in, so all of it is here.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -38,7 +39,7 @@ SHARES: dict[Case, float] = {
 }
 """The part of each case that is not good; at least one order of each, so that every journey can be seen."""
 
-# Lengths of 5, 4 and 7 share no factor, so every value comes with every key and every set of headers.
+# Lengths of 5, 4 (or 8) and 7 share no factor, so every value comes with every key and every set of headers.
 VALUES: tuple[bytes | None, ...] = (
     b'{"sku": "A-17", "count": 2}',
     bytes(range(256)),
@@ -47,6 +48,7 @@ VALUES: tuple[bytes | None, ...] = (
     '{"sku": "Ж-9", "note": "größer"}'.encode(),
 )
 KEYS: tuple[bytes | None, ...] = (None, b"customer-7", b"", b"\x00\xff\xfe")
+MANY_KEYS: tuple[bytes | None, ...] = (*KEYS, *(b"customer-%d" % number for number in range(1, 5)))
 Headers = tuple[tuple[str, bytes | None], ...]
 LOOKS: tuple[Headers, ...] = (
     (),
@@ -68,14 +70,14 @@ class Order(msgspec.Struct, frozen=True):
     headers: Headers
 
 
-def make_orders(count: int, seed: int = 1) -> tuple[Order, ...]:
-    """`count` orders, mostly good, the others spread among them."""
+def make_orders(count: int, seed: int = 1, keys: Sequence[bytes | None] = KEYS) -> tuple[Order, ...]:
+    """`count` orders, mostly good, the others spread among them; the keys take turns."""
     cases = [case for case, share in SHARES.items() for _ in range(max(1, round(count * share)))][:count]
     cases += [Case.GOOD] * (count - len(cases))
     random.Random(seed).shuffle(cases)
-    return tuple(_order(number, case) for number, case in enumerate(cases))
+    return tuple(_order(number, case, keys[number % len(keys)]) for number, case in enumerate(cases))
 
 
-def _order(number: int, case: Case) -> Order:
+def _order(number: int, case: Case, key: bytes | None) -> Order:
     headers = ((CASE_HEADER, case.encode()), *LOOKS[number % len(LOOKS)])
-    return Order(case, KEYS[number % len(KEYS)], VALUES[number % len(VALUES)], headers)
+    return Order(case, key, VALUES[number % len(VALUES)], headers)

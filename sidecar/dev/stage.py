@@ -6,10 +6,6 @@ them and removes the folder.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +15,15 @@ from typing import Any
 
 import yaml
 
+from sidecar.dev.child import Child, Crew
 from sidecar.dev.kafka import EmbeddedKafka
 from sidecar.dev.kafka_node import Guard
 from sidecar.dev.ledger import LedgerReader, Opened
-from sidecar.dev.orders import CASE_HEADER, TOPIC
+from sidecar.dev.modes import Mode
+from sidecar.dev.orders import TOPIC
+from sidecar.dev.plan import Plan
 from sidecar.dev.progress import progress_bar
-from sidecar.dev.shop import HOST
+from sidecar.dev.shop.web import HOST, free_port
 from sidecar.edges.admin import Admin, CreateState, source_of
 from sidecar.errors import BrokerError, SetupError
 from sidecar.settings import Settings, load
@@ -33,55 +32,7 @@ from topics.specs import TopicSpec, group_specs
 
 GROUP = "billing"
 PARTITIONS = 3
-DELIVERY_TIMEOUT = "2s"
-START_SECONDS = 20.0
-STOP_SECONDS = 30.0
-"""More than the sidecar's own drain_timeout: it shall end by itself."""
-TAIL_LINES = 30
-
-
-class Child:
-    """A process that we started; what it writes goes to a file."""
-
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
-        self.name = name
-        self._log = folder / f"{name}.log"
-        # Our own settings come from the generated file alone, whatever the user's shell has.
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("RECONSUME_")}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=environ,
-                process_group=0,  # Ctrl-C in the terminal is ours to handle
-            )
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    def check(self) -> None:
-        """Raise SetupError with the end of its log when it has ended by itself."""
-        code = self._process.poll()
-        if code is not None:
-            raise SetupError(f"the {self.name} ended by itself with code {code}:\n{self.log_tail()}")
-
-    def stop(self) -> int:
-        """SIGTERM and wait; the exit code. Killed, and a negative code, when it does not end. Safe to call again."""
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            return self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
-
-    def log_tail(self) -> str:
-        """The last lines that it wrote."""
-        return "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:])
+START_SECONDS = 60.0
 
 
 class Stage:
@@ -108,11 +59,50 @@ class Stage:
         self.sidecar.check()
 
 
+class Scaffold:
+    """What there is before the stage: a folder, Kafka, an empty ledger, and who starts processes."""
+
+    def __init__(self, plan: Plan, home: Path, bootstrap: str, crew: Crew, say: Callable[[str], None]) -> None:
+        self._plan, self._bootstrap, self._crew, self._say = plan, bootstrap, crew, say
+        self._file, self._log = home / "reconsume.yaml", home / "ledger.jsonl"
+
+    def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
+        """The shop first: the sidecar must know where it listens."""
+        front = "batch" if self._plan.mode is Mode.BATCH else "push"
+        shop = self._shop(front, *options)
+        url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
+        self._say(f"the sample service listens at {url}")
+        settings = self._prepare(f"{HOST}:0", url)
+        return Stage(settings, ledger, shop, self._sidecar())
+
+    def call(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
+        """The sidecar first: the shop must know where its API is."""
+        port = free_port()
+        settings = self._prepare(f"{HOST}:{port}", None)
+        sidecar = self._sidecar()
+        does = "calls" if self._plan.mode is Mode.PULL else "reads Kafka itself, and calls"
+        self._say(f"the sample service {does} the sidecar at http://{HOST}:{port}")
+        place = ("--api", str(port), "--bootstrap", self._bootstrap, "--group", GROUP)
+        topics = ("--topics", TOPIC, settings.names.ready)
+        shop = self._shop(self._plan.mode, *place, *topics, *options)
+        await_port(ledger, shop)
+        return Stage(settings, ledger, shop, sidecar)
+
+    def _shop(self, front: str, *options: str) -> Child:
+        return self._crew.start("shop", "sidecar.dev.shop", str(self._log), "--front", front, *options)
+
+    def _sidecar(self) -> Child:
+        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
+
+    def _prepare(self, listen: str, url: str | None) -> Settings:
+        settings = write_settings(self._file, self._plan.configuration(GROUP, self._bootstrap, listen, url))
+        self._say(f"{create_topics(settings)} topics are made for group {GROUP}")
+        return settings
+
+
 @contextmanager
-def open_stage(
-    retry: dict[str, Any], shop: Sequence[str], folder: Path | None, say: Callable[[str], None]
-) -> Iterator[Stage]:
-    """Start everything; `retry` is that section of the configuration, `shop` the sample service's options.
+def open_stage(plan: Plan, shop: Sequence[str], folder: Path | None, say: Callable[[str], None]) -> Iterator[Stage]:
+    """Start everything that the plan needs; `shop` are options of the sample service.
 
     With `folder` all data is kept there. Raises SetupError or BrokerError with what went wrong.
     """
@@ -126,21 +116,12 @@ def open_stage(
         stack.enter_context(kafka)
         say(f"Apache Kafka runs at {kafka.bootstrap}")
         ledger = stack.enter_context(LedgerReader(home / "ledger.jsonl"))
-        service = Child("shop", ["sidecar.dev.shop", str(home / "ledger.jsonl"), *shop], home)
-        stack.callback(service.stop)
-        guard.watch([service.pid])
-        url = f"http://{HOST}:{await_port(ledger, service)}/orders"
-        say(f"the sample service listens at {url}")
-        settings = write_settings(home / "reconsume.yaml", kafka.bootstrap, url, retry)
-        say(f"{create_topics(settings)} topics are made for group {GROUP}")
-        sidecar = Child("sidecar", ["sidecar", "run", "-c", str(home / "reconsume.yaml")], home)
-        stack.callback(sidecar.stop)
-        guard.watch([service.pid, sidecar.pid])
-        yield Stage(settings, ledger, service, sidecar)
+        scaffold = Scaffold(plan, home, kafka.bootstrap, Crew(stack, home, guard), say)
+        yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
 
 
 def await_port(ledger: LedgerReader, service: Child) -> int:
-    """The port that the service says it listens on."""
+    """The port that the service says it listens on, once it is up; 0 when it is the one who calls."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         for line in ledger.read():
@@ -151,17 +132,8 @@ def await_port(ledger: LedgerReader, service: Child) -> int:
     raise SetupError(f"the sample service did not start within {START_SECONDS:.0f} s:\n{service.log_tail()}")
 
 
-def write_settings(file: Path, bootstrap: str, url: str, retry: dict[str, Any]) -> Settings:
+def write_settings(file: Path, tree: dict[str, Any]) -> Settings:
     """Write the sidecar's configuration, and read it as the sidecar will."""
-    tree = {
-        "group": GROUP,
-        "topics": [TOPIC],
-        "kafka": {"bootstrap.servers": bootstrap},
-        "deliver": {"url": url, "timeout": DELIVERY_TIMEOUT, "forward_headers": [CASE_HEADER]},
-        "retry": retry,
-        "api": {"listen": f"{HOST}:0", "probe_listen": None},
-        "log": {"format": "text"},
-    }
     file.write_text(yaml.safe_dump(tree, sort_keys=False), "utf-8")
     return load(file, (), {})
 

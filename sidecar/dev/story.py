@@ -19,11 +19,13 @@ FOLLOWED = (Case.FLAKY, Case.LATER, Case.STUCK, Case.REFUSED, Case.POISON)
 
 
 class Step(msgspec.Struct):
-    """One attempt: when it was due and when it came (epoch ms), and the status; 0: no answer, None: none yet."""
+    """One attempt: when it was due and when it came (epoch ms), and the answer: its status where HTTP says it, else
+    the verdict; empty: there was none, None: none yet."""
 
     due: int | None = None
     came: float | None = None
-    status: int | None = None
+    answer: str | None = None
+    good: bool = False
 
 
 class Track(msgspec.Struct):
@@ -36,6 +38,8 @@ class Track(msgspec.Struct):
     due: int = 0
     waits_for: int = 0
     """The retry that was last announced; `level` and `due` are its own."""
+    held: bool = False
+    """It failed, and waits in place for its next attempt."""
     committed: bool = False
     dead: bool = False
 
@@ -56,9 +60,10 @@ class Counts(NamedTuple):
 
 
 class Story:
-    """Folds what it is told."""
+    """Folds what it is told. `in_place`: what orders wait for that have failed, where no event tells of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_place: str | None = None) -> None:
+        self._in_place = in_place
         self.tracks: dict[str, Track] = {}
         self.followed: dict[str, Track] = {}
         self.began: float | None = None
@@ -73,17 +78,24 @@ class Story:
                 case Began():
                     self._began(line)
                 case Answered():
-                    track, times = self._requests.pop(line.number)
-                    track.steps[times].status = line.status
-                    track.committed |= line.verdict == "commit"
+                    self._answered(line)
                 case Closed(at=at):
                     self.down_since = at
                 case Opened():
                     self.down_since = None
 
+    def _answered(self, line: Answered) -> None:
+        track, times = self._requests.pop(line.number)
+        step = track.steps[times]
+        step.answer, step.good = str(line.status or line.verdict), line.verdict == "commit"
+        track.committed |= step.good
+        track.held = self._in_place is not None and line.verdict == "retry"
+
     def _began(self, line: Began) -> None:
         track = self._track(line.id)
-        track.case = line.case
+        track.case, track.held = line.case, False
+        if line.times > 0:
+            self._end_step(track, line.times - 1)
         step = track.steps.setdefault(line.times, Step())
         step.came = line.at if step.came is None else step.came
         self._requests[line.number] = track, line.times
@@ -106,7 +118,7 @@ class Story:
     def _end_step(self, track: Track, times: int) -> None:
         """The attempt is counted: if the service gave no answer by now, it will not."""
         step = track.steps.setdefault(times, Step())
-        step.status = 0 if step.status is None else step.status
+        step.answer = "" if step.answer is None else step.answer
 
     def _track(self, identity: str) -> Track:
         return self.tracks.setdefault(identity, Track(identity))
@@ -120,13 +132,19 @@ class Story:
                 dead += 1
             elif track.committed:
                 committed += 1
-            elif track.waits_for <= track.seen:
+            elif track.waits_for <= track.seen and not track.held:
                 in_flight += 1
-            elif track.level is not None and track.due > now:
-                waiting[track.level] = waiting.get(track.level, 0) + 1
+            elif (level := self._level(track, now)) is not None:
+                waiting[level] = waiting.get(level, 0) + 1
         # An order may be seen at the service before the producer hears that it was stored.
         ready = max(0, produced - sum(waiting.values()) - in_flight - committed - dead)
         return Counts(ready, in_flight, waiting, committed, dead)
+
+    def _level(self, track: Track, now: float) -> str | None:
+        """What the order waits for, if it does."""
+        if track.held:
+            return self._in_place
+        return track.level if track.due > now else None
 
     def journeys(self) -> tuple[Track, ...]:
         """The orders that are followed, by case."""

@@ -6,7 +6,7 @@ sidecar, through `Operated`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -51,12 +51,22 @@ class Operated(Protocol):
         """
 
 
-def build_app(sidecar: Operated, scrape: Scrape, access: Access, drain_timeout: float = USUAL_DRAIN) -> Starlette:
-    """The API for the service beside the sidecar. `drain_timeout`: seconds, where a call names none."""
+def build_app(
+    sidecar: Operated,
+    scrape: Scrape,
+    access: Access,
+    drain_timeout: float = USUAL_DRAIN,
+    calls: Sequence[Route] = (),
+) -> Starlette:
+    """The API for the service beside the sidecar. `drain_timeout`: seconds, where a call names none.
+
+    `calls`: those that the mode of delivery brings along.
+    """
     routes = [
         *_probes(sidecar, scrape),
         Route("/status", _status(sidecar), methods=["GET"]),
         Route("/drain", _drain(sidecar, drain_timeout), methods=["POST"]),
+        *calls,
     ]
     return _app(routes, access)
 

@@ -76,6 +76,9 @@ class Slot:
 class Assignment:
     """The partitions of one consumer. `lock_timeout`: seconds that a revoked one waits for its deliveries."""
 
+    in_group = True
+    """Whether it comes from a group, so that what keeps us out of the group matters."""
+
     def __init__(self, keeper: Keeper, *, start_at: str, lock_timeout: float) -> None:
         self.slots: dict[Key, Slot] = {}
         self.lock_timeout = lock_timeout
@@ -86,6 +89,18 @@ class Assignment:
         self._start_at = start_at
         self._epochs = count(1)
         self._asked = threading.Event()
+
+    @property
+    def placed(self) -> bool:
+        """Whether nothing that is produced from now on can be missed: the group's offsets see to that."""
+        return True
+
+    def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        """Take part in the group, for these topics; a second time, for others."""
+        consumer.subscribe(list(topics), on_assign=self.on_assign, on_revoke=self.on_revoke, on_lost=self.on_lost)
+
+    def leave(self, consumer: Consumer) -> None:
+        """Nothing to do: closing the consumer has everything revoked."""
 
     def ask_membership(self) -> None:
         """Have the membership taken anew (from any thread); it is replaced once that is done."""
@@ -141,7 +156,7 @@ class Assignment:
             self._keeper.missing(slot.partition.topic, max(low - wanted, wanted - high, 0))
             self._keeper.dropped([slot.partition])
             slot.epoch, slot.turn, slot.parked = next(self._epochs), 0, False
-            start = Progress(low)
+            start = Progress(low, ours=False)
         else:
             start = self._fresh(consumer, slot)
         self._begin(slot, start)
@@ -179,7 +194,7 @@ class Assignment:
     def _fresh(self, consumer: Consumer, slot: Slot) -> Progress:
         """Where a group without a committed offset begins."""
         low, high = _watermarks(consumer, slot)
-        return Progress(high if self._start_at == "latest" else low)
+        return Progress(high if self._start_at == "latest" else low, ours=False)
 
     def _begin(self, slot: Slot, progress: Progress) -> None:
         slot.granted = True

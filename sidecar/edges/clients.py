@@ -100,3 +100,27 @@ def reader_config(user: Properties, group: str, client_id: str) -> Config:
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
     }
+
+
+def follower_config(user: Properties, group: str, client_id: str) -> Config:
+    """A client that reads one small topic from its beginning, and asks for the committed offsets of `group`."""
+    return {
+        **reader_config(user, group, client_id),
+        # A compacted topic has gaps, and one that was deleted and made anew begins at 0.
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "queued.max.messages.kbytes": 1_024,
+    }
+
+
+def teller_config(user: Properties, client_id: str) -> Config:
+    """A producer of small records that nothing waits for; idempotent, so that an old one never lands last."""
+    return {
+        "linger.ms": 0,
+        **_client(user, client_id),
+        "enable.idempotence": True,
+        "acks": "all",
+        # What could not be written by then is out of date.
+        "message.timeout.ms": 30_000,
+        "queue.buffering.max.messages": 100,
+    }

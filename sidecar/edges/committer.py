@@ -6,7 +6,6 @@ asks Kafka: what the committed progress covers is done, what it does not is comm
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,18 +17,12 @@ from sidecar.core.batch import Batch, Refusal, Result
 from sidecar.core.progress import Progress, decode
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment, Membership
-from sidecar.edges.guard import StuckError
-from sidecar.edges.transaction import Aborted, TransactionalProducer, Unsure
+from sidecar.edges.supply import Supply
+from sidecar.edges.transaction import Aborted, Unsure
 
-REBUILD_EVERY = 0.2
-"""Seconds between tries to make a new producer while the cluster is away."""
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again: what made it abort lasts longer than a network round."""
-LOOK_EVERY = 1.0
-"""Seconds between looks for topics that are missing, or all that there are."""
 ASK_LIMIT = 10.0
-
-_LOG = logging.getLogger("reconsume.committer")
 
 
 class Committer(threading.Thread):
@@ -48,20 +41,18 @@ class Committer(threading.Thread):
         """Set once the first producer is ready: before that nothing may be subscribed."""
         self.busy_since: float | None = None
         """Since when (monotonic seconds) the batch in work has been, for the liveness probe."""
-        self.last_error = ""
-        self._config = producer_config
         self._reader_config = reader_config
         self._assignment = assignment
         self._report = report
         self._observe = observe
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._stopping = threading.Event()
-        self._producer: TransactionalProducer | None = None
-        self._graveyard: list[object] = []
-        """Producers that may have a call under way: kept, because destroying one may block for ever."""
-        self._partitions: dict[str, int] = {}
-        self._looked_at = -LOOK_EVERY
-        self._named: set[str] = set()
+        self._supply = Supply(producer_config, self._stopping)
+
+    @property
+    def last_error(self) -> str:
+        """What Kafka said last that was wrong; empty when nothing was."""
+        return self._supply.last_error
 
     def submit(self, batch: Batch) -> None:
         """Start a batch (port `Commit`)."""
@@ -69,12 +60,7 @@ class Committer(threading.Thread):
 
     def topics(self) -> frozenset[str] | None:
         """The topics that the cluster has; None when it does not say. Blocks."""
-        producer = self._producer
-        try:
-            return None if producer is None else frozenset(producer.partitions())
-        except KafkaException as failure:
-            self._warn("cannot list the topics: %s", failure)
-            return None
+        return self._supply.topics()
 
     def stop(self) -> None:
         """End after the batch in work; what waits for a broker that is away is given up."""
@@ -83,7 +69,7 @@ class Committer(threading.Thread):
 
     def run(self) -> None:
         """Make the producer, then commit batches until stopped."""
-        self._build()
+        self._supply.renew()
         self.ready.set()
         while (batch := self._batches.get()) is not None:
             self.busy_since = time.monotonic()
@@ -106,31 +92,28 @@ class Committer(threading.Thread):
             return _without(batch, fenced if membership is not None else frozenset(batch.shares)), "fenced"
         if homeless := self._homeless(batch):
             return _refused(batch, homeless), "refused"
-        producer = self._producer
+        producer = self._supply.producer
         if producer is None:  # stopped before there was one
             return None, "unknown"
         try:
-            producer.commit(batch, membership.metadata, self._partitions)
+            producer.commit(batch, membership.metadata, self._supply.partitions)
         except Aborted as aborted:
             if aborted.spent:
-                producer.end()
-                self._build()
+                self._supply.renew()
             return self._after_abort(batch, aborted, membership), "aborted"
         except Unsure as unsure:
-            self._warn("a transaction's end is unknown, asking Kafka: %s", unsure)
-            self._graveyard.append(producer)
-            self._build()
+            self._supply.warn("a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._supply.renew(stuck=True)
             return self._ask_kafka(batch), "unknown"
         return Result(batch, committed=True, done=batch.entries), "committed"
 
     def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
         if aborted.refusals:
-            self._warn("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
+            self._supply.warn("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
             if any(refusal.about == "topic" for refusal in aborted.refusals):
-                self._looked_at = -LOOK_EVERY
-                self._look()  # it may have been deleted; what is known of the others stays, they go on
+                self._supply.look(anew=True)  # it may have been deleted; what is known of the others stays, they go on
             return _refused(batch, aborted.refusals)
-        self._warn("a transaction was aborted and is tried again: %s", aborted)
+        self._supply.warn("a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
             self._await_membership(membership)
         else:
@@ -146,13 +129,7 @@ class Committer(threading.Thread):
 
     def _homeless(self, batch: Batch) -> tuple[Refusal, ...]:
         """Entries whose topics do not exist: a transaction with them would only wait and fail."""
-        wanted = {copy.topic for entry in batch.entries for copy in entry.writes}
-        if wanted - self._partitions.keys():
-            self._look()
-        missing = wanted - self._partitions.keys()
-        if missing - self._named:  # each once, not at every try
-            self._warn("records wait for topics that are missing: %s", ", ".join(sorted(missing)))
-        self._named = (self._named | missing) - self._partitions.keys()
+        missing = self._supply.missing({copy.topic for entry in batch.entries for copy in entry.writes})
         if not missing:
             return ()
         return tuple(
@@ -161,35 +138,6 @@ class Committer(threading.Thread):
             for copy in entry.writes
             if copy.topic in missing
         )
-
-    def _look(self) -> None:
-        if self._producer is None or time.monotonic() - self._looked_at < LOOK_EVERY:
-            return
-        self._looked_at = time.monotonic()
-        try:
-            self._partitions = self._producer.partitions()
-        except KafkaException as failure:
-            self._warn("cannot list the topics: %s", failure)
-
-    def _warn(self, text: str, *args: object) -> None:
-        self.last_error = text % args
-        _LOG.warning(text, *args)
-
-    def _build(self) -> None:
-        """A new producer of the same id, which ends whatever the old one has under way."""
-        producer = self._producer = None
-        while not self._stopping.is_set():
-            try:
-                producer = producer or TransactionalProducer(self._config)
-                producer.prepare()
-                self._producer = producer
-                return
-            except (KafkaException, StuckError) as failure:
-                self._warn("no producer yet: %s", failure)
-                if not _retriable(failure):  # else the same one again: an outage must not leave a row of them behind
-                    self._graveyard.append(producer)
-                    producer = None
-                self._stopping.wait(REBUILD_EVERY)
 
     def _ask_kafka(self, batch: Batch) -> Result | None:
         """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
@@ -203,15 +151,11 @@ class Committer(threading.Thread):
                 try:
                     return _as_found(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
                 except KafkaException as failure:
-                    self._warn("Kafka does not say yet how far it is: %s", failure)
+                    self._supply.warn("Kafka does not say yet how far it is: %s", failure)
                     self._stopping.wait(AGAIN_AFTER)
         finally:
             reader.close()
         return None
-
-
-def _retriable(failure: KafkaException | StuckError) -> bool:
-    return isinstance(failure, KafkaException) and bool(failure.args[0].retriable())
 
 
 def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:

@@ -84,6 +84,13 @@ class ConsumerThread(threading.Thread):
         """Seek and go on (port `Fetch`)."""
         self._commands.put(lambda: self._resume(partition, epoch, offset, turn))
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Read these topics from now on; partitions of others are given up in order."""
+        if self.is_alive():
+            self._commands.put(lambda: self._subscribe(topics))
+        else:
+            self._topics = list(topics)
+
     def stop(self, timeout: float) -> None:
         """Give everything up in order within `timeout` seconds, leave the group and end; returns at once."""
         self.assignment.lock_timeout = timeout
@@ -95,16 +102,19 @@ class ConsumerThread(threading.Thread):
         """Poll until stopped, whatever happens, or the group takes the partitions away."""
         try:
             self._consumer = Consumer(self._config)
-            assignment = self.assignment
-            self._consumer.subscribe(
-                self._topics, on_assign=assignment.on_assign, on_revoke=assignment.on_revoke, on_lost=assignment.on_lost
-            )
+            self.assignment.join(self._consumer, self._topics)
             while not self._stopping.is_set():
                 self._turn()
+            self.assignment.leave(self._consumer)
             self._consumer.close()
         except BaseException as failure:  # noqa: BLE001 - a dead thread must end the process, whatever killed it
             _LOG.exception("the consumer thread has ended")
             self.failure = failure
+
+    def _subscribe(self, topics: Sequence[str]) -> None:
+        if set(topics) != set(self._topics):
+            self._topics = list(topics)
+            self.assignment.join(self._consumer, self._topics)
 
     def _turn(self) -> None:
         self.turned_at = time.monotonic()
@@ -177,20 +187,21 @@ class ConsumerThread(threading.Thread):
 
     def _hand_over(self, messages: Iterable[Message]) -> None:
         runs: dict[Key, Run] = {}
+        reading = self._reading
         for message in messages:
             key = (message.topic(), message.partition())
             slot = self.assignment.slots.get(key)
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 self._on_error(error, slot, message)
-            elif slot is not None and self._known(slot):
+            elif slot is not None and (slot.granted or self._known(slot)):
                 run = runs.get(key)
                 if run is None or run.epoch != slot.epoch:
                     run = runs[key] = Run(slot.partition, slot.epoch, slot.turn, [])
                 if error is not None:
                     runs[key] = run._replace(end=message.offset())
                 else:
-                    run.records.append(to_record(message, slot.partition, slot.epoch, self._reading))
+                    run.records.append(to_record(message, slot.partition, slot.epoch, reading))
         if runs:
             self._handler.received(list(runs.values()))
 
@@ -201,6 +212,8 @@ class ConsumerThread(threading.Thread):
         return True
 
     def _on_error(self, error: KafkaError, slot: Slot | None, message: Message) -> None:
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self.assignment.in_group:
+            return  # the client looks for a group's coordinator even where it never joins one
         self.last_error = f"{error.name()}: {error.str()}"
         if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None:
             self.assignment.out_of_range(self._consumer, slot, message.offset() or 0)

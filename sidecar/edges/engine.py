@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from sidecar.core.gate import Gate
@@ -15,6 +15,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment
+from sidecar.edges.broadcast import Everything, Unkept
 from sidecar.edges.clients import Properties, consumer_config, producer_config, reader_config
 from sidecar.edges.clock import now
 from sidecar.edges.committer import Committer
@@ -24,6 +25,7 @@ from sidecar.edges.driver import Driver
 from sidecar.edges.messages import Reading
 from topics.foreign import foreign_life, read_foreign
 from topics.headers import BadHeader, Headers, Life, parse_life
+from topics.rendered import rendered_life
 
 QUEUE_KIB = {"main": 16_384, "retry": 4_096}
 """What librdkafka fetches ahead, by lane: this sets the memory at full speed."""
@@ -46,6 +48,8 @@ class Plan:
     lock_timeout: float
     terms: Terms
     understand: tuple[str, ...] = ()
+    broadcast: bool = False
+    """All partitions, whoever else has them, and nothing is kept: `group` never has a member nor an offset."""
 
 
 class Engine:
@@ -61,9 +65,24 @@ class Engine:
         observe: Callable[[str, float], None],
     ) -> None:
         self.plan = plan
+        self.policy = policy
+        self._waits = plan.waits
         self.driver = Driver(asyncio.get_running_loop())
-        self.assignment = Assignment(self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout)
+        self.assignment: Assignment
+        self.committer: Committer | Unkept
         client = f"reconsume-{plan.group}-{policy.instance}"
+        if plan.broadcast:
+            everything = Everything(self.driver, lock_timeout=plan.lock_timeout)
+            self.assignment, self.committer = everything, Unkept(everything, self.driver.committed)
+        else:
+            self.assignment = Assignment(self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout)
+            self.committer = Committer(
+                producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
+                reader_config(kafka, plan.group, client),
+                self.assignment,
+                self.driver.committed,
+                observe,
+            )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, queue_kib=QUEUE_KIB[plan.name]),
             plan.topics,
@@ -71,27 +90,33 @@ class Engine:
             self.assignment,
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
         )
-        self.committer = Committer(
-            producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
-            reader_config(kafka, plan.group, client),
-            self.assignment,
-            self.driver.committed,
-            observe,
-        )
-        ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall)
+        ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
 
-    async def start(self) -> None:
-        """Make the producer, then subscribe: `init_transactions` first ends what a predecessor left open."""
+    async def start(self, known: Callable[[], Awaitable[None]]) -> None:
+        """Make the producer, then subscribe: `init_transactions` first ends what a predecessor left open.
+
+        `known` returns when the policy is known by which records are to be judged.
+        """
         self.committer.start()
         while not self.committer.ready.is_set():
             await asyncio.sleep(0.01)
+        await known()
         self.consumer.start()
+
+    def govern(self, policy: Policy, waits: Mapping[str, int]) -> None:
+        """Go on by another policy; a lane of waiting records reads the topics of `waits` from now on."""
+        # Never fewer: a topic that is read no more may stay assigned until the rebalance is over.
+        self._waits = {**self._waits, **waits}
+        self.policy = policy
+        self.lane.govern(policy, self._waits)
+        if waits:
+            self.consumer.subscribe(tuple(waits))
 
     @property
     def started(self) -> bool:
         """Whether it consumes."""
-        return self.consumer.is_alive()
+        return self.consumer.is_alive() and self.assignment.placed
 
     @property
     def last_error(self) -> str:
@@ -108,10 +133,10 @@ class Engine:
 
     def problems(self) -> list[str]:
         """Why this lane makes no progress by its own fault; empty while all is well."""
-        found = []
-        if self.consumer.failure is not None:
-            found.append(f"{self.plan.name}: the consumer has ended: {self.consumer.failure}")
-        elif self.started and time.monotonic() - self.consumer.turned_at > STALLED_AFTER + self.plan.lock_timeout:
+        found, consumer = [], self.consumer
+        if consumer.failure is not None:
+            found.append(f"{self.plan.name}: the consumer has ended: {consumer.failure}")
+        elif consumer.is_alive() and time.monotonic() - consumer.turned_at > STALLED_AFTER + self.plan.lock_timeout:
             found.append(f"{self.plan.name}: the consumer's thread stands still")
         if self.committer.ready.is_set() and not self.committer.is_alive():
             found.append(f"{self.plan.name}: the committer has ended")
@@ -126,11 +151,22 @@ class Engine:
         self.committer.stop()
 
 
+def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
+    """Log what a lane notices (port `Notice`)."""
+    extra = {"event": what, "partition": str(partition), "offset": offset, "deaths": deaths}
+    if what == "quarantined":
+        text = "%s: the record at %d goes to the DLQ: it was out alone when the sidecar died, %d times in a row by now"
+        _LOG.warning(text, partition, offset, deaths, extra=extra)
+    else:
+        _LOG.warning("%s: taken up at %d after its owner died, %d in a row", partition, offset, deaths, extra=extra)
+
+
 def reading_of(policy: Policy) -> Reading:
     """How our headers are read on the group's own topics."""
 
     def read(headers: Headers, _source: Partition, _offset: int, _timestamp: int) -> tuple[Life | None, str]:
-        life = parse_life(headers, policy.topics, policy.latest_due(now().wall))
+        latest_due = policy.latest_due(time.time_ns() // 1_000_000)
+        life = rendered_life(headers, policy.topics, latest_due) or parse_life(headers, policy.topics, latest_due)
         return (None, f"bad-header: {life.text}") if isinstance(life, BadHeader) else (life, "")
 
     return read

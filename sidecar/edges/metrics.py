@@ -40,10 +40,12 @@ REASONS = frozenset(
         "unreadable-verdict",
         "missing-verdict",
         "retry-asked",
+        "lease-expired",
+        "nacked",
         "dead-letter-asked",
         "bad-header",
         "headers-unreadable",
-        "quarantined",
+        "crashed-service",
         "too-large",
     }
 )
@@ -91,6 +93,14 @@ class Sources:
     levels: tuple[str, ...]
     version: str
     now: Callable[[], Now]
+    late_verdicts: Callable[[], int] = lambda: 0
+    """Verdicts that delivery itself refused, because their lease was no longer theirs (pull)."""
+    subscriptions_differ: Callable[[], bool] = lambda: False
+    """Whether another instance of the group wants other records."""
+    bad_policy_records: Callable[[], int] = lambda: 0
+    """Records of the policy topic that were passed over."""
+    unknown_verdicts: Callable[[], int] = lambda: 0
+    """Verdicts on records that were not in the batch (push, batch)."""
 
 
 def scraper(sources: Sources) -> Callable[[], bytes]:
@@ -134,7 +144,7 @@ class _Collector(Collector):
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag())
-        yield self._pace()
+        yield from self._pace()
         yield from self._rare()
         yield gauge("build_info", "The version that runs.", ("version",), {(found.version,): 1})
 
@@ -190,16 +200,19 @@ class _Collector(Collector):
         late = {level: max(0, wall - due) / 1000 for level, due in earliest.items()}
         return singly({**dict.fromkeys(self._sources.levels, 0), **late})
 
-    def _pace(self) -> Metric:
-        state = self._sources.gate.pace.state
-        return gauge("pace", "1 for the present state.", ("state",), {(str(one),): int(one is state) for one in State})
+    def _pace(self) -> Iterator[Metric]:
+        pace = self._sources.gate.pace
+        present = {str(state): int(state is pace.state) for state in State}
+        yield gauge("pace", "1 for the present state.", ("state",), singly(present))
+        entered = {str(state): pace.changes[state] for state in State}
+        yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
 
     def _rare(self) -> Iterator[Metric]:
         sources, tallies = self._sources.lanes, [lane.tally for lane in self._lanes]
         # These two are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
-        fenced = sum(tally.fenced_answers for tally in tallies)
+        fenced = sum(tally.fenced_answers for tally in tallies) + self._sources.late_verdicts()
         yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
         lost = added((dict(source.records_lost) for source in sources), dict.fromkeys(self._sources.topics, 0))
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
@@ -207,5 +220,15 @@ class _Collector(Collector):
         yield counter("bad_headers", "Records whose headers are broken or unreadable.", (), {(): bad})
         odd = sum(tally.odd_requests for tally in tallies)
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
+        unknown = self._sources.unknown_verdicts()
+        yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
+        passed = added((tally.passed_over for tally in tallies), dict.fromkeys(self._sources.topics, 0))
+        yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
         hops = sum(tally.hops for tally in tallies)
         yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})
+        forwarded = sum(tally.forwarded for tally in tallies)
+        bad_policies = self._sources.bad_policy_records()
+        yield counter("bad_policy_records", "Records of the policy topic passed over.", (), {(): bad_policies})
+        differ = int(self._sources.subscriptions_differ())
+        yield gauge("subscriptions_differ", "1 while another instance wants other records.", (), {(): differ})
+        yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})

@@ -11,12 +11,19 @@ from starlette.responses import Response
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem_body(status: int, detail: str) -> bytes:
+def problem_body(status: int, detail: str, more: Mapping[str, object] | None = None) -> bytes:
     """The document of a problem; `about:blank` says that the status alone tells its kind."""
     title = HTTPStatus(status).phrase
-    return msgspec.json.encode({"type": "about:blank", "title": title, "status": status, "detail": detail})
+    return msgspec.json.encode(
+        {"type": "about:blank", "title": title, "status": status, "detail": detail, **(more or {})}
+    )
 
 
-def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that says what is wrong, in one sentence for people. `detail` never repeats what the caller sent."""
-    return Response(problem_body(status, detail), status, dict(headers or {}), MEDIA_TYPE)
+def problem(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, more: Mapping[str, object] | None = None
+) -> Response:
+    """An answer that says what is wrong, in one sentence for people; `more`: members for programs (RFC 9457 §3.2).
+
+    `detail` never repeats what the caller sent.
+    """
+    return Response(problem_body(status, detail, more), status, dict(headers or {}), MEDIA_TYPE)

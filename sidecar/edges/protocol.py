@@ -7,6 +7,7 @@ keep-alive connections. Its plain-text 400 becomes a problem document here.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -18,6 +19,8 @@ LONGEST_HEAD = 32 * 1024
 """Bytes of request line and headers, counted by reads: one read (at most 256 KiB) may pass it by itself."""
 LINGER = 1.0
 """Seconds that a caller may go on sending a body after its answer; closing at once could destroy the answer unread."""
+
+UPGRADE = re.compile(rb"(?:^|(?<=\r\n))upgrade(?=[ \t]*:)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Protocol(HttpToolsProtocol):
     limits = Limits()
     _head = 0
     _in_head = True
+    _messages = 0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -52,9 +56,10 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on, and count what a head has had that is still not whole."""
-        begun = self._in_head
-        super().data_received(data)
-        if begun and self._in_head and not self.transport.is_closing():
+        begun, messages = self._in_head, self._messages
+        super().data_received(_without_upgrade(data) if begun else data)
+        # What completed a call was not head alone, and its body may have been long.
+        if begun and self._in_head and self._messages == messages and not self.transport.is_closing():
             self._head += len(data)
             if self._deadline is None:
                 self._arm(self.limits.head_within)
@@ -77,6 +82,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """See the end of a body."""
         self._in_head, self._head = True, 0
+        self._messages += 1
         if self.cycle.response_complete:  # it was lingering, and may make its next call
             self._disarm()
             self._arm(self.limits.head_within)
@@ -128,3 +134,12 @@ class Protocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """A part of a head with its `Upgrade` renamed: we have nothing to upgrade to, so it is ignored (RFC 9110 §7.8).
+
+    Java's client asks for HTTP/2 that way with each first call, and the parser would take such a call to have no body.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return UPGRADE.sub(b"x-grade", head) + end + rest

@@ -26,6 +26,74 @@ def url_is_given(settings: Settings) -> Iterator[Fault]:
         yield Fault(("deliver", "url"), text, given=False)
 
 
+def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
+    """Where the service reads Kafka itself, what only a delivery could honour is a mistake, and not passed over."""
+    if settings.deliver.mode != "relay":
+        return
+    deliver, text = settings.deliver, "has no effect in relay mode, where the service reads Kafka itself; leave it out"
+    given: tuple[tuple[str, object, object], ...] = (
+        ("url", deliver.url, None),
+        ("health_url", deliver.health_url, None),
+        ("order", deliver.order, "none"),
+        ("broadcast", deliver.broadcast, False),
+    )
+    for name, value, usual in given:
+        if value != usual:
+            yield Fault(("deliver", name), text, value)
+    if deliver.batch.max_size != 1:
+        yield Fault(("deliver", "batch", "max_size"), text, deliver.batch.max_size)
+    tagged = next((topic.tags for topic in settings.topics if topic.tags != "*"), None)
+    if tagged is not None:
+        yield Fault(("topics",), f"tags: {text}", tagged)
+
+
+def pull_sends_no_requests(settings: Settings) -> Iterator[Fault]:
+    """Where the service makes the calls, what only a request to it could honour is a mistake, and not passed over."""
+    if settings.deliver.mode != "pull":
+        return
+    deliver, text = settings.deliver, "is for push mode; in pull mode the service calls the sidecar; leave it out"
+    given: tuple[tuple[str, object, object], ...] = (
+        ("url", deliver.url, None),
+        ("health_url", deliver.health_url, None),
+        ("envelope", deliver.envelope, False),
+        ("forward_headers", deliver.forward_headers, ()),
+        ("dead_letter_statuses", deliver.dead_letter_statuses, ()),
+    )
+    for name, value, usual in given:
+        if value != usual:
+            yield Fault(("deliver", name), text, value)
+    if deliver.batch.max_size != 1:
+        yield Fault(("deliver", "batch", "max_size"), text, deliver.batch.max_size)
+
+
+def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
+    """Order needs one record at a time, which stays where it is until it is answered."""
+    deliver, path = settings.deliver, ("deliver", "order")
+    if deliver.order == "none":
+        return
+    if deliver.mode == "pull":
+        text = "is for push mode: a lease may end while the service still works, and the next record would overtake it"
+        yield Fault(path, text, deliver.order)
+    if deliver.batch.max_size > 1:
+        text = "delivers one record at a time, and a batch is many at once; leave deliver.batch.max_size at 1"
+        yield Fault(path, text, deliver.order)
+    if settings.retry.understand:
+        text = "cannot be kept for records that another system made wait; leave retry.understand empty"
+        yield Fault(path, text, deliver.order)
+
+
+def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
+    """What every instance gets is pushed, and never waits for a failed one."""
+    deliver, path = settings.deliver, ("deliver", "broadcast")
+    if not deliver.broadcast:
+        return
+    if deliver.mode == "pull":
+        yield Fault(path, "is for push mode: a lease that ends is a retry, and a broadcast has none", True)
+    if deliver.order != "none":
+        text = "never retries, so it cannot hold back what follows a failure; leave deliver.order at none"
+        yield Fault(path, text, True)
+
+
 def urls_are_local(settings: Settings) -> Iterator[Fault]:
     """Deliveries stay on this machine unless the user says otherwise."""
     deliver = settings.deliver
@@ -85,6 +153,35 @@ def clash(one: Listen, other: Listen) -> bool:
 
 CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     (url_is_given, (("deliver", "mode"), ("deliver", "url"))),
+    (
+        relay_delivers_nothing,
+        (
+            ("deliver", "mode"),
+            ("deliver", "url"),
+            ("deliver", "health_url"),
+            ("deliver", "order"),
+            ("deliver", "broadcast"),
+            ("deliver", "batch"),
+            ("topics",),
+        ),
+    ),
+    (
+        pull_sends_no_requests,
+        (
+            ("deliver", "mode"),
+            ("deliver", "url"),
+            ("deliver", "health_url"),
+            ("deliver", "envelope"),
+            ("deliver", "forward_headers"),
+            ("deliver", "dead_letter_statuses"),
+            ("deliver", "batch"),
+        ),
+    ),
+    (
+        order_can_be_kept,
+        (("deliver", "order"), ("deliver", "mode"), ("deliver", "batch"), ("retry", "understand")),
+    ),
+    (broadcast_stands_alone, (("deliver", "broadcast"), ("deliver", "mode"), ("deliver", "order"))),
     (urls_are_local, (("deliver", "url"), ("deliver", "health_url"), ("deliver", "allow_remote"))),
     (ladder_fits, (("retry", "ladder"), ("retry", "levels"))),
     (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),

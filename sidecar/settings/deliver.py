@@ -60,8 +60,8 @@ class Batch(Section):
     max_bytes: Annotated[int, size("1KiB", "64MiB")] = Field(
         default=1 << 20,
         description=(
-            "Bytes of keys, values and headers in one request at most; a batch that reaches it is sent. A single "
-            "larger record is still sent, alone."
+            "Bytes of one request's body at most, in which values stand as base64: a third longer than they are. A "
+            "single larger record is still sent, alone."
         ),
     )
     max_wait: Annotated[int, duration("0s", "450s")] = Field(
@@ -93,8 +93,8 @@ class Deliver(Section):
     health_url: Annotated[str | None, URL] = Field(
         default=None,
         description=(
-            "Polled before the first delivery and while delivery is paused by an outage; a 2xx means that the "
-            "service is back. Without it one record probes the service."
+            "Polled each second before the first delivery and while delivery is paused by an outage; only after a "
+            "2xx does one record probe the service. Without it a record probes it every 0.1 to 5 s."
         ),
     )
     concurrency: Annotated[int, whole(1, 65_536)] = Field(
@@ -115,12 +115,16 @@ class Deliver(Section):
         default="none",
         description=(
             "What must be delivered one at a time: nothing, records of one key, or a whole partition. A failure "
-            "is then retried in place and holds back what follows."
+            "is then retried in place and holds back what follows. While one key fails for long, its partition goes "
+            "on for up to 16384 offsets or a quarter of `deliver.max_held`, then waits; other partitions do not."
         ),
     )
     broadcast: bool = Field(
         default=False,
-        description="Every instance gets every record, from the newest on, and nothing is retried.",
+        description=(
+            "Every instance gets every record, from the newest on, without a consumer group or topics of its own. "
+            "Nothing is retried; only a service that is away or asks for time gets a record later."
+        ),
     )
     batch: Batch = Field(
         default=Batch(),

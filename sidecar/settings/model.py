@@ -82,8 +82,8 @@ class Settings(Section):
     policy_mode: Literal["last-writer", "strict"] = Field(
         default="last-writer",
         description=(
-            "What happens when instances bring different retry policies: the last writer's holds for all, or a "
-            "mismatch is refused."
+            "Whose retry policy holds once `reconsume policy set` has written one for the group. `last-writer`: the "
+            "group's, over what is configured here. `strict`: an instance configured otherwise refuses to start."
         ),
     )
     drain_timeout: Annotated[int, duration("0s", "1h")] = Field(

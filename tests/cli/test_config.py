@@ -35,16 +35,16 @@ def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> No
 
 
 def test_check_warns_of_what_is_not_built_yet(tmp_path: Path) -> None:
-    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", "deliver.mode=pull")
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", "view.enabled=true")
     assert shown.exit_code == 0
-    assert "deliver.mode = pull: is not built yet" in shown.stderr
-    assert json.loads(shown.stdout)["warnings"] == ["deliver.mode = pull: is not built yet in this version"]
+    assert "view.enabled = true: is not built yet" in shown.stderr
+    assert json.loads(shown.stdout)["warnings"] == ["view.enabled = true: is not built yet in this version"]
 
 
 def test_run_refuses_what_is_not_built_yet(tmp_path: Path) -> None:
-    shown = reconsume("run", "-c", write_good(tmp_path), "--set", "deliver.mode=pull")
+    shown = reconsume("run", "-c", write_good(tmp_path), "--set", "view.enabled=true")
     assert (shown.exit_code, shown.stdout) == (78, "")
-    assert "deliver.mode = pull: is not built yet" in shown.stderr
+    assert "view.enabled = true: is not built yet" in shown.stderr
 
 
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:

@@ -72,3 +72,46 @@ def test_a_table_of_a_million_retries_ends_early_and_says_so(tmp_path: Path) -> 
     shown = reconsume("explain", "-c", file, "--set", "retry.max_reconsume_times=999999", "-o", "table")
     assert len(shown.stdout.splitlines()) < 120
     assert "999899 more retries, each after 2h, then the DLQ" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("sets", "topics", "said"),
+    [
+        (["deliver.broadcast=true"], ["orders"], "never retried"),
+        (["deliver.order=key"], ["orders"] * 4, "without limit, every 1s"),
+        (
+            ["deliver.order=partition", "retry.ordered_max_times=1"],
+            ["orders", "orders", "billing-DLQ"],
+            "holds back its partition",
+        ),
+        (
+            ["deliver.mode=relay", "deliver.url=null", "retry.max_reconsume_times=1"],
+            ["orders", "billing-RETRY-10s, billing-RETRY", "billing-DLQ"],
+            "the service reads the main topics",
+        ),
+        (
+            ["deliver.mode=pull", "deliver.url=null", "retry.max_reconsume_times=0"],
+            ["orders", "billing-DLQ"],
+            "a lease that expires",
+        ),
+        (
+            ["deliver.batch.max_size=32", "retry.max_reconsume_times=0"],
+            ["orders", "billing-DLQ"],
+            "that the answer does not name",
+        ),
+    ],
+)
+def test_each_mode_has_its_own_timeline(tmp_path: Path, sets: list[str], topics: list[str], said: str) -> None:
+    words = [word for change in sets for word in ("--set", change)]
+    assert [row["topic"] for row in rows(tmp_path, *words)] == topics
+    assert said in reconsume("explain", "-c", write_good(tmp_path), *words).stderr
+
+
+def test_an_ordered_record_waits_its_interval_in_place(tmp_path: Path) -> None:
+    found = rows(tmp_path, "--set", "deliver.order=key", "--set", "retry.ordered_interval=250ms")
+    assert [(row["waits"], row["sum"]) for row in found] == [
+        ("0s", "0s"),
+        ("250ms", "250ms"),
+        ("250ms", "500ms"),
+        ("250ms", "750ms"),
+    ]

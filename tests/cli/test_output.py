@@ -34,7 +34,10 @@ def test_tsv_has_a_header_and_one_line_a_row_whatever_a_cell_holds(capsys: pytes
     assert capsys.readouterr().out == "a\tb\n1\tx, y\n\tk=tab\\there\\nline\\\\\n"
 
 
-def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped_nor_marked_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped_nor_marked_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     long = "[bold]" + "word " * 60
     Output(Format.TABLE).rows(("a", "b"), [{"a": long, "b": 1}])
     assert long.strip() in capsys.readouterr().out

@@ -203,3 +203,22 @@ def test_a_parked_partition_is_read_from_where_it_is_told(kafka: Broker, topic: 
     thread.resume(source, epoch, 3, 1)
     until(lambda: keeper.offsets()[6:] == [3, 4, 5], SECONDS, "it is read again from 3")
     assert {run.turn for run in keeper.runs if run.records and run.records[0].offset == 3} == {1}
+
+
+def test_a_consumer_reads_other_topics_when_it_is_told_and_gives_up_those_it_leaves(
+    kafka: Broker, make_topic: MakeTopic, start: Start
+) -> None:
+    first, second = make_topic(), make_topic()
+    produce(kafka.bootstrap, first, [b"a"] * 2)
+    produce(kafka.bootstrap, second, [b"b"] * 3)
+    keeper, thread = start(first)
+    until(lambda: keeper.offsets() == [0, 1], SECONDS, "the first is read")
+    granted = {grant.partition.topic: grant.epoch for grant in keeper.grants}
+    thread.subscribe([first, second])
+    until(lambda: len(keeper.offsets()) == 5, SECONDS, "the second is read too")
+    assert [grant.epoch for grant in keeper.grants if grant.partition.topic == first] == [granted[first]]
+    assert keeper.gone == []
+    thread.subscribe([second])
+    until(lambda: keeper.gone == [Partition(first, 0)], SECONDS, "the first is given up in order")
+    produce(kafka.bootstrap, second, [b"c"])
+    until(lambda: len(keeper.offsets()) == 6, SECONDS, "the second is read on")

@@ -8,32 +8,64 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.deadline import until
 
-SECONDS = 100
-DEMO = (sys.executable, "-m", "sidecar", "demo", "--no-color", "--ladder", "1s,2s", "--orders", "60")
+SECONDS = 240
+pytestmark = pytest.mark.timeout(2 * SECONDS)  # several demos share the machine
+DEMO = (sys.executable, "-m", "sidecar", "demo", "--no-color")
+USUAL = ("--ladder", "1s,2s", "--orders", "60")
+FEW = ("--orders", "40")
+MODES = {
+    "batch": ("--ladder", "1s,2s"),
+    "ordered": (),
+    "pull": ("--ladder", "1s,2s"),
+    "relay": ("--ladder", "1s,2s"),
+}
+Playing = dict[str, subprocess.Popen[str]]
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """The demo as a process, with its temporary files in `folder`."""
+    temp = folder / "temp"
+    temp.mkdir()
+    environ = os.environ | {"TMPDIR": str(temp), "COLUMNS": "100"}
+    command = (*DEMO, *options)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, process_group=0
+    )
 
 
 @contextmanager
-def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo, with its temporary files in `folder`; gone afterwards."""
-    temp = folder / "temp"
-    temp.mkdir()
-    cache = {"TMPDIR": str(temp), "COLUMNS": "100"}
-    process = subprocess.Popen(
-        DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | cache, process_group=0
-    )
+def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A demo that is gone afterwards."""
+    process = start(folder, *(options or USUAL))
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate(timeout=SECONDS)
+        end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill the demo, unless it has ended; its guard clears up behind it."""
+    if process.poll() is None:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+@pytest.fixture(scope="module")
+def playing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playing]:
+    """A demo of a few orders in each mode but the usual one, all at once: they mostly wait."""
+    with ExitStack() as stack:
+        processes = {}
+        for mode, options in MODES.items():
+            processes[mode] = start(tmp_path_factory.mktemp(mode), "--mode", mode, *FEW, *options)
+            stack.callback(end, processes[mode])
+        yield processes
 
 
 def processes_of(folder: Path) -> set[int]:
@@ -43,11 +75,30 @@ def processes_of(folder: Path) -> set[int]:
     return {int(pid) for pid, args in rows if str(folder) in args}
 
 
+def numbers_of(out: str) -> dict[str, int]:
+    """The table's rows that are a plain number."""
+    return {name.strip(): int(count) for name, count in re.findall(r"^ ([\w -]+?) {2,}(\d+)(?= )", out, re.M)}
+
+
+def played(process: subprocess.Popen[str], mode: str) -> tuple[dict[str, int], str]:
+    """A demo of 40 orders that found nothing wrong: its numbers, and what it said while it ran."""
+    out, talk = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, f"{out}\n{talk}"
+    numbers = numbers_of(out)
+    assert numbers["orders"] == numbers["committed"] + numbers["dead-lettered"] == 40
+    assert numbers["dead-lettered"] == 3, "one refused, two poison"
+    assert re.search(r"^checked: \d+ records of all topics against \d+ deliveries", out, re.M), out
+    assert talk.startswith(f"mode {mode}: ")
+    assert "the service is down" in talk
+    assert "drained and ended with 0" in talk
+    return numbers, talk
+
+
 def test_the_demo_ends_by_itself_with_a_table_that_it_has_checked(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         out, talk = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, f"{out}\n{talk}"
-    numbers = {name.strip(): int(count) for name, count in re.findall(r"^ ([\w -]+?) {2,}(\d+)(?= )", out, re.M)}
+    numbers = numbers_of(out)
     assert numbers["orders"] == 60
     assert numbers["committed"] + numbers["dead-lettered"] == 60
     assert numbers["dead-lettered"] >= 3, "one refused, two poison"
@@ -71,4 +122,48 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number
     assert process.returncode == 130
     assert "Traceback" not in talk
     until(lambda: not processes_of(tmp_path), SECONDS, "every process has ended")
+    assert list((tmp_path / "temp").iterdir()) == []
+
+
+def test_a_demo_of_batches_has_a_verdict_for_each_order(playing: Playing) -> None:
+    numbers, talk = played(playing["batch"], "batch")
+    assert numbers["3rd delivery"] >= 7, "five flaky, two poison"
+    assert re.search(r"^stuck +orders:\d:\d+ .*:no-answer .*:commit  done", talk, re.M), "left out of the answer"
+    assert re.search(r"^refused +orders:\d:\d+ .*:dead-letter  DLQ", talk, re.M)
+
+
+def test_an_ordered_demo_retries_in_place_and_checks_the_order(playing: Playing) -> None:
+    numbers, talk = played(playing["ordered"], "ordered")
+    assert numbers["in line"] >= 30, "most of 40 orders share a key and a partition with others"
+    assert numbers["4th delivery"] >= 2, "poison is tried in place three times"
+    assert numbers["retries"] >= 2 * 5 + 3 * 2, "five flaky, two poison"
+    assert re.search(r"^poison +orders:\d:\d+ +[\d.]+:\S+(  [\d.]+:\S+){3}  DLQ", talk, re.M), "no due time in place"
+
+
+def test_a_pulling_demo_lets_a_lease_run_out(playing: Playing) -> None:
+    _, talk = played(playing["pull"], "pull")
+    assert re.search(r"^stuck +orders:\d:\d+ .*:no-answer  [\d.]+→[\d.]+:commit  done", talk, re.M)
+
+
+def test_a_relaying_demo_brings_what_is_due_to_a_shop_that_reads_kafka_itself(playing: Playing) -> None:
+    numbers, talk = played(playing["relay"], "relay")
+    assert numbers["duplicates"] == 0, "the shop ends what it has begun before it goes down"
+    assert re.search(r"^poison +orders:\d:\d+ +[\d.]+:retry(  [\d.]+→[\d.]+:retry){2}  DLQ", talk, re.M)
+
+
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        (("--mode", "carrier-pigeon"), "carrier-pigeon"),
+        (("--mode", "ordered", "--ladder", "1s"), "retried in place"),
+    ],
+)
+def test_a_mode_that_is_none_and_a_ladder_that_none_would_use_are_wrong_usage(
+    tmp_path: Path, options: tuple[str, ...], about: str
+) -> None:
+    with demo(tmp_path, *options) as process:
+        out, talk = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert about in " ".join(talk.split())
+    assert out == ""
     assert list((tmp_path / "temp").iterdir()) == []

@@ -70,7 +70,7 @@ def test_a_main_topic_that_is_missing_at_the_start_is_named_and_consumed_once_it
     sidecar = start_sidecar(group, service.url)
     produce(group.bootstrap, there, [b"good:%d" % number for number in range(GOOD)])
     sidecar.until(lambda: len(service.ledger.taken()) == GOOD, 15, "the topic that is there flows")
-    assert missing in sidecar.wait_log("reconsume topics apply")
+    assert missing in sidecar.wait_log("topics are missing: ")
     assert sidecar.status()["missing_topics"] == [missing]
     create_missing(group, missing)
     produce(group.bootstrap, missing, [*(b"good:%d" % number for number in range(GOOD)), b"flaky:"])

@@ -43,7 +43,7 @@ class Process:
         self.name = name
         self.alive = True
         self.skew = 0
-        self.gate = Gate(Pace(world.plan.concurrency))
+        self.gate = Gate(Pace(world.plan.concurrency, failures=world.plan.failures))
         self.hosts = {group: LaneHost(self, group) for group in ("billing", "billing-RETRY")}
 
     def now(self) -> Now:
@@ -69,7 +69,8 @@ class LaneHost:
         levels = waits(self.world.policy) if group.endswith("-RETRY") else {}
         self.retry = bool(levels)
         ports = Ports(self, self._deliver, self._commit, self._wake)
-        self.lane = Lane(self.world.policy, levels, ports, process.gate, Terms(self.world.plan.room))
+        terms = Terms(self.world.plan.room, self.world.plan.order)
+        self.lane = Lane(self.world.policy, levels, ports, process.gate, terms)
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
@@ -167,16 +168,23 @@ class LaneHost:
 
     def _deliver(self, record: Record, reply: Reply) -> None:
         outcome, ms = self.world.service.verdict()
+        fatal = self.world.killers.get(record.id)
+        if fatal is not None and record.times <= fatal and not isinstance(outcome, NotSent):
+            outcome = Failed("killed" if record.times == fatal else "http-500")
         if not isinstance(outcome, NotSent):
             now = self.process.now()
             tenure = (self.process.name, self.group, record.source, record.epoch)
-            self.world.service.ledger.append(Delivery(WALL + self.world.steady, now.wall, record, tenure, outcome))
+            at = WALL + self.world.steady
+            self.world.service.ledger.append(Delivery(at, now.wall, record, tenure, outcome, at + ms))
             if isinstance(outcome, Throttled):
                 self.world.throttled += 1
-        self.process.later(ms, lambda: self._reply(record, outcome, reply))
+        if outcome == Failed("killed"):
+            self.process.later(ms, lambda: self.world.killed_by(record.id, self.process))
+        else:
+            self.process.later(ms, lambda: self._reply(record, outcome, reply))
 
     def _reply(self, record: Record, outcome: Outcome, reply: Reply) -> None:
-        if isinstance(outcome, Failed) and not outcome.asked and self.process.gate.pace.spares(record):
+        if isinstance(outcome, Failed) and self.process.gate.pace.spares(record, outcome):
             self.world.service.forgive(record)
             self.world.throttled += 1
         reply(record, outcome, self.process.now())

@@ -11,12 +11,14 @@ from sidecar.core.gate import Gate
 from sidecar.core.hold import NEVER
 from sidecar.core.intake import Terms
 from sidecar.core.lane import Lane
+from sidecar.core.order import By
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
+from sidecar.core.tags import Subscriptions
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
 
@@ -63,22 +65,26 @@ class Rig:
         policy: Policy | None = None,
         retry: bool = False,
         concurrency: int = 4,
+        failures: int | None = None,
         room: int = 1 << 20,
         beside: Rig | None = None,
+        order: By | None = None,
+        wanted: Subscriptions | None = None,
     ) -> None:
         self.policy = policy or samples.policy()
         self.clock: Clock = Clock() if beside is None else beside.clock
-        self.gate: Gate = Gate(Pace(concurrency)) if beside is None else beside.gate
+        self.gate: Gate = Gate(Pace(concurrency, failures=failures)) if beside is None else beside.gate
         self.sent: list[Sent] = []
         self.history: list[Sent] = []
         self.batches: list[Batch] = []
         self.fetches: list[tuple[object, ...]] = []
         self.kafka: dict[Partition, Progress] = {}
         """What was committed last."""
+        self.told: list[tuple[str, Partition, int, int]] = []
         self.wake_at = NEVER
         waits = samples.waits(self.policy) if retry else {}
-        ports = Ports(self, self._deliver, self._commit, self._wake)
-        self.lane = Lane(self.policy, waits, ports, self.gate, Terms(room))
+        ports = Ports(self, self._deliver, self._commit, self._wake, notice=self._notice)
+        self.lane = Lane(self.policy, waits, ports, self.gate, Terms(room, order, wanted))
         self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
 
@@ -100,6 +106,9 @@ class Rig:
 
     def _wake(self, at: int) -> None:
         self.wake_at = at  # one timer, as the driver has: what is asked for last counts
+
+    def _notice(self, what: str, partition: Partition, deaths: int, offset: int) -> None:
+        self.told.append((what, partition, deaths, offset))
 
     # --- what a test does --------------------------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ def policy(
     retries: int = 16,
     topics: tuple[str, ...] = ("orders",),
     template: str = "{group}",
+    deaths: int | None = None,
 ) -> Policy:
-    """A policy of group `billing`."""
+    """A policy of group `billing`; without `deaths` nobody suspects a record of having killed anybody."""
     steps = build_ladder(ladder, table)
     return Policy(
         names=Names("billing", template),
@@ -30,6 +31,7 @@ def policy(
         table=table,
         delays=level_delays(steps, table),
         max_reconsume_times=retries,
+        max_deaths=deaths,
         instance="billing-0",
     )
 

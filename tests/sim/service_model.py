@@ -20,6 +20,8 @@ class Delivery(NamedTuple):
     tenure: tuple[str, str, Partition, int]
     """Process, group, partition and epoch under which it was sent."""
     outcome: Outcome
+    until: int = 0
+    """When the service had its answer, true time."""
 
 
 class Weights(NamedTuple):
@@ -34,11 +36,12 @@ class Weights(NamedTuple):
 
 
 class ServiceModel:
-    """`away` is true while nothing can reach it."""
+    """`away` is true while nothing can reach it, `failing` while it fails whatever reaches it."""
 
     def __init__(self, random: Random, weights: Weights) -> None:
         self.ledger: list[Delivery] = []
         self.away = False
+        self.failing = False
         self._random = random
         self._weights = weights
 
@@ -46,13 +49,13 @@ class ServiceModel:
         """What it will say to the next request, and after how many ms."""
         if self.away:
             return NotSent("refused"), 1
-        what = self._random.choices(Weights._fields, self._weights)[0]
+        what = "fail" if self.failing else self._random.choices(Weights._fields, self._weights)[0]
         if what == "timeout":
             return Failed("timeout", label="timeout"), TIMEOUT
         return self._answer(what), self._random.choice((0, 1, 3, 20, 300, 2_000))
 
     def forgive(self, record: Record) -> None:
-        """The last delivery of the record was a probe of a service that is away, and no attempt."""
+        """The last delivery of the record failed because the service is away, and was no attempt."""
         place = max(number for number, delivery in enumerate(self.ledger) if delivery.record is record)
         self.ledger[place] = self.ledger[place]._replace(outcome=NotSent("failed probe", probe=True))
 

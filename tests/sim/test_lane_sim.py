@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sidecar.core.pace import State
 from tests.sim.checker import Found, check, repeats
 from tests.sim.service_model import Weights
 from tests.sim.world import Fault, Plan, World
@@ -33,7 +34,6 @@ FATES = st.sampled_from([(1, 0, 0), (8, 1, 1), (2, 1, 1), (1, 2, 2)])
 
 def faults(*kinds: str) -> st.SearchStrategy[tuple[Fault, ...]]:
     lasts = st.sampled_from([0, 30, 700, 3_000, 20_000])
-    lasts = st.sampled_from([0, 30, 700, 3_000, 20_000])
     fault = st.builds(Fault, st.sampled_from(kinds), WHEN, lasts, st.integers(0, 9))
     return st.lists(fault, max_size=8).map(tuple)
 
@@ -48,11 +48,16 @@ def plans(*kinds: str, fates: st.SearchStrategy[tuple[int, int, int]] = FATES) -
         concurrency=st.sampled_from([1, 2, 4, 16]),
         room=st.sampled_from([1, 4_000, 1 << 20]),
         retries=st.integers(0, 4),
+        failures=st.sampled_from([None, 3, 8]),
+        deaths=st.sampled_from([None, 1, 3]),
         spread=st.sampled_from([0, 3_000, 15_000]),
         weights=WEIGHTS,
         fates=fates,
         faults=faults(*kinds) if kinds else st.just(()),
         stall=st.sampled_from([30, 2_500]),
+        killers=st.just(()),  # what is left out, hypothesis makes up
+        order=st.none(),
+        tries=st.none(),
     )
 
 
@@ -69,7 +74,16 @@ def test_without_a_fault_each_attempt_is_delivered_exactly_once(plan: Plan) -> N
 
 
 @story
-@given(plans("revoke", "outage", "step"))
+@given(plans("outage", "failing"))
+def test_a_service_that_is_away_or_fails_everything_costs_no_second_attempt(plan: Plan) -> None:
+    world = World(plan).run()
+    check(world)
+    found = Found(world)
+    assert not any(repeats(found, origin) for origin in world.sent)
+
+
+@story
+@given(plans("revoke", "outage", "failing", "step"))
 def test_partitions_that_are_given_up_in_order_repeat_nothing_and_lose_nothing(plan: Plan) -> None:
     check(World(plan).run())
 
@@ -87,7 +101,7 @@ def test_what_kafka_refuses_for_a_while_is_written_once_in_the_end(plan: Plan) -
 
 
 @story
-@given(plans("crash", "lose", "revoke", "outage", "step", "refuse", "oversize"))
+@given(plans("crash", "lose", "revoke", "outage", "failing", "step", "refuse", "oversize"))
 def test_all_of_it_at_once(plan: Plan) -> None:
     check(World(plan).run())
 
@@ -115,3 +129,17 @@ def test_with_a_free_service_a_due_record_is_delivered_within_moments(seed: int)
     late = [d.wall - max(d.record.life.due_at, 0) for d in world.service.ledger if d.record.life is not None]
     assert late
     assert max(late) < 250  # ms: a commit, a fetch and a hand-over of this model, never a second of parking
+
+
+def test_a_story_has_outages_by_failures_in_it() -> None:
+    """Given a service that fails everything for 20 s, then only what is out when it is noticed costs a retry."""
+    faults = (Fault("failing", 500, 20_000, 0),)
+    plan = Plan(5, records=200, concurrency=4, failures=8, weights=Weights(fail=0), faults=faults, deaths=None)
+    world = World(plan).run()
+    check(world)
+    found = Found(world)
+    (process,) = world.processes
+    assert process.gate.pace.changes[State.OUTAGE] > 5  # each probe that fails
+    assert process.gate.pace.state is State.OPEN
+    assert 8 <= sum(map(len, found.copies.values())) <= 8 + 3
+    assert not any(found.dead.values())

@@ -6,12 +6,17 @@ Time is virtual. The story ends when nothing is left to do: an idle lane asks fo
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from random import Random
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from sidecar.core.order import By
+from sidecar.core.policy import InPlace
 from sidecar.core.record import Partition
 from tests.sim import samples
 from tests.sim.kafka_model import KafkaModel
@@ -22,6 +27,8 @@ from topics.headers import Headers
 
 GROUPS = ("billing", "billing-RETRY")
 TABLE = (1_000, 5_000, 10_000)
+INTERVAL = 700
+"""ms between two tries in place, where a plan is ordered."""
 LOCK = 3_000
 """ms that a revoked partition waits for its deliveries."""
 LONGEST_STORY = 2 * 3_600_000
@@ -47,12 +54,22 @@ class Plan(NamedTuple):
     concurrency: int = 4
     room: int = 1 << 20
     retries: int = 3
+    deaths: int | None = 3
+    """Deaths after which a record is put into the DLQ."""
+    killers: tuple[tuple[int, int], ...] = ()
+    """Records, by number, that kill the process which delivers them for the n-th retry; before that they fail."""
+    failures: int | None = None
+    """Failures in a row that are an outage."""
     spread: int = 3_000
     """ms over which the records arrive."""
     weights: Weights = Weights()
     fates: tuple[int, int, int] = (1, 0, 0)
     """How likely a transaction is committed, aborted, or ends nobody knows how."""
     faults: tuple[Fault, ...] = ()
+    order: By | None = None
+    """What is delivered one at a time."""
+    tries: int | None = None
+    """Retries in place before an ordered record goes to the DLQ; None: without limit."""
     stall: int = 30
     """ms that a hand-over from the consumer's thread to the loop takes at most."""
 
@@ -64,7 +81,9 @@ class World:
         self.plan = plan
         self.random = Random(plan.seed)
         self.steady = 0
-        self.policy = samples.policy(ladder="pulsar", table=TABLE, retries=plan.retries)
+        self.policy = samples.policy(ladder="pulsar", table=TABLE, retries=plan.retries, deaths=plan.deaths)
+        if plan.order is not None:
+            self.policy = replace(self.policy, in_place=InPlace(INTERVAL, plan.tries))
         self.kafka = KafkaModel(lambda: WALL + self.steady, plan.partitions)
         self.service = ServiceModel(self.random, plan.weights)
         self.sent: dict[str, tuple[bytes | None, bytes | None, Headers]] = {}
@@ -72,6 +91,9 @@ class World:
         self.broken: set[tuple[str, str, Partition, int]] = set()
         """Tenures that ended without order: only they explain a second delivery."""
         self.oversized: set[str] = set()
+        self.killers: dict[str, int] = {}
+        self.deaths: Counter[str] = Counter()
+        """How often each of the killers has killed."""
         self.throttled = 0
         self.refused = False
         """Whether Kafka has ever refused anything."""
@@ -127,6 +149,8 @@ class World:
         forged: Headers = [("RECONSUMETIMES", b"9"), ("RETRY_DUE_AT", b"9" * 15)] if index % 5 == 0 else []
         offset = self.kafka.send(source, key, value, forged + own)
         self.sent[f"orders:{source.number}:{offset}"] = (key, value, own)
+        if index in dict(self.plan.killers):
+            self.killers[f"orders:{source.number}:{offset}"] = dict(self.plan.killers)[index]
 
     def _appended(self, source: Partition) -> None:
         for process in self.processes:
@@ -175,12 +199,19 @@ class World:
 
     def _crash(self, fault: Fault) -> None:
         alive = [process for process in self.processes if process.alive]
-        victim = alive[fault.whom % len(alive)]
+        self._kill(alive[fault.whom % len(alive)], fault.lasts)
+
+    def killed_by(self, origin: str, victim: Process) -> None:
+        """A record's delivery ends with the death of its process."""
+        self.deaths[origin] += 1
+        self._kill(victim, self.random.choice((0, 30, 3_000)))
+
+    def _kill(self, victim: Process, lasts: int) -> None:
         for group, host in victim.hosts.items():
             self.broken |= {host.tenure(source) for source in host.slots}
             for source in host.slots:
                 if self.holders.get((group, source)) is victim:
-                    self._take(group, source, fault.lasts)
+                    self._take(group, source, lasts)
         victim.alive = False
         self.processes.remove(victim)
         self.processes.append(self._start())
@@ -219,10 +250,11 @@ class World:
 
     def _outage(self, fault: Fault) -> None:
         self.service.away = True
-        self.later(fault.lasts, self._back)
+        self.later(fault.lasts, partial(setattr, self.service, "away", False))
 
-    def _back(self) -> None:
-        self.service.away = False
+    def _failing(self, fault: Fault) -> None:
+        self.service.failing = True
+        self.later(fault.lasts, partial(setattr, self.service, "failing", False))
 
     def _refuse(self, fault: Fault) -> None:
         topic = self.random.choice(("billing-DLQ", "billing-RETRY-1s", "billing-RETRY-5s", "billing-RETRY-EVENTS"))

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.kafka import SECONDS, Row, dump
-from tests.support.ledger import Delivery, Ledger
+from tests.support.ledger import KEPT, Delivery, Ledger
 from tests.support.topics import GroupTopics
 from topics import headers as wire
 
@@ -100,6 +100,11 @@ class Evidence:
                 chain.sort(key=lambda copy: copy.row.timestamp)
         return lives
 
+    @cached_property
+    def kept(self) -> frozenset[tuple[str, int, int]]:
+        """The attempts (id, redrives, times) whose retry is counted in memory alone."""
+        return frozenset((d.id, d.redrives, d.times) for d in self.deliveries if d.means == KEPT)
+
     def covers(self, topic: str, row: Row) -> bool:
         """Whether the committed progress says that the record is done."""
         progress = self.progress.get((topic, row.partition))
@@ -130,8 +135,11 @@ def read_copy(topic: str, row: Row) -> Copy | None:
 
 
 def read_progress(offset: int, metadata: str | None) -> Progress:
-    """Committed progress from an offset and its metadata: `rc1` and a mark, a dot, base64url of a zlib bitmap."""
-    head, _, body = (metadata or "").partition(".")
+    """Committed progress from an offset and its metadata: `rc1` and a mark, a dot, base64url of a zlib bitmap.
+
+    What may follow behind another dot says nothing about what is done.
+    """
+    head, body, *_ = [*(metadata or "").split("."), ""]
     if not head.startswith("rc1") or not body:
         return Progress(offset)
     bits = int.from_bytes(zlib.decompress(base64.urlsafe_b64decode(body)), "little")

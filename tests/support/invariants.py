@@ -32,18 +32,26 @@ def lost(evidence: Evidence) -> Violations:
     ended = {(d.id, d.redrives, d.times) for d in evidence.deliveries if d.means == TOOK}
     ended |= {(copy.id, copy.redrives, copy.times) for copy in evidence.dead}
     for ident, (topic, row) in evidence.sources.items():
-        if evidence.covers(topic, row) and not ((ident, 0, 0) in ended or 1 in evidence.lives.get((ident, 0), {})):
+        if evidence.covers(topic, row) and not _goes_on(evidence, (ident, 0), 0, ended):
             yield f"I1 lost: {ident} is committed, was not taken, and has no copy"
     for (ident, redrives), life in evidence.lives.items():
         for times, chain in life.items():
             last = chain[-1]
-            goes_on = times + 1 in life or (ident, redrives, times) in ended
-            if evidence.covers(last.topic, last.row) and not goes_on:
+            if evidence.covers(last.topic, last.row) and not _goes_on(evidence, (ident, redrives), times, ended):
                 yield f"I1 lost: {last} is committed, was not taken, and has no copy"
     own_place = {copy.id for copy in evidence.dead}
     for place, (topic, row) in evidence.foreign.items():
         if evidence.covers(topic, row) and place not in own_place:
             yield f"I1 lost: the foreign record {place} is committed and not in the DLQ"
+
+
+def _goes_on(evidence: Evidence, key: LifeKey, times: int, ended: set[tuple[str, int, int]]) -> bool:
+    """Whether an attempt, or one that follows it in memory, was the last one or has a copy."""
+    while (*key, times) not in ended and times + 1 not in evidence.lives.get(key, {}):
+        if (*key, times) not in evidence.kept:
+            return False
+        times += 1
+    return True
 
 
 # --- I2: each attempt is counted once --------------------------------------------------------------------------------
@@ -57,7 +65,8 @@ def miscounted(evidence: Evidence) -> Violations:
             yield f"I2 unknown: copies of {ident}, which is on no main topic"
             continue
         first = 0 if redrives else 1
-        if sorted(life) != list(range(first, first + len(life))):
+        counted = {*life, *_counted_in_memory(evidence, (ident, redrives))}
+        if not counted >= set(range(first, max(life) + 1)) or min(life) < first:
             yield f"I2 gap: {ident} has copies with the counts {sorted(life)}"
         for times, chain in life.items():
             yield from _broken_chain(evidence, chain)
@@ -77,9 +86,11 @@ def _broken_chain(evidence: Evidence, chain: list[Copy]) -> Violations:
 
 
 def _source_covered(evidence: Evidence, key: LifeKey, times: int) -> bool:
-    before = evidence.lives.get(key, {}).get(times - 1)
-    if before is not None:
-        return evidence.covers(before[-1].topic, before[-1].row)
+    life = evidence.lives.get(key, {})
+    before = [count for count in life if count < times]
+    if before:
+        last = life[max(before)][-1]
+        return evidence.covers(last.topic, last.row)
     source = evidence.sources.get(key[0])
     return source is None or evidence.covers(*source)
 
@@ -92,12 +103,18 @@ def _dead_twice(evidence: Evidence, attempts: set[tuple[str, int, int]]) -> Viol
         if copy.id in evidence.foreign or _condemned(copy):
             continue
         life = evidence.lives.get((copy.id, copy.redrives), {})
-        if copy.times != max(life, default=0):
+        in_memory = _counted_in_memory(evidence, (copy.id, copy.redrives))
+        if copy.times != max(life, default=0) and not (copy.times > max(life, default=0) and copy.times in in_memory):
             yield f"I2 gap: the dead letter {copy} has copies with the counts {sorted(life)}"
         if (copy.id, copy.redrives, copy.times) not in attempts:
             yield f"I2 no attempt: the dead letter {copy} ends an attempt that the service never saw"
         if not _source_covered(evidence, (copy.id, copy.redrives), copy.times + 1):
             yield f"I2 torn: the dead letter {copy} is there and its source is not committed"
+
+
+def _counted_in_memory(evidence: Evidence, key: LifeKey) -> set[int]:
+    """The counts that a record had without a copy."""
+    return {times + 1 for ident, redrives, times in evidence.kept if (ident, redrives) == key}
 
 
 def _condemned(copy: Copy) -> bool:
@@ -113,7 +130,7 @@ def early(evidence: Evidence) -> Violations:
     for delivery in evidence.deliveries:
         chain = chain_of(evidence, delivery)
         if chain is None:
-            if delivery.times:
+            if delivery.times and (delivery.id, delivery.redrives, delivery.times - 1) not in evidence.kept:
                 yield f"I4 unknown: {delivery.idempotency_key} was delivered and has no copy"
             continue
         due = due_of(evidence, chain)

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 TOOK, FAILED, THROTTLED, BROKEN = "took", "failed", "throttled", "broken"
 """What an answer means: the record is done; one retry is spent; none is; the service said nothing whole."""
+KEPT = "kept"
+"""One retry is spent, which only memory counts: no copy tells of it (a nack)."""
 
 
 class Delivery(NamedTuple):

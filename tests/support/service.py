@@ -9,20 +9,20 @@ It runs on its own thread and loop. Everything that it gets and says is in its l
 from __future__ import annotations
 
 import asyncio
-import base64
 import random
 import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import unquote
 
-from tests.support.behaviours import OK, Answer, Behaviour, Break, Request, Script
+from tests.support.behaviours import OK, Answer, Break, Request, Script
+from tests.support.envelopes import ENVELOPE, BatchScript, Said, deliveries_of, delivery_of, one_by_one
 from tests.support.ledger import BROKEN, FAILED, THROTTLED, TOOK, Delivery, Ledger
 
 SECONDS = 10.0
@@ -37,10 +37,13 @@ class Service:
     def __init__(self, ledger: Path, script: Script = lambda _request: OK, *, up: bool = True) -> None:
         self.ledger = Ledger(ledger)
         self.script = script
-        self.port = _free_port()
+        self.batch_script: BatchScript | None = None
+        """What it does with batches; None: what `script` says for each record."""
+        self.port = free_port()
         self.in_flight = 0
         self._begin_up = up
         self._seen: Counter[tuple[str, int]] = Counter()
+        self._batches = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="service", daemon=True)
         self._server: asyncio.Server | None = None
@@ -126,30 +129,45 @@ class Service:
         body = await reader.readexactly(int(headers["content-length"]))
         self.in_flight += 1
         try:
-            number, behaviour = self._take(headers, body)
+            numbers, said = self._take(headers, body)
             await self._gate.wait()
-            if isinstance(behaviour, Break):
-                self.ledger.answered(number, behaviour.how, BROKEN, _now())
-                await _break(behaviour.how, reader, writer)
+            if isinstance(said.behaviour, Break):
+                self._note(numbers, said.behaviour.how, [BROKEN] * len(numbers))
+                await _break(said.behaviour.how, reader, writer)
                 return False
-            return await self._answer(number, behaviour, writer)
+            return await self._answer(numbers, said.behaviour, said.means, writer)
         finally:
             self.in_flight -= 1
 
-    def _take(self, headers: dict[str, str], body: bytes) -> tuple[int, Behaviour]:
-        delivery = _delivery(headers, body)
-        attempt = (delivery.id, delivery.times)
-        request = Request(delivery.id, delivery.times, delivery.value, delivery.key, headers, self._seen[attempt])
-        self._seen[attempt] += 1
-        return self.ledger.received(delivery), self.script(request)
+    def _take(self, headers: dict[str, str], body: bytes) -> tuple[list[int], Said]:
+        if headers.get("content-type") == ENVELOPE:
+            self._batches += 1
+            deliveries = deliveries_of(headers, body, self._batches, _now())
+            script = self.batch_script or one_by_one(self.script)
+            said = script([self._request(delivery, headers) for delivery in deliveries])
+            return [self.ledger.received(delivery) for delivery in deliveries], said
+        delivery = delivery_of(headers, body, _now())
+        request = self._request(delivery, headers)
+        return [self.ledger.received(delivery)], Said(self.script(request))
 
-    async def _answer(self, number: int, answer: Answer, writer: asyncio.StreamWriter) -> bool:
+    def _request(self, delivery: Delivery, headers: dict[str, str]) -> Request:
+        attempt = (delivery.id, delivery.times)
+        self._seen[attempt] += 1
+        return Request(delivery.id, delivery.times, delivery.value, delivery.key, headers, self._seen[attempt] - 1)
+
+    def _note(self, numbers: Sequence[int], answer: str, means: Sequence[str]) -> None:
+        for number, one in zip(numbers, means, strict=True):
+            self.ledger.answered(number, answer, one, _now())
+
+    async def _answer(
+        self, numbers: Sequence[int], answer: Answer, means: Sequence[str] | None, writer: asyncio.StreamWriter
+    ) -> bool:
         if answer.after:
             await asyncio.sleep(answer.after)
         while answer.until is not None and not answer.until.is_set():
             await asyncio.sleep(0.01)
         close = answer.close or self._server is None
-        self.ledger.answered(number, str(answer.status), answer.means or _meaning(answer), _now())
+        self._note(numbers, str(answer.status), means or [answer.means or _meaning(answer)] * len(numbers))
         writer.write(_render(answer, close))
         await writer.drain()
         return not close
@@ -199,31 +217,12 @@ def _parse(head: bytes) -> dict[str, str]:
     return {":path": first.split(" ")[1], **{name.strip().lower(): value.strip() for name, value in pairs}}
 
 
-def _delivery(headers: dict[str, str], body: bytes) -> Delivery:
-    null = headers.get("reconsume-null") == "value"
-    if null and body:
-        raise ValueError("a null value came with a body")
-    encoded = headers.get("reconsume-key-base64")
-    plain = headers.get("reconsume-key")
-    key = base64.b64decode(encoded) if encoded is not None else None if plain is None else plain.encode()
-    return Delivery(
-        number=0,
-        received=_now(),
-        id=unquote(headers["reconsume-id"]),
-        times=int(headers["reconsume-times"]),
-        redrives=int(headers["reconsume-redrives"]),
-        idempotency_key=headers["idempotency-key"],
-        key=key,
-        value=None if null else body,
-        headers=tuple(headers.items()),
-    )
-
-
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on; RuntimeError when there is none."""
     for port in random.sample(PORTS, 50):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -56,7 +56,8 @@ def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None 
         "group": group.group,
         "topics": list(group.mains),
         "kafka": {"bootstrap.servers": group.bootstrap},
-        "deliver": {"url": url, "timeout": "5s", "concurrency": 64},
+        # Scripts that fail everything are the rule here; what an outage is has its own tests.
+        "deliver": {"url": url, "timeout": "5s", "concurrency": 64, "outage_failures": None},
         "retry": {
             "ladder": ["1s", "2s"],
             "levels": [f"{delay}ms" for delay in group.delays],

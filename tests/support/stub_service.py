@@ -180,7 +180,8 @@ def read_request(connection: socket.socket) -> bytes | None:
             return None
         data += more
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
+    lengths = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
+    length = next(lengths, 0)
     while len(body) < length:
         more = connection.recv(65536)
         if not more:

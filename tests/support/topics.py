@@ -23,7 +23,7 @@ from topics.specs import Source, TopicSpec, group_specs
 DELAYS = (1_000, 2_000, 5_000)
 """ms. A short table, so that a test sees a record through all its levels in seconds."""
 UNUSED = (Kind.VIEW, Kind.STATS, Kind.POLICY)
-"""Kinds that the sidecar does not touch; each topic costs the broker some 50 ms."""
+"""Kinds that the sidecar does without; each topic costs the broker some 50 ms."""
 KAFKA_LIMIT = 1_048_588
 """The broker's default of `max.message.bytes`."""
 
@@ -70,15 +70,18 @@ def fresh_group(bootstrap: str, mains: int = 1, delays: tuple[int, ...] = DELAYS
     return GroupTopics(bootstrap, f"bill-{token}", names, delays)
 
 
-def specs_of(group: GroupTopics, partitions: int = 2, replication: int = 1) -> tuple[TopicSpec, ...]:
-    """What every topic of the group must be, main topics first, without those that the sidecar does not touch."""
+def specs_of(
+    group: GroupTopics, partitions: int = 2, replication: int = 1, also: Collection[Kind] = ()
+) -> tuple[TopicSpec, ...]:
+    """What every topic of the group must be, main topics first; of those that few tests need, only the kinds `also`."""
     in_sync = 2 if replication > 2 else 1
     sources = [Source(name, partitions, replication, KAFKA_LIMIT, in_sync) for name in group.mains]
     mains = [
         TopicSpec(name, Kind.MAIN, partitions, replication, {"min.insync.replicas": str(in_sync)})
         for name in group.mains
     ]
-    return (*mains, *(spec for spec in group_specs(group.names, sources, group.delays) if spec.kind not in UNUSED))
+    unused = set(UNUSED) - set(also)
+    return (*mains, *(spec for spec in group_specs(group.names, sources, group.delays) if spec.kind not in unused))
 
 
 def create_group(
@@ -88,9 +91,11 @@ def create_group(
     replication: int = 1,
     config: Mapping[str, Mapping[str, str]] | None = None,
     leave_out: Collection[str] = (),
+    also: Collection[Kind] = (),
 ) -> GroupTopics:
-    """Create the group's topics; `config` overrides settings by topic, topics in `leave_out` stay missing."""
-    wanted = [spec for spec in specs_of(group, partitions, replication) if spec.name not in leave_out]
+    """Create the group's topics, with the rarer kinds `also`; `config` overrides settings by topic, topics in
+    `leave_out` stay missing."""
+    wanted = [spec for spec in specs_of(group, partitions, replication, also) if spec.name not in leave_out]
     create_specs(group.bootstrap, wanted, config or {})
     return group
 

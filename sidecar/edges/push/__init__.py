@@ -1,12 +1,12 @@
-"""The push client: one record, one HTTP/1.1 POST, one outcome (INTERFACE §2, contract §5 and §6).
+"""The push client: a record or a batch, one HTTP/1.1 POST, an outcome for each record (INTERFACE §2, contract §5, §6).
 
 The way of a delivery, and the file for each part:
 
     Record -> request.py (bytes) -> connection.py (write, read) -> answer.py (Outcome) -> reply
 
 `forward.py` decides which of the record's own headers travel, `target.py` where to, and `pool.py` on which connection
-and for how long. Everything but `connection.py` and `pool.py` is pure. What the service does is always an outcome,
-never an exception.
+and for how long. A batch is gathered by `batch.py`, and its list of verdicts read by `verdicts.py`. Everything but
+`connection.py`, `pool.py` and `batch.py` is pure. What the service does is always an outcome, never an exception.
 """
 
 from sidecar.edges.push.pool import Push

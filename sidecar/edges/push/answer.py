@@ -70,16 +70,22 @@ def read_answer(status: int, noted: Noted, body: bytes, rules: Rules, wall: int,
 
     `identity` is the id of the record that was sent in an envelope, whose answer may be a list of verdicts; else empty.
     """
+    said = said_by(noted, body)
+    if not isinstance(said, Said):
+        return said
+    if identity and said.verdict is None and isinstance(said.verdicts, list):
+        return entry_of(said.verdicts, identity)
+    return status_of(status, noted, rules, wall) if said.verdict is None else verdict_of(said)
+
+
+def said_by(noted: Noted, body: bytes) -> Said | Failed:
+    """What the answer says in words: the header's, else those of a JSON body; NOTHING where it has none."""
     words = [value for name, value in noted if name == VERDICT]
     if words:
-        return verdict_of(read_header(words[0])) if len(words) == 1 else UNREADABLE
+        return read_header(words[0]) if len(words) == 1 else UNREADABLE
     if body and any(name == CONTENT_TYPE and is_json(value) for name, value in noted):
-        said = read_body(body, identity)
-        if not isinstance(said, Said):
-            return said
-        if said.verdict is not None:
-            return verdict_of(said)
-    return status_of(status, noted, rules, wall)
+        return read_body(body)
+    return NOTHING
 
 
 def verdict_of(said: Said) -> Outcome:
@@ -120,32 +126,31 @@ def read_header(value: bytes) -> Said:
     return Said(verdict.strip().lower(), fields.get("delay"), fields.get("level"), fields.get("reason"))
 
 
-def read_body(body: bytes, identity: str) -> Said | Failed:
+def read_body(body: bytes) -> Said | Failed:
     """The fields of a JSON body, or the failure that it means.
 
     JSON that is no object says nothing. What is no JSON at all, under a JSON content type, might have been a verdict:
     taking it for a commit could lose a failure, so it is a retry.
     """
     try:
-        said = BODY.decode(body)
+        return BODY.decode(body)
     except msgspec.ValidationError:
         return NOTHING
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNREADABLE
-    if identity and said.verdict is None and isinstance(said.verdicts, list):
-        return entry_of(said.verdicts, identity)
-    return said
 
 
-def entry_of(entries: list[Any], identity: str) -> Said | Failed:
-    """The entry of this record; a record that is missing is retried, entries of unknown ids are passed over."""
+def entry_of(entries: list[Any], identity: str) -> Outcome:
+    """What this record's entry says; without one it is retried. Entries of unknown ids are passed over."""
     mine = [entry for entry in entries if isinstance(entry, dict) and entry.get("id") == identity]
     if not mine:
         return MISSING
-    entry = mine[0]
-    if len(mine) > 1 or entry.get("verdict") is None:
-        return UNREADABLE
-    return Said(entry["verdict"], entry.get("delay"), entry.get("level"), entry.get("reason"))
+    return outcome_of(mine[0]) if len(mine) == 1 else UNREADABLE
+
+
+def outcome_of(entry: dict[str, Any]) -> Outcome:
+    """The outcome of one entry of a list of verdicts; one without a verdict is unreadable."""
+    return verdict_of(Said(entry.get("verdict"), entry.get("delay"), entry.get("level"), entry.get("reason")))
 
 
 def is_json(value: bytes) -> bool:

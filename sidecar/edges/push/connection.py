@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
-from sidecar.core.outcome import CANCELLED, Failed, NotSent, Outcome
-from sidecar.core.record import Now, Record
-from sidecar.edges.push.reading import LOST, Reading
+from sidecar.core.outcome import CANCELLED, Failed, NotSent
+from sidecar.core.record import Now
+from sidecar.edges.push.reading import LOST, Judge, Judged, Reading
 
-if TYPE_CHECKING:
-    from sidecar.core.ports import Reply
-
-Delivery: TypeAlias = "tuple[Record, Reply]"
+Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
+"""What was sent, a record or a batch, and whom to tell what came of it."""
 
 TIMEOUT = Failed("timeout", "the service did not answer in time", "timeout")
 
@@ -29,7 +27,6 @@ class Owner(Protocol):
     """What a connection needs of its pool."""
 
     clock: Callable[[], Now]
-    envelope: bool
 
     def freed(self, connection: Connection) -> None:
         """Take back a connection that may carry another request."""
@@ -48,12 +45,14 @@ class Connection(asyncio.Protocol):
     """One connection, carrying at most one request at a time; free when it has no delivery."""
 
     __slots__ = (
+        "_judge",
         "_owner",
         "_reading",
         "_request",
         "_transport",
         "_until",
         "_write",
+        "began",
         "deadline",
         "delivery",
         "sent",
@@ -68,20 +67,22 @@ class Connection(asyncio.Protocol):
         """The dialling; None once it is over."""
         self.delivery: Delivery | None = None
         self.sent = False
+        self.began = 0.0
+        """Loop time, seconds, at which its delivery was given to it; kept by the pool."""
         self.deadline = deadline
         """Loop time, seconds, by which the next thing must have happened: the connection, the answer, the next use."""
 
-    def hold(self, delivery: Delivery, request: bytes, until: float) -> None:
+    def hold(self, delivery: Delivery, request: bytes, until: float, judge: Judge | None) -> None:
         """Keep a request until the connection stands; its answer is due at `until` (loop time)."""
-        self.delivery, self._request, self._until = delivery, request, until
+        self.delivery, self._request, self._until, self._judge = delivery, request, until, judge
 
-    def send(self, delivery: Delivery, request: bytes, until: float) -> None:
-        """Write a request now; the connection stands and is free."""
+    def send(self, delivery: Delivery, request: bytes, until: float, judge: Judge | None) -> None:
+        """Write a request now; the connection stands and is free. `judge`: who reads the answer, if not the usual."""
         self.delivery = delivery
         self.deadline = until
         self.sent = True
-        if self._owner.envelope:
-            self._reading.identity = delivery[0].id
+        if judge is not None:
+            self._reading.judge = judge
         self._write(request)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
         elif not self._owner.admits(self._transport):
             self.fail(NotSent("forbidden-address"))
         else:
-            self.send(self.delivery, self._request, self._until)
+            self.send(self.delivery, self._request, self._until, self._judge)
             self._request = b""
 
     def data_received(self, data: bytes) -> None:
@@ -139,7 +140,7 @@ class Connection(asyncio.Protocol):
         if delivery is not None:
             loop.call_soon(lambda: delivery[1](delivery[0], CANCELLED, self._owner.clock()))
 
-    def fail(self, outcome: Outcome) -> None:
+    def fail(self, outcome: Judged) -> None:
         """Drop the connection, and reply where a delivery was on it."""
         delivery, self.delivery = self.delivery, None
         if self.sent:

@@ -11,14 +11,15 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tally import Distribution
-from sidecar.edges.push.answer import Rules
+from sidecar.edges.push.answer import Rules, read_answer
 from sidecar.edges.push.connection import Connection, Delivery
-from sidecar.edges.push.reading import Plain, Reading
+from sidecar.edges.push.reading import Judge, Plain, Reading
 from sidecar.edges.push.request import Render
 from sidecar.edges.push.settings import PushSettings
 from sidecar.edges.push.target import Target, refuse_link_local
@@ -53,21 +54,27 @@ class Push:
         self.clock = clock
         self.durations = Distribution(DURATION_BOUNDS)
         """Seconds from the call to the answer, of deliveries that were sent."""
-        self.envelope = settings.envelope
+        self._envelope = settings.envelope
+        self._longest_body = settings.longest_body
         self._rules = Rules(settings.dead_letter_statuses, settings.longest_throttle_ms)
         self._plain: Plain = {}
         self._target = target
         self._render = Render(target, settings)
-        self._timeout = settings.timeout_ms / 1000
-        self._connect_timeout = min(settings.connect_timeout_ms / 1000, self._timeout)
+        self._settings = settings
         self._idle_time = settings.idle_ms / 1000
-        self._look_every = min(LOOK_EVERY, self._timeout / 4, self._idle_time / 4)
+        self.set_timeout(settings.timeout_ms)
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+
+    def set_timeout(self, ms: int) -> None:
+        """Give deliveries that begin from now on so long; those that are out keep their time."""
+        self._timeout = ms / 1000
+        self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._timeout)
+        self._look_every = min(LOOK_EVERY, self._timeout / 4, self._idle_time / 4)
 
     @property
     def connections(self) -> int:
@@ -79,17 +86,22 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: reply(record, CANCELLED, self.clock()))
             return
-        request = self._render(record)
+        judge = partial(read_answer, identity=record.id) if self._envelope else None
+        self.post((record, reply), self._render(record), judge)
+
+    def post(self, delivery: Delivery, request: bytes, judge: Judge | None) -> None:
+        """Send a request that is written already; its answer is read by `judge`, or as that to a bare record."""
         now = self._time()
         idle = self._idle
         while idle:
             connection = idle.pop()
             # The timer closes what was idle too long, but after a freeze of this process a reply may come before it.
             if connection.deadline > now:
-                connection.send((record, reply), request, now + self._timeout)
+                connection.began = now
+                connection.send(delivery, request, now + self._timeout, judge)
                 return
             connection.drop()
-        self._open((record, reply), request, now)
+        self._open(delivery, request, judge, now)
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Recall nothing: a record is with the service, or on a connection that is being made for it."""
@@ -108,13 +120,13 @@ class Push:
             connection.drop()
             return
         now = self._time()
-        self.durations.add(now - connection.deadline + self._timeout)
+        self.durations.add(now - connection.began)
         connection.deadline = now + self._idle_time
         self._idle.append(connection)
 
     def ended(self, connection: Connection) -> None:
         """Take in a delivery that ended together with its connection."""
-        self.durations.add(self._time() - connection.deadline + self._timeout)
+        self.durations.add(self._time() - connection.began)
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection; twice is harmless."""
@@ -152,9 +164,11 @@ class Push:
 
     # Connecting.
 
-    def _open(self, delivery: Delivery, request: bytes, now: float) -> None:
-        connection = Connection(self, Reading(self._rules, self.clock, self._plain), now + self._connect_timeout)
-        connection.hold(delivery, request, now + self._timeout)
+    def _open(self, delivery: Delivery, request: bytes, judge: Judge | None, now: float) -> None:
+        reading = Reading(self._rules, self.clock, self._plain, self._longest_body)
+        connection = Connection(self, reading, now + self._connect_timeout)
+        connection.hold(delivery, request, now + self._timeout, judge)
+        connection.began = now
         self._all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))
         if self._timer is None:

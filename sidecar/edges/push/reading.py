@@ -7,18 +7,17 @@ before, byte for byte, is not parsed again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import httptools
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome
 from sidecar.core.record import Now
-from sidecar.edges.push.answer import CONTENT_TYPE, RETRY_AFTER, VERDICT, Rules, is_json, read_answer
+from sidecar.edges.push.answer import CONTENT_TYPE, RETRY_AFTER, VERDICT, Noted, Rules, is_json, read_answer
+from sidecar.edges.push.verdicts import Verdicts
 
 LONGEST_HEAD = 16 * 1024
 """Bytes of an answer that are not its body: status line, headers, interim answers, chunk framing."""
-LONGEST_BODY = 64 * 1024
-"""Bytes. A verdict is far smaller; a service that streams without end must not fill our memory."""
 LONGEST_PLAIN = 512
 """Bytes of an answer worth remembering whole."""
 PLAIN_REMEMBERED = 32
@@ -28,9 +27,14 @@ LENGTHS = frozenset(map(len, (VERDICT, CONTENT_TYPE, RETRY_AFTER, *FRAMING)))
 
 LOST = Failed("connection-lost", "the service closed the connection before its answer was complete", "broken_answer")
 BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
-TOO_LONG = Failed("broken-answer", "the answer is longer than 16 KiB of head or 64 KiB of body", "broken_answer")
+TOO_LONG = Failed("broken-answer", "the answer's head or body is longer than a verdict can be", "broken_answer")
 
-Plain = dict[bytes, Outcome]
+Judged: TypeAlias = Outcome | Verdicts
+"""What an answer means: one thing for all that was sent, or something else for each record of a batch."""
+Judge: TypeAlias = Callable[[int, Noted, bytes, Rules, int], Judged]
+"""From status, headers, body, rules and wall time (epoch ms) to what a complete answer means; never raises."""
+
+Plain: TypeAlias = dict[bytes, Judged]
 """Whole answers that their status alone judged, and the judgement; shared by all connections of a pool. A parser at the
 start of a message is a function of the bytes that it gets: the same bytes in one read mean the same again, and most
 services answer most requests with the same bytes (the `Date` changes once a second)."""
@@ -43,6 +47,7 @@ class Reading:
         "_body",
         "_clock",
         "_framed",
+        "_longest_body",
         "_noted",
         "_outcome",
         "_parser",
@@ -51,29 +56,30 @@ class Reading:
         "_rules",
         "_size",
         "_status",
-        "identity",
+        "judge",
         "keep_alive",
     )
 
-    def __init__(self, rules: Rules, clock: Callable[[], Now], plain: Plain) -> None:
+    def __init__(self, rules: Rules, clock: Callable[[], Now], plain: Plain, longest_body: int) -> None:
         self._rules = rules
         self._clock = clock
         self._plain = plain
+        self._longest_body = longest_body
         self._parser: Any = httptools.HttpResponseParser(self)
-        self.identity = ""
-        """The id of the record that was sent in an envelope, whose answer may be a list of verdicts."""
+        self.judge: Judge = read_answer
+        """Who reads the next answer; one for an envelope or a batch knows what was sent in it."""
         self._restart()
 
     def _restart(self) -> None:
         self._received = self._size = self._status = 0
         self._framed = False
-        self._outcome: Outcome | None = None
+        self._outcome: Judged | None = None
         self._noted: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self.keep_alive = True
         """After an outcome: whether the connection may carry another request."""
 
-    def feed(self, data: bytes) -> Outcome | None:
+    def feed(self, data: bytes) -> Judged | None:
         """Read on; the outcome once the answer is complete, broken or too long, else None. Never raises.
 
         After an outcome with `keep_alive` the next bytes are the next answer; after one without it, feed no more.
@@ -91,13 +97,12 @@ class Reading:
             return TOO_LONG
         outcome = self._outcome
         if outcome is not None and self.keep_alive:
-            # A list of verdicts means something else for the next record.
-            if not self._noted and self._received == len(data) <= LONGEST_PLAIN and not self.identity:
+            if not self._noted and self._received == len(data) <= LONGEST_PLAIN:
                 self._remember(data, outcome)
             self._restart()
         return outcome
 
-    def end(self) -> Outcome:
+    def end(self) -> Judged:
         """The outcome of an answer that ends here, as the service closed: whole only if nothing else marks its end."""
         self.keep_alive = False
         return self._judge() if self._status >= 200 and not self._framed else LOST
@@ -107,18 +112,18 @@ class Reading:
         self._parser = None
 
     def _is_too_long(self) -> bool:
-        return self._size > LONGEST_BODY or self._received - self._size > LONGEST_HEAD
+        return self._size > self._longest_body or self._received - self._size > LONGEST_HEAD
 
-    def _remember(self, answer: bytes, outcome: Outcome) -> None:
+    def _remember(self, answer: bytes, outcome: Judged) -> None:
         if len(self._plain) >= PLAIN_REMEMBERED:
             self._plain.clear()
         self._plain[answer] = outcome
 
-    def _judge(self) -> Outcome:
+    def _judge(self) -> Judged:
         if not self._noted and 200 <= self._status < 300:
             return COMMITTED
         body = b"".join(self._body)
-        return read_answer(self._status, self._noted, body, self._rules, self._clock().wall, self.identity)
+        return self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
 
     # What the parser calls.
 

@@ -8,15 +8,17 @@ has exactly the headers that are written here.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 
+from sidecar.core.decide import life_of
 from sidecar.core.record import Partition, Record
 from sidecar.edges.push.forward import OCTET_STREAM, Forward, Own
 from sidecar.edges.push.settings import PushSettings
 from sidecar.edges.push.target import Target
-from topics.headers import Headers, Life, without_ours
+from topics.headers import DROPPED, Headers, Life, without_ours
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
@@ -55,8 +57,7 @@ class Render:
     __slots__ = ("_encode", "_envelope", "_forward", "_group", "_head", "_openings")
 
     def __init__(self, target: Target, settings: PushSettings) -> None:
-        self._head = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
-        self._head += f"Reconsume-Group: {visible(settings.group)}\r\n"
+        self._head = opening(target, settings.group)
         self._group = settings.group
         self._envelope = settings.envelope
         # The envelope carries all headers in its body; only tracing needs them outside as well.
@@ -68,7 +69,9 @@ class Render:
     def __call__(self, record: Record) -> bytes:
         """The whole request; never raises, whatever the record holds."""
         life = record.life
-        head = self._first(record) if life is None else self._again(record, life)
+        # Most are first deliveries; one that was tried in place before is written as one from a retry topic.
+        first = life is None and not record.again
+        head = self._first(record) if first else self._again(record, life_of(record))
         headers = record.headers
         lines, content_type = self._forward(headers) if headers else NO_HEADERS
         if self._envelope:
@@ -105,15 +108,47 @@ class Render:
         return opening
 
     def _again(self, record: Record, life: Life) -> str:
-        """The head of a record from one of our topics: topic, partition and offset are those of its first copy."""
-        identity = visible(life.id)
+        """The head of a retried record: topic, partition and offset are those of its first copy."""
+        identity, times = visible(life.id), record.times
         partition, offset = origin(record)
         return (
-            f"{self._head}Reconsume-Times: {life.times}\r\nReconsume-Redrives: {life.redrives}\r\n"
+            f"{self._head}Reconsume-Times: {times}\r\nReconsume-Redrives: {life.redrives}\r\n"
             f"Reconsume-Topic: {visible(life.topic)}\r\nReconsume-Partition: {partition}\r\n"
-            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{life.redrives}/{life.times}\r\n"
+            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{life.redrives}/{times}\r\n"
             f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {life.timestamp}\r\n"
         )
+
+
+class RenderBatch:
+    """Renders batches for one target: each record as it comes, so that the size of the body is known all the time."""
+
+    __slots__ = ("_before", "_encode", "_head")
+
+    def __init__(self, target: Target, group: str) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        head = f"{opening(target, group)}Content-Type: {ENVELOPE_TYPE}\r\nContent-Length: "
+        self._head = head.encode("ascii")
+        self._before = b'{"group":%b,"records":[' % self._encode(encodable(group))
+
+    @property
+    def empty(self) -> int:
+        """Bytes of a body without records."""
+        return len(self._before) + len(b"]}")
+
+    def part(self, record: Record) -> bytes:
+        """One record as it stands in the body; never raises, whatever the record holds."""
+        return self._encode(envelope(record))
+
+    def __call__(self, parts: Sequence[bytes]) -> bytes:
+        """The whole request."""
+        records = b",".join(parts)
+        return b"%b%d\r\n\r\n%b%b]}" % (self._head, self.empty + len(records), self._before, records)
+
+
+def opening(target: Target, group: str) -> str:
+    """The beginning of every head."""
+    line = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
+    return f"{line}Reconsume-Group: {visible(group)}\r\n"
 
 
 def framing(content_type: str, length: int) -> str:
@@ -146,20 +181,27 @@ def origin(record: Record) -> tuple[int, int]:
 
 def envelope(record: Record) -> Envelope:
     """The record as the envelope form writes it; its own headers, without ours."""
-    life = record.life
-    partition, offset = (record.source.number, record.offset) if life is None else origin(record)
-    return Envelope(
-        id=encodable(record.id),
-        times=record.times,
-        redrives=record.redrives,
-        topic=encodable(record.source.topic if life is None else life.topic),
-        partition=partition,
-        offset=offset,
-        timestamp=record.timestamp if life is None else life.timestamp,
-        key_base64=record.key,
-        value_base64=record.value,
-        headers=[(encodable(name), value) for name, value in without_ours(record.headers or [])],
-    )
+    life, headers = record.life, record.headers
+    own = own_headers(headers) if headers else []
+    key, value, timestamp = record.key, record.value, record.timestamp
+    if life is None:  # by position, and no call that is not needed: every record of a batch takes this way
+        (topic, number), offset = record.source, record.offset
+        if not topic.isascii():
+            topic = encodable(topic)
+        identity = f"{topic}:{number}:{offset}"
+        return Envelope(identity, record.again, 0, topic, number, offset, timestamp, key, value, own)
+    number, offset = origin(record)
+    topic, identity = encodable(life.topic), encodable(life.id)
+    times, redrives = record.times, life.redrives
+    return Envelope(identity, times, redrives, topic, number, offset, life.timestamp, key, value, own)
+
+
+def own_headers(headers: Headers) -> Headers:
+    """The headers without ours, and with names that JSON can carry; as a rule they are so already."""
+    for name, _ in headers:
+        if name in DROPPED or not name.isascii():
+            return [(encodable(name), value) for name, value in without_ours(headers)]
+    return headers
 
 
 def encodable(text: str) -> str:

@@ -21,6 +21,7 @@ class Line:
         self.ready: deque[Record] = deque(record(offset) for offset in range(waiting))
         self._out = out
         self._picky = picky
+        self._gate = gate
         gate.join(self)
 
     def send(self, record: Record, now: Now) -> bool:
@@ -28,6 +29,9 @@ class Line:
             return False
         self._out.append(self)
         return True
+
+    def caught_up(self, now: Now) -> None:
+        self._gate.pump(now)
 
 
 def test_lanes_take_turns() -> None:
@@ -100,3 +104,14 @@ def test_never_more_is_out_than_the_pace_allows(steps: list[tuple[int, int]], fu
         assert gate.in_flight == gate.pace.limit or not line.ready
         for _ in range(min(back, gate.in_flight)):
             gate.returned(record(0), COMMITTED, NOW)
+
+
+def test_a_gate_that_closes_sends_nothing_more_and_says_so() -> None:
+    out: list[Line] = []
+    told: list[bool] = []
+    gate = Gate(Pace(6))
+    gate.at_close.append(lambda: told.append(gate.closed))
+    Line(gate, 100, out)
+    gate.close()
+    gate.pump(NOW)
+    assert (out, told) == ([], [True])

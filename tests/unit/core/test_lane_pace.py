@@ -1,11 +1,13 @@
 """What spends no retry: refused connections, throttling, drains; and two lanes that share the places in flight."""
 
-from sidecar.core.outcome import CANCELLED, NotSent, Throttled
-from sidecar.core.pace import FIRST_PROBE, State
+from sidecar.core.outcome import CANCELLED, Failed, NotSent, Throttled
+from sidecar.core.pace import FIRST_PROBE, LAST_PROBE, PROBE_HANGS, State
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
+
+FAILS = Failed("http-500")
 
 
 def begun(*offsets: int, **options: int) -> Rig:
@@ -74,6 +76,74 @@ def test_a_cancelled_delivery_is_neither_done_nor_delivered_again_by_us() -> Non
     rig.settle()
     assert rig.part().tracker.snapshot() == Progress(0, frozenset({1}))
     assert len(rig.history) == 2
+
+
+def test_when_the_service_fails_everything_nothing_is_spent_beyond_the_first_failures() -> None:
+    rig = begun(*range(100), concurrency=4, failures=20)
+    while rig.gate.pace.state is State.OPEN:
+        rig.answer(FAILS)
+    rig.answer_all(FAILS)
+    spent = sum(len(batch.entries) for batch in rig.settle())
+    assert spent == 20
+    rig.answer_all(FAILS)
+    probed = set()
+    for _ in range(60):
+        rig.run(LAST_PROBE // 2)
+        assert len(rig.sent) <= 1
+        probed.update(rig.out_offsets())
+        rig.answer_all(FAILS)
+    assert sum(len(batch.entries) for batch in rig.settle()) == 0
+    assert len(probed) > 20  # one after the other, not one again and again
+    rig.run(LAST_PROBE)
+    rig.answer_all()
+    rig.settle()
+    assert rig.part().tracker.snapshot() == Progress(100)
+
+
+def test_a_probe_that_hangs_does_not_stop_the_others() -> None:
+    rig = begun(0, 1, concurrency=2)
+    rig.answer(NotSent("refused"))
+    rig.run(FIRST_PROBE)
+    assert rig.out_offsets() == [1, 0]
+    rig.run(PROBE_HANGS)
+    rig.take_offsets([2])
+    assert rig.out_offsets() == [1, 0, 2]
+    rig.answer(place=2)
+    assert rig.gate.pace.state is State.OPEN
+
+
+def test_a_probe_that_goes_out_from_the_answer_to_something_else_may_hang_too() -> None:
+    """Given nothing ready when the probe is due, then what fails next is the probe, and nobody else sets an alarm."""
+    rig = begun(0, concurrency=2)
+    other = Partition("orders", 1)
+    rig.assign(other)
+    rig.take_offsets([0], other)
+    rig.settle()
+    rig.lane.tenure.lost([ORDERS])
+    rig.answer(NotSent("refused"))
+    rig.run(FIRST_PROBE)
+    rig.answer(FAILS)
+    assert [sent.record.source for sent in rig.sent] == [other]
+    rig.run(PROBE_HANGS)
+    rig.take_offsets([1], other)
+    assert rig.out_offsets() == [0, 1]
+
+
+def test_throttled_records_that_fall_due_together_are_no_herd() -> None:
+    rig = begun(*range(64), concurrency=32)
+    while rig.sent:
+        rig.answer(Throttled(1_000))
+    rig.run(999)
+    assert not rig.sent  # one at a time was too many: a pause for as long as it asked for
+    rig.run(1)
+    rounds = []
+    while rig.sent:
+        rounds.append(len(rig.sent))
+        for _ in range(rounds[-1]):
+            rig.answer()
+    assert rounds[:5] == [1, 2, 3, 4, 5]
+    rig.settle()
+    assert rig.part().tracker.snapshot() == Progress(64)
 
 
 # --- two lanes -------------------------------------------------------------------------------------------------------

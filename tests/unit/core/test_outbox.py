@@ -7,7 +7,7 @@ from sidecar.core.assigned import Assigned
 from sidecar.core.batch import Entry, Refusal
 from sidecar.core.decide import Commit
 from sidecar.core.hold import NEVER
-from sidecar.core.outbox import GROUP_FOR, GROUP_MAX, PROGRESS_EVERY, Outbox
+from sidecar.core.outbox import GROUP_FOR, GROUP_MAX, GROUP_MOST, PROGRESS_EVERY, Outbox
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import Now, Partition
 from tests.sim.samples import ORDERS, record
@@ -56,11 +56,11 @@ def test_nothing_starts_while_a_batch_is_out_or_nothing_is_to_be_done() -> None:
 
 def test_a_batch_has_a_bound_and_keeps_the_order() -> None:
     outbox = Outbox()
-    for offset in range(GROUP_MAX + 3):
+    for offset in range(GROUP_MOST + 3):
         outbox.add(entry(offset))
-    assert taken(outbox, 0) == list(range(GROUP_MAX))
+    assert taken(outbox, 0) == list(range(GROUP_MOST))
     outbox.ended(Now(0, 30))
-    assert taken(outbox, 60) == [GROUP_MAX, GROUP_MAX + 1, GROUP_MAX + 2]
+    assert taken(outbox, 60) == [GROUP_MOST, GROUP_MOST + 1, GROUP_MOST + 2]
 
 
 def test_mere_progress_goes_once_a_second() -> None:

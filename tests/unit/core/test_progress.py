@@ -7,8 +7,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from sidecar.core.progress import SPAN, Progress, Tracker, decode, encode
+from sidecar.core.progress import MOST_DEATHS, SPAN, Progress, Tracker, decode, encode
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""
@@ -29,7 +30,14 @@ def logs(draw: st.DrawFn) -> list[int]:
 def progresses(draw: st.DrawFn) -> Progress:
     first = draw(st.integers(0, 2**62))
     done = draw(st.frozensets(st.integers(0, SPAN - 1), max_size=60))
-    return Progress(first, frozenset(first + place for place in done), draw(st.booleans()))
+    return Progress(
+        first,
+        frozenset(first + place for place in done),
+        draw(st.booleans()),
+        deaths=draw(st.integers(0, MOST_DEATHS)),
+        mark=draw(st.none() | st.integers(first, first + SPAN)),
+        reach=draw(st.none() | st.integers(first - 1, first + SPAN - 1)),
+    )
 
 
 @given(logs(), st.data())
@@ -82,7 +90,8 @@ def test_progress_survives_its_metadata(progress: Progress) -> None:
 def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: float) -> None:
     random = Random(seed)
     done = frozenset(first + place for place in range(1, SPAN) if random.random() < density)
-    metadata = encode(Progress(first, done, True))
+    worst = Progress(first, done, True, deaths=MOST_DEATHS, mark=first + SPAN, reach=first + SPAN - 1)
+    metadata = encode(worst)
     assert len(metadata) <= KAFKA_TAKES
     assert decode(first, metadata).done == done
 
@@ -103,6 +112,40 @@ def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str, tag: str
     text = body if isinstance(body, str) else base64.urlsafe_b64encode(body).decode()
     found = decode(7, tag + text)
     assert (found.next, found.done) == (7, frozenset())
+
+
+@given(progresses(), st.text(st.sampled_from("0123456789.-x٣ "), max_size=12))
+def test_what_is_broken_behind_the_bitmap_takes_nothing_from_it(progress: Progress, text: str) -> None:
+    plain = replace(progress, deaths=0, mark=None, reach=None)
+    found = decode(progress.next, encode(plain) + "." + text)
+    assert replace(found, deaths=0, mark=None, reach=None) == plain
+    assert 0 <= found.deaths <= MOST_DEATHS
+    for offset, least in ((found.mark, 0), (found.reach, -1)):
+        assert offset is None or least <= offset - progress.next <= SPAN
+
+
+@pytest.mark.parametrize(
+    ("suffix", "deaths", "mark", "reach"),
+    [
+        ("", 0, None, None),
+        (".2", 2, None, None),
+        (".2.5", 2, 12, None),
+        (".2..5", 2, None, 11),
+        ("...5", 0, None, 11),
+        (".x.5.3", 0, 12, 9),
+        (".2.-1.99999", 2, None, None),
+        (".10000.٣", 0, None, None),
+        (".2.5.3.more", 2, 12, 9),
+    ],
+)
+def test_each_broken_part_counts_as_absent(suffix: str, deaths: int, mark: int | None, reach: int | None) -> None:
+    found = decode(7, "rc1o." + suffix)
+    assert found == Progress(7, deaths=deaths, mark=mark, reach=reach)
+
+
+def test_without_suspicion_the_metadata_is_as_it_ever_was() -> None:
+    """An older sidecar must be able to read it, and this one what an older one wrote."""
+    assert (encode(Progress(7)), encode(Progress(7, clean=True))) == ("rc1o.", "rc1c.")
 
 
 def packed(data: bytes) -> str:

@@ -8,7 +8,8 @@ import pytest
 
 from sidecar.dev.accounts import Finding
 from sidecar.dev.board import Board
-from sidecar.dev.demo import judge, make_plan
+from sidecar.dev.demo import judge
+from sidecar.dev.lateness import Spread
 from sidecar.dev.ledger import (
     Answered,
     Began,
@@ -22,10 +23,10 @@ from sidecar.dev.ledger import (
     digest_of,
     outages_of,
 )
+from sidecar.dev.modes import Mode
 from sidecar.dev.orders import CASE_HEADER, Case, make_orders
-from sidecar.dev.shop import answer_to
-from sidecar.dev.verify import Report, Spread
-from sidecar.errors import ConfigError
+from sidecar.dev.plan import make_plan
+from sidecar.dev.verify import Report
 from topics.headers import OURS
 
 
@@ -55,49 +56,6 @@ def test_the_same_orders_are_made_on_every_run() -> None:
     assert make_orders(50) == make_orders(50)
 
 
-@pytest.mark.parametrize(
-    ("case", "verdicts"),
-    [
-        ("good", ["commit", "commit"]),
-        ("slow", ["commit", "commit"]),
-        ("flaky", ["retry", "retry", "commit"]),
-        ("later", ["retry", "commit"]),
-        ("refused", ["dead-letter"]),
-        ("poison", ["retry", "retry", "retry", "retry", "retry"]),
-        ("", ["commit"]),
-    ],
-)
-def test_the_service_answers_by_the_case_and_the_retry(case: str, verdicts: list[str]) -> None:
-    assert [answer_to(case, times).verdict for times in range(len(verdicts))] == verdicts
-
-
-def test_the_short_ladder_says_that_it_is_short() -> None:
-    plan = make_plan(None, 400)
-    assert plan.retry == {"ladder": ["1s", "2s", "5s", "10s"], "levels": ["1s", "2s", "5s", "10s"]} | {
-        "max_reconsume_times": 4
-    }
-    assert "short" in plan.sentence
-    assert plan.limit < 110
-
-
-def test_the_real_ladder_says_how_long_it_takes() -> None:
-    plan = make_plan("rocketmq", 400)
-    assert plan.retry == {"ladder": "rocketmq", "max_reconsume_times": 16}
-    assert "4h45m40s" in plan.sentence
-    assert plan.limit > 17_140
-
-
-def test_a_ladder_of_ones_own_has_as_many_retries_as_delays() -> None:
-    plan = make_plan("2s, 1s,2s", 10)
-    assert plan.retry == {"ladder": ["2s", "1s", "2s"], "levels": ["1s", "2s"], "max_reconsume_times": 3}
-
-
-@pytest.mark.parametrize("ladder", ["1", "1s,,2s", "rocket", "11d", "0s"])
-def test_a_ladder_that_is_none_is_a_configuration_error(ladder: str) -> None:
-    with pytest.raises(ConfigError, match="--ladder"):
-        make_plan(ladder, 10)
-
-
 def test_the_ledger_gives_back_what_was_written_line_by_line(tmp_path: Path) -> None:
     with LedgerReader(tmp_path / "ledger") as reader:
         assert reader.read() == []
@@ -121,7 +79,7 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_request_without_an_answer_is_a_delivery_without_a_verdict() -> None:
     lines: list[Line] = [Began(1, 0, "a", 0, "", "d"), Began(2, 1, "b", 0, "", "d"), Answered(3, 1, 200, "commit")]
-    assert [delivery.verdict for delivery in deliveries_of(lines)] == ["none", "commit"]
+    assert [(one.verdict, one.ended) for one in deliveries_of(lines)] == [("none", None), ("commit", 3)]
 
 
 def test_an_outage_lasts_until_a_request_comes_through() -> None:
@@ -138,7 +96,7 @@ def test_null_is_not_empty() -> None:
 def judged(findings: tuple[Finding, ...] = (), *, orders: int = 5, drained: bool = True) -> int:
     """The exit code of a demo of 5 orders."""
     report = Report(orders, 5, 0, (5,), 0, 0, 0, Spread(), Spread(), Spread(), 5, findings)
-    return judge(report, make_plan(None, 5), drained, Board(color=False))
+    return judge(report, make_plan(Mode.PUSH, None, 5), drained, Board(color=False))
 
 
 def test_a_demo_without_findings_ends_with_0_and_says_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,15 +62,15 @@ def test_a_journey_holds_due_and_actual_times_and_the_answers() -> None:
     story.seen([began(2, 1, 1013.5), answered(2, "commit", 200)])
     (track,) = story.journeys()
     assert track.id == ID
-    steps = [(step.due, step.came, step.status) for _, step in sorted(track.steps.items())]
-    assert steps == [(None, 10, 500), (1010, 1013.5, 200)]
+    steps = [(step.due, step.came, step.answer) for _, step in sorted(track.steps.items())]
+    assert steps == [(None, 10, "500"), (1010, 1013.5, "200")]
 
 
 def test_an_attempt_that_was_counted_without_an_answer_says_so() -> None:
     story = Story()
     story.seen([began(0, 0, 10, "stuck")])
     story.told([event(State.WAITING_RETRY, 1, due=1010)])
-    assert story.journeys()[0].steps[0].status == 0
+    assert story.journeys()[0].steps[0].answer == ""
 
 
 def test_the_service_is_down_between_its_words() -> None:
@@ -79,3 +79,25 @@ def test_the_service_is_down_between_its_words() -> None:
     assert story.down_since == 2
     story.seen([Opened(3, 80)])
     assert story.down_since is None
+
+
+def test_an_answer_that_is_no_status_is_shown_by_its_word() -> None:
+    story = Story()
+    story.seen([began(0, 0, 10), answered(0, "dead-letter", 0)])
+    assert story.journeys()[0].steps[0].answer == "dead-letter"
+
+
+def test_an_order_that_is_retried_in_place_waits_there_between_its_attempts() -> None:
+    story = Story(in_place="in place")
+    story.seen([began(0, 0, 10), answered(0, "retry")])
+    assert story.counts(1, now=20) == Counts(0, 0, {"in place": 1}, 0, 0)
+    story.seen([began(1, 1, 310)])
+    assert story.counts(1, now=320) == Counts(0, 1, {}, 0, 0)
+    story.seen([answered(1, "commit", 200)])
+    assert story.counts(1, now=330) == Counts(0, 0, {}, 1, 0)
+
+
+def test_an_attempt_that_is_followed_by_another_has_had_its_answer_or_none() -> None:
+    story = Story(in_place="in place")
+    story.seen([began(0, 0, 10), began(1, 1, 2310)])
+    assert story.journeys()[0].steps[0].answer == ""

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.dev.accounts import Row
+from sidecar.dev.lateness import spread
 from sidecar.dev.ledger import Outage, digest_of
-from sidecar.dev.verify import Report, spread, verify
+from sidecar.dev.verify import Report, verify
 from tests.support.history import FLAKY, GOOD, POISON, START, World, copy_row, delivery, event_row, life, sound
 from topics.events import State
 from topics.names import Names
@@ -202,6 +203,15 @@ def test_a_planted_violation_is_laid_at_no_other_door() -> None:
     world = sound()
     change_the_key(world)
     assert kinds(check(world)) == {("changed", POISON)}
+
+
+def test_a_lease_that_ran_out_may_be_unseen() -> None:
+    world = sound()
+    world.rows[3] = copy_row("billing-RETRY", 0, START + 20, life(FLAKY, 1, START + 15, "lease-expired"))
+    del world.deliveries[1]
+    report = check(world)
+    assert report.findings == ()
+    assert report.unseen == 1
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:

@@ -132,12 +132,18 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "transaction_duration_seconds": "histogram",
         "progress_lag": "gauge",
         "pace": "gauge",
+        "pace_changes": "counter",
         "rebalances": "counter",
         "fenced_answers": "counter",
         "records_lost": "counter",
         "bad_headers": "counter",
         "odd_requests": "counter",
+        "unknown_verdicts": "counter",
         "hops": "counter",
+        "forwarded": "counter",
+        "passed_over": "counter",
+        "bad_policy_records": "counter",
+        "subscriptions_differ": "gauge",
         "build_info": "gauge",
     }
     assert families == {f"reconsume_{name}": kind for name, kind in expected.items()}
@@ -258,6 +264,17 @@ def test_exactly_one_pace_is_the_present_one(world: World) -> None:
     assert paces() == {"open": 0, "throttled": 0, "outage": 1, "probing": 0}
 
 
+def test_each_change_of_the_pace_is_counted(world: World) -> None:
+    def changes() -> dict[str, float]:
+        found = world.samples().items()
+        return {key[1][0][1]: value for key, value in found if key[0] == "reconsume_pace_changes_total"}
+
+    assert changes() == {"open": 0, "throttled": 0, "outage": 0, "probing": 0}
+    world.give(world.main, "orders", fresh("orders"))
+    world.outside.answer(NotSent("connection-refused"))
+    assert changes() == {"open": 0, "throttled": 0, "outage": 1, "probing": 0}
+
+
 def test_reasons_that_a_service_makes_up_are_one_label(world: World) -> None:
     """Given a thousand made-up reasons, then they are one series, and ours keep their own."""
     for number in range(1_000):
@@ -276,6 +293,7 @@ def test_reasons_that_a_service_makes_up_are_one_label(world: World) -> None:
         ("timeout", "timeout"),
         ("bad-header", "bad-header"),
         ("headers-unreadable", "headers-unreadable"),
+        ("crashed-service", "crashed-service"),
         ("http-0500", "other"),
         ("http-5000", "other"),
         ("http-500\n", "other"),

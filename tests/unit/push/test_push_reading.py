@@ -20,7 +20,7 @@ INTERIM = b"HTTP/1.1 103 Early Hints\r\nReconsume-Verdict: retry\r\nContent-Type
 
 
 def a_reading(plain: Plain | None = None) -> Reading:
-    return Reading(Rules(), lambda: Now(0, 0), {} if plain is None else plain)
+    return Reading(Rules(), lambda: Now(0, 0), {} if plain is None else plain, 64 * 1024)
 
 
 def read(reading: Reading, data: bytes, cuts: list[int]) -> Outcome | None:

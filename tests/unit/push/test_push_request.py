@@ -28,6 +28,18 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
     )
 
 
+@pytest.mark.parametrize(("life", "times"), [(None, 3), (LIFE, 5)])
+def test_a_try_in_place_is_a_retry_of_its_own(life: Life | None, times: int) -> None:
+    """Given three tries in place, then they count like retries, and each has an Idempotency-Key of its own."""
+    redrives = 0 if life is None else life.redrives
+    found = read(a_record(life=life, again=3))
+    assert found["Reconsume-Times"] == str(times)
+    assert found["Idempotency-Key"] == f"orders:3:1024/{redrives}/{times}"
+    origin = (found["Reconsume-Topic"], found["Reconsume-Partition"], found["Reconsume-Offset"])
+    assert origin == ("orders", "3", "1024")
+    assert found["Reconsume-Timestamp"] == str(a_record().timestamp if life is None else life.timestamp)
+
+
 def test_a_retry_says_where_its_first_copy_was() -> None:
     """Given a copy on a level topic, then topic, partition, offset and time are those of the origin."""
     found = read(a_record(source=Partition("billing-RETRY-10s", 7), offset=55, life=LIFE))
@@ -133,7 +145,8 @@ def test_whatever_a_record_holds_it_is_one_request_with_no_header_more(record: R
     assert found.names[-2:] == ["Content-Type", "Content-Length"]
     assert len(found.names) == len(set(found.names[: len(ALWAYS)])) + len(found.names[len(ALWAYS) :])
     between = found.names[len(ALWAYS) : -2]
-    carried = {name.lower().replace("ce_", "ce-", 1) for name, _ in record.headers or []}
+    names = {name.lower() for name, _ in record.headers or []}
+    carried = names | {name.replace("ce_", "ce-", 1) for name in names}
     for name in between:
         assert name in OURS_WHEN_THERE or name.lower().removesuffix("-base64") in carried
     assert [name.lower() for name in found.names].count("host") == 1

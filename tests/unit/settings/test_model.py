@@ -108,14 +108,7 @@ def test_sizes_come_back_as_they_were_written(text: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ("deliver.mode=pull", "deliver.mode = pull"),
-        ("deliver.mode=relay", "deliver.mode = relay"),
-        ("deliver.order=key", "deliver.order = key"),
-        ("deliver.broadcast=true", "deliver.broadcast = true"),
-        ("deliver.batch.max_size=2", "deliver.batch.max_size = 2"),
-        ("topics=[{name: a, tags: X}]", "topics[].tags = X"),
         ("view.enabled=true", "view.enabled = true"),
-        ("policy_mode=strict", "policy_mode = strict"),
     ],
 )
 def test_what_is_not_built_yet_is_said(tmp_path: Path, change: str, key: str) -> None:

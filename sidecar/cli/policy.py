@@ -1,0 +1,191 @@
+"""`policy show`, `policy set`, `policy history`: the retry policy of all instances of the group, changed live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.failures import FAILED
+from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.output import talk
+from sidecar.cli.policy_plan import author, clock, history_row, origin_of, plan_of, read_pairs
+from sidecar.errors import ContractError
+from sidecar.settings.group_policy import (
+    KEYS,
+    differences,
+    levels_of,
+    mend_levels,
+    overridden,
+    policy_values,
+    read_assignments,
+)
+from sidecar.settings.load import Loaded, load_with_origins
+from sidecar.settings.model import Settings
+from topics.policy_record import PolicyRecord
+
+if TYPE_CHECKING:
+    from sidecar.edges.policy_store import PolicyStore
+
+PLAN = ("key", "old", "new")
+SHOWN = ("key", "value", "origin")
+HISTORY = ("at", "who", "policy", "was", "offset", "fault")
+
+app = typer.Typer(help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "show")
+def show(options: Options) -> None:
+    """Show the policy in force.
+
+    Each value with where it comes from: the group's record on Kafka, or this configuration, or the default.
+
+    \b
+    Example:
+      reconsume policy show -o table
+    """
+    loaded, store = look(options)
+    try:
+        record = newest(store)
+    except ContractError as fault:  # then no policy can have been set
+        talk(f"warning: {fault}")
+        record = None
+    settings = in_force(loaded.settings, record)
+    values = {} if record is None else record.policy
+    rows = [
+        {"key": key, "value": value, "origin": origin_of(loaded, key, values)}
+        for key, value in policy_values(settings).items()
+    ]
+    talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}")
+    if loaded.settings.policy_mode == "strict" and differences(loaded.settings, settings):
+        talk("warning: policy_mode is strict, and an instance with this configuration refuses to start")
+    options.output.rows(SHOWN, rows)
+
+
+@command(app, "set")
+def set_(
+    options: Options,
+    assignments: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help=f"Keys: {', '.join(KEYS)}.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
+    ] = None,
+    who: Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
+) -> int | None:
+    """Set values for the whole group.
+
+    All instances follow within seconds, without a restart; records that wait keep their due time. A plan is shown
+    first. Level topics that the values need must exist.
+
+    \b
+    Examples:
+      reconsume policy set max_reconsume_times=3 timeout=30s
+      reconsume policy set 'ladder=[10s, 1m, 10m]' --yes
+      reconsume policy set --unset ladder
+    """
+    pairs, dropped = read_pairs(assignments or [], unset or [])
+    loaded, store = look(options)
+    record, by = newest(store), author(who)
+    given = read_assignments(loaded.settings, pairs, "policy set")
+    kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
+    new = kept | given
+    old_settings, settings = in_force(loaded.settings, record), overridden(loaded.settings, new)
+    rows = plan_of(record, new, old_settings, settings)
+    if not rows:
+        talk("nothing would change")
+        return None
+    options.output.talk_rows(PLAN, rows)
+    expect_levels(settings)
+    if not dry_run:
+        if not yes:
+            ask(len(rows))
+        was = {str(row["key"]): row["old"] for row in rows}
+        offset = store.write(PolicyRecord(new, by, time.time_ns() // 1_000_000, was))
+        talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
+    options.output.rows(PLAN, rows)
+    return None
+
+
+@command(app, "history")
+def history(options: Options) -> None:
+    """Show the policies that Kafka still has.
+
+    The topic is compacted: only the last policy is kept for certain, and older ones until the broker cleans up.
+    Each row says what its changed keys were before.
+
+    \b
+    Example:
+      reconsume policy history -o table
+    """
+    _, store = look(options)
+    entries = store.entries()
+    talk(f"{len(entries)} in the topic; compaction removes all but the last, in time")
+    options.output.rows(HISTORY, [history_row(*entry) for entry in entries])
+
+
+def look(options: Options) -> tuple[Loaded, PolicyStore]:
+    """The configuration, and the way to the topic."""
+    from sidecar.edges.policy_store import PolicyStore  # the Kafka client is slow to import, and --help needs none
+
+    loaded = load_with_origins(options.config, options.sets)
+    return loaded, PolicyStore(loaded.settings.kafka, loaded.settings.names)
+
+
+def governed(settings: Settings) -> Settings:
+    """The settings with the group's policy of this moment over them; ContractError without its topic, BrokerError."""
+    from sidecar.edges.policy_store import PolicyStore
+
+    return in_force(settings, newest(PolicyStore(settings.kafka, settings.names)))
+
+
+def newest(store: PolicyStore) -> PolicyRecord | None:
+    """The policy that instances follow; says which records they pass over."""
+    from sidecar.edges.policy_store import in_force as last_good
+
+    entries = store.entries()
+    for entry in entries:
+        if entry.fault:
+            talk(f"warning: the policy at offset {entry.offset} is passed over: {entry.fault}")
+    return last_good(entries)
+
+
+def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
+    """The settings with the group's values; the configuration's where those cannot be used, as instances have it."""
+    from sidecar.errors import ConfigError
+
+    try:
+        return overridden(settings, {} if record is None else record.policy)
+    except ConfigError as fault:
+        for problem in fault.problems:
+            talk(f"warning: the group's policy cannot be taken: {problem}")
+        return settings
+
+
+def expect_levels(settings: Settings) -> None:
+    """ContractError, with the mend, unless every level topic that the settings need exists."""
+    from sidecar.edges.admin import Admin
+
+    needed = levels_of(settings)
+    missing = needed - Admin(settings.kafka).find(needed).keys()
+    if missing:
+        raise ContractError(
+            f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"
+        )
+
+
+def ask(count: int) -> None:
+    """Let a person agree; wrong usage where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
+    sys.stderr.write(f"Set {count} {'value' if count == 1 else 'values'} for the whole group? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        talk("nothing was changed")
+        raise typer.Exit(FAILED)

@@ -1,0 +1,109 @@
+"""The policy topic for the command line: read it whole, write one record and wait for the broker's word.
+
+A broker that does not answer is one `BrokerError` with one sentence, in seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from sidecar.edges.admin import ANSWER_SECONDS, Admin, sentence_of
+from sidecar.edges.clients import follower_config, teller_config
+from sidecar.edges.policy_topic import PARTITION, assign_all
+from sidecar.errors import BrokerError, ContractError
+from topics.names import Names
+from topics.policy_record import KEY, BadRecord, PolicyHeard, PolicyRecord, parse_record, render_record
+
+BATCH = 500
+CLIENT = "reconsume-policy"
+
+
+class Entry(NamedTuple):
+    """A policy as it lies in the topic; `record` None: it was withdrawn; `fault`: why it cannot be read."""
+
+    offset: int
+    record: PolicyRecord | None
+    fault: str = ""
+
+
+class PolicyStore:
+    """The policies of one group."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+        self._kafka, self._names = kafka, names
+
+    def entries(self) -> list[Entry]:
+        """Every policy that the topic still has, in order; ContractError without the topic, BrokerError."""
+        if not Admin(self._kafka).find([self._names.policy]):
+            raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
+        deadline = time.monotonic() + ANSWER_SECONDS
+        consumer = Consumer(follower_config(self._kafka, self._names.retry_group, CLIENT))
+        try:
+            begin, end = assign_all(consumer, self._names.policy)
+            messages = self._messages(consumer, end, deadline) if begin < end else ()
+            return [entry for message in messages if (entry := entry_of(message))]
+        except KafkaException as failure:
+            raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
+        finally:
+            consumer.close()
+
+    def write(self, record: PolicyRecord) -> int:
+        """Write a policy; its offset, once every in-sync replica has it. Raises BrokerError."""
+        landed: list[Message] = []
+        faults: list[str] = []
+
+        def done(error: KafkaError | None, message: Message) -> None:
+            landed.append(message)
+            if error is not None:
+                faults.append(error.str())
+
+        producer = Producer({**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)})
+        producer.produce(self._names.policy, render_record(record), KEY, PARTITION, on_delivery=done)
+        producer.flush(ANSWER_SECONDS + 1)
+        if faults or not landed:
+            why = faults[0] if faults else "the broker has not answered"
+            raise BrokerError(f"the policy is not written, as far as is known: {why}")
+        return landed[0].offset() or 0
+
+    def _messages(self, consumer: Consumer, end: int, deadline: float) -> Iterator[Message]:
+        """All records up to the end; after compaction only the end of the partition may tell it."""
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
+                error = message.error()
+                if error is None:
+                    yield message
+                    if (message.offset() or 0) + 1 >= end:
+                        return
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                elif not error.retriable():
+                    raise KafkaException(error)
+        raise BrokerError(f"{self._names.policy} could not be read to its end within {ANSWER_SECONDS:.0f} s")
+
+
+def entry_of(message: Message) -> Entry | None:
+    """A message as an entry; None when it is no policy."""
+    if message.key() != KEY:
+        return None
+    offset: Any = message.offset()
+    match parse_record(message.key(), message.value()):
+        case PolicyHeard(record=record):
+            return Entry(offset, record)
+        case BadRecord(text=text):
+            return Entry(offset, None, text)
+    return None
+
+
+def in_force(entries: list[Entry]) -> PolicyRecord | None:
+    """The policy that instances follow: the last one that can be read; None when there is none, or it was withdrawn."""
+    good = [entry for entry in entries if not entry.fault]
+    return good[-1].record if good else None
+
+
+def values_of(record: PolicyRecord | None) -> Mapping[str, object]:
+    """A policy's values; none without a policy."""
+    return {} if record is None else record.policy

@@ -1,0 +1,239 @@
+"""The thread that follows the policy topic: reads it from the beginning, tells what this instance subscribes to, and
+looks at which level topics outside the policy still hold waiting records.
+
+It is never in the way: without the topic, or without Kafka, the configuration's values hold and it looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from sidecar.edges.leftovers import leftovers, strays
+from topics.names import Names
+from topics.policy_record import Heard, SubscriptionRecord, instance_key, parse_record, render_record
+
+PARTITION = 0
+"""All is written to this one, also where the topic has more: the order of policies must be total."""
+POLL = 0.2
+BATCH = 500
+LOOK_EVERY = 60.0
+"""Seconds between looks at the cluster's topics, which also is the heartbeat of the subscription."""
+HURRY = 5.0
+"""Seconds between looks while something is awaited: the topic, a level that a policy needs, the end of a level."""
+METADATA_WITHIN = 5.0
+AGAIN = 1.0
+"""Seconds after an error."""
+FLUSH_WITHIN = 2.0
+STOPPED_WITHIN = 4.0
+
+_LOG = logging.getLogger("reconsume.policy")
+
+
+class Look(NamedTuple):
+    """What the cluster has. `left`: level topics outside `wanted` that hold records not done; None: unknown."""
+
+    topics: frozenset[str]
+    wanted: frozenset[str]
+    left: frozenset[str] | None
+
+
+class News(NamedTuple):
+    """What was read since the last news. `caught_up`: the topic is read to its end, or there is none.
+
+    `live`: the records were written while we read, not before.
+    """
+
+    heard: tuple[Heard, ...]
+    look: Look | None
+    caught_up: bool
+    live: bool
+
+
+class Desk(Protocol):
+    """Whom the thread tells, and what it asks; called on the thread."""
+
+    def tell(self, news: News) -> None:
+        """Take in news; returns at once."""
+
+    def wanted(self) -> frozenset[str]:
+        """The level topics of the policy in force."""
+
+    def hurried(self) -> bool:
+        """Whether something is awaited."""
+
+
+class Place(NamedTuple):
+    """The group, its main topics, and this instance with its subscription: tags by topic."""
+
+    names: Names
+    topics: tuple[str, ...]
+    instance: str
+    subscription: Mapping[str, str]
+
+
+def assign_all(consumer: Consumer, topic: str) -> tuple[int, int]:
+    """Have the consumer read the topic from its beginning; where that is, and where it ends now. Raises KafkaException.
+
+    By numbers: asked for "the beginning" before the leader is known, librdkafka asks again only after 500 ms.
+    """
+    place = TopicPartition(topic, PARTITION)
+    begin, end = consumer.get_watermark_offsets(place, timeout=METADATA_WITHIN, cached=False)
+    consumer.assign([TopicPartition(topic, PARTITION, begin)])
+    return begin, end
+
+
+class PolicyTopic(threading.Thread):
+    """Follows the topic until stopped, whatever happens. `reader` and `writer` are client configurations."""
+
+    def __init__(self, reader: Mapping[str, object], writer: Mapping[str, object], place: Place, desk: Desk) -> None:
+        super().__init__(name="policy", daemon=True)
+        self._reader, self._writer = dict(reader), dict(writer)
+        self._place, self._desk = place, desk
+        self._topic = place.names.policy
+        self._producer: Producer | None = None
+        self._stopping = threading.Event()
+        self._said = ""
+        self._reading = self._live = False
+        self._end = 0
+        self._looked_at = self._told_at = -LOOK_EVERY
+
+    def stop(self) -> None:
+        """Take the subscription back and end, within a few seconds; returns at once."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Follow until stopped; after an error from the beginning."""
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except KafkaException as failure:
+                self._say(f"the group's policy cannot be followed: {failure}")
+            except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a fault of ours
+                _LOG.exception("the group's policy cannot be followed")
+            self._stopping.wait(AGAIN)
+        self._take_back()
+
+    def _follow(self) -> None:
+        self._reading = self._live = False
+        self._looked_at = -LOOK_EVERY
+        consumer = Consumer(self._reader)
+        try:
+            while not self._stopping.is_set():
+                self._turn(consumer)
+        finally:
+            consumer.close()
+
+    def _turn(self, consumer: Consumer) -> None:
+        if self._is_time_to_look():
+            self._look(consumer)
+        if self._producer is not None:
+            self._producer.poll(0)
+        if not self._reading:
+            self._stopping.wait(POLL)
+            return
+        messages = consumer.consume(1, POLL)
+        if messages:
+            self._take(consumer, messages + consumer.consume(BATCH - 1, 0))
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _take(self, consumer: Consumer, messages: list[Message]) -> None:
+        heard: list[Heard] = []
+        live, caught_up = self._live, self._live
+        for message in messages:
+            error = message.error()
+            if error is None:
+                heard.append(parse_record(message.key(), message.value()))
+                caught_up |= (message.offset() or 0) + 1 >= self._end
+            elif error.code() == KafkaError._PARTITION_EOF:
+                caught_up = True
+            else:
+                self._stumble(consumer, error)
+        self._live |= caught_up and self._reading
+        self._desk.tell(News(tuple(heard), None, caught_up, live))
+
+    def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
+        """The topic cannot be read now: gone, or not for us to read. Look for it again later."""
+        self._say(f"the group's policy cannot be read: {error.str()}")
+        if error.fatal():
+            raise KafkaException(error)
+        if not error.retriable():
+            consumer.unassign()
+            self._reading = self._live = False
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def _is_time_to_look(self) -> bool:
+        since = time.monotonic() - self._looked_at
+        return since >= (HURRY if self._desk.hurried() or not self._reading else LOOK_EVERY)
+
+    def _look(self, consumer: Consumer) -> None:
+        self._looked_at = time.monotonic()
+        wanted = self._desk.wanted()  # before the look: it must not be newer than what was looked at
+        there = consumer.list_topics(timeout=METADATA_WITHIN).topics
+        place = self._place
+        stray = {name: len(there[name].partitions) for name in strays(place.names, place.topics, there, wanted)}
+        look = Look(frozenset(there), wanted, leftovers(consumer, stray))
+        if self._topic in there and not self._reading:
+            begin, self._end = assign_all(consumer, self._topic)
+            self._reading, self._live = True, begin >= self._end
+        elif self._topic not in there:
+            self._say(
+                f"{self._topic} is missing: the retry policy of each instance's configuration holds, and differing "
+                "subscriptions are not noticed; `reconsume topics apply` creates it"
+            )
+        self._desk.tell(News((), look, self._live or not self._reading, False))
+        if self._topic in there:
+            self._publish()
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        """Tell what this instance subscribes to, as often as LOOK_EVERY."""
+        now = time.monotonic()
+        if now - self._told_at < LOOK_EVERY:
+            return
+        self._told_at = now
+        if self._producer is None:
+            self._producer = Producer(self._writer)
+        self._write(render_record(SubscriptionRecord(dict(self._place.subscription), time.time_ns() // 1_000_000)))
+
+    def _write(self, value: bytes | None) -> None:
+        def landed(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                self._say(f"the subscription cannot be told to the other instances: {error.str()}")
+
+        assert self._producer is not None
+        try:
+            key = instance_key(self._place.instance)
+            self._producer.produce(self._topic, value, key, PARTITION, on_delivery=landed)
+        except BufferError:
+            self._say("the subscription cannot be told to the other instances: what was told before waits for Kafka")
+
+    def _take_back(self) -> None:
+        """A clean stop: the others need not wait for three missing heartbeats."""
+        if self._producer is not None:
+            try:
+                self._write(None)
+                self._producer.flush(FLUSH_WITHIN)
+            except KafkaException as failure:
+                self._say(f"the subscription cannot be taken back: {failure}")
+
+    def _say(self, text: str) -> None:
+        """Say what is wrong, once until it is something else."""
+        if text != self._said:
+            self._said = text
+            _LOG.warning(text, extra={"event": "policy-topic"})

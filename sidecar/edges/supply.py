@@ -1,0 +1,101 @@
+"""The one producer of a transactional id that is fit for use, and what it knows of the cluster's topics.
+
+A producer that is spent or stuck is replaced here by a new one of the same id, which ends whatever the old one has
+under way. What a transaction means is the callers' business.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Set
+
+from confluent_kafka import KafkaException
+
+from sidecar.edges.guard import StuckError
+from sidecar.edges.transaction import TransactionalProducer
+
+REBUILD_EVERY = 0.2
+"""Seconds between tries to make a new producer while the cluster is away."""
+LOOK_EVERY = 1.0
+"""Seconds between looks for topics that are missing, or all that there are."""
+
+_LOG = logging.getLogger("reconsume.committer")
+
+
+class Supply:
+    """Used by one thread, but for `topics`. Once `stopping` is set no new producer is waited for."""
+
+    def __init__(self, config: Mapping[str, object], stopping: threading.Event) -> None:
+        self.producer: TransactionalProducer | None = None
+        """None before the first `renew`, and when stopped before there was one."""
+        self.partitions: dict[str, int] = {}
+        """How many each topic has, of the topics that were there at the last look."""
+        self.last_error = ""
+        self._config = config
+        self._stopping = stopping
+        self._graveyard: list[object] = []
+        """Producers that may have a call under way: kept, because destroying one may block for ever."""
+        self._looked_at = -LOOK_EVERY
+        self._named: Set[str] = frozenset()
+
+    def renew(self, *, stuck: bool = False) -> None:
+        """Make a new producer; the old one may have a call under way if it is `stuck`."""
+        old, producer = self.producer, None
+        self.producer = None
+        if stuck:
+            self._graveyard.append(old)
+        elif old is not None:
+            old.end()
+        while not self._stopping.is_set():
+            try:
+                producer = producer or TransactionalProducer(self._config)
+                producer.prepare()
+                self.producer = producer
+                return
+            except (KafkaException, StuckError) as failure:
+                self.warn("no producer yet: %s", failure)
+                if not _retriable(failure):  # else the same one again: an outage must not leave a row of them behind
+                    self._graveyard.append(producer)
+                    producer = None
+                self._stopping.wait(REBUILD_EVERY)
+
+    def missing(self, wanted: Set[str]) -> Set[str]:
+        """Which of the topics do not exist: a transaction with them would only wait and fail."""
+        if wanted <= self.partitions.keys():
+            return frozenset()
+        self.look()
+        missing = wanted - self.partitions.keys()
+        if missing - self._named:  # each once, not at every try
+            self.warn("records wait for topics that are missing: %s", ", ".join(sorted(missing)))
+        self._named = (self._named | missing) - self.partitions.keys()
+        return missing
+
+    def look(self, *, anew: bool = False) -> None:
+        """Ask which topics there are, at most once a second unless `anew`; what is known stays if Kafka is silent."""
+        if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
+            return
+        self._looked_at = time.monotonic()
+        try:
+            self.partitions = self.producer.partitions()
+        except KafkaException as failure:
+            self.warn("cannot list the topics: %s", failure)
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that the cluster has; None when it does not say. Blocks; for any thread."""
+        producer = self.producer
+        try:
+            return None if producer is None else frozenset(producer.partitions())
+        except KafkaException as failure:
+            self.warn("cannot list the topics: %s", failure)
+            return None
+
+    def warn(self, text: str, *args: object) -> None:
+        """Log it, and keep it for `/status`."""
+        self.last_error = text % args
+        _LOG.warning(text, *args)
+
+
+def _retriable(failure: KafkaException | StuckError) -> bool:
+    return isinstance(failure, KafkaException) and bool(failure.args[0].retriable())

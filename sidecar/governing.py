@@ -1,0 +1,91 @@
+"""How the group's policy reaches the parts of a running sidecar, and the calls and clients that this takes.
+
+What is in force, and why, is the desk's to say (`edges/policy_desk.py`); here is only who must be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from sidecar.assembly import pace_of, plans_of, policy_of
+from sidecar.core.gate import Gate
+from sidecar.edges.clients import follower_config, teller_config
+from sidecar.edges.clock import now
+from sidecar.edges.delivery import Delivery
+from sidecar.edges.engine import Engine
+from sidecar.edges.metrics import Sources
+from sidecar.edges.policy_desk import PolicyDesk
+from sidecar.edges.policy_topic import News, Place, PolicyTopic
+from sidecar.edges.push.batch import BatchPush
+from sidecar.edges.push.pool import Push
+from sidecar.settings.model import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """The parts of a sidecar that follow the policy."""
+
+    instance: str
+    engines: list[Engine]
+    gate: Gate
+    delivery: Delivery
+
+    def follow(self, settings: Settings, leftovers: Collection[str]) -> None:
+        """Go on by these settings; level topics that are no longer theirs, and not empty, are read too."""
+        policy = policy_of(settings, self.instance)
+        for engine, plan in zip(self.engines, plans_of(settings), strict=True):
+            engine.govern(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
+        deliver, full = settings.deliver, pace_of(settings).full
+        match self.delivery:
+            case Push():
+                self.delivery.set_timeout(deliver.timeout)
+            case BatchPush():
+                self.delivery.set_limits(deliver.timeout, deliver.concurrency)
+        self.gate.pace.resize(full)
+        self.gate.pump(now())
+
+
+def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
+    """Level topics that left the policy, with their delays in ms, which their names say."""
+    roles = {name: settings.names.role(name, settings.topic_names) for name in leftovers}
+    return {name: role.delay for name, role in roles.items() if role is not None and role.delay is not None}
+
+
+def desk_of(settings: Settings, governed: Governed) -> PolicyDesk:
+    """Who decides which policy is in force."""
+    return PolicyDesk(settings, governed.instance, governed.follow)
+
+
+def with_policy(sources: Sources, desk: PolicyDesk) -> Sources:
+    """What a scrape reads, with what the desk counts."""
+    return replace(sources, subscriptions_differ=desk.subscriptions_differ, bad_policy_records=lambda: desk.bad_records)
+
+
+class Unfollowed:
+    """Where the policy topic would be, for a broadcast: nothing is retried, so no policy is needed."""
+
+    def __init__(self, desk: PolicyDesk) -> None:
+        self._desk = desk
+
+    def start(self) -> None:
+        """Say that there is nothing to wait for."""
+        self._desk.tell(News(heard=(), look=None, caught_up=True, live=False))
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+    def join(self, timeout: float) -> None:
+        """There is nothing to wait for."""
+
+
+def policy_topic_of(settings: Settings, instance: str, desk: PolicyDesk) -> PolicyTopic | Unfollowed:
+    """The thread that follows the policy topic."""
+    if settings.deliver.broadcast:
+        return Unfollowed(desk)
+    names = settings.names
+    client = f"reconsume-{settings.group}-policy-{instance}"
+    place = Place(names, settings.topic_names, instance, desk.subscription)
+    # The offsets that it asks for are those of the retry lanes; it never joins their group, and commits nothing.
+    reader = follower_config(settings.kafka, names.retry_group, client)
+    return PolicyTopic(reader, teller_config(settings.kafka, client), place, desk)

@@ -1,0 +1,74 @@
+"""What of a sidecar faces callers: the API of each mode, the probes, the metrics. Nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from starlette.routing import Route
+
+from sidecar.core.gate import Gate
+from sidecar.core.policy import Policy
+from sidecar.core.tally import Tally
+from sidecar.edges.access import LOOPBACK_NAMES
+from sidecar.edges.api import Access, Operated, build_app, build_probe_app
+from sidecar.edges.api_pull import no_pull_routes, pull_routes
+from sidecar.edges.api_retry import retry_routes
+from sidecar.edges.clock import now
+from sidecar.edges.delivery import Delivery
+from sidecar.edges.engine import Engine
+from sidecar.edges.leases import Leases
+from sidecar.edges.metrics import LaneSource, Sources, TransactionMeter
+from sidecar.edges.poster import Poster
+from sidecar.edges.posting import Posting
+from sidecar.edges.push.batch import BatchPush
+from sidecar.edges.server import Server
+from sidecar.settings.model import Settings
+from topics.durations import render_duration
+
+
+def sources_of(
+    settings: Settings, engines: list[Engine], gate: Gate, delivery: Delivery, transactions: TransactionMeter
+) -> Sources:
+    """What a scrape of the metrics reads."""
+    return Sources(
+        lanes=tuple(
+            LaneSource(engine.lane, engine.driver.records_lost, engine.assignment.rebalances, engine.ends)
+            for engine in engines
+        ),
+        gate=gate,
+        deliveries=delivery.durations,
+        transactions=transactions,
+        topics=settings.topic_names,
+        levels=(*map(render_duration, settings.delays), "ready"),
+        version=version("reconsume"),
+        now=now,
+        late_verdicts=lambda: delivery.fenced if isinstance(delivery, Leases) else 0,
+        unknown_verdicts=lambda: delivery.unknown_verdicts if isinstance(delivery, BatchPush) else 0,
+    )
+
+
+def retry_calls(settings: Settings, policy: Callable[[], Policy], poster: Poster, tally: Tally) -> list[Route]:
+    """The call by which a service posts what it could not handle."""
+    return retry_routes(Posting(policy, settings.retry.understand, poster, tally, now))
+
+
+def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
+    """The calls by which a service receives records and answers; in other modes they say that they are not for it."""
+    if isinstance(delivery, Leases):
+        return pull_routes(delivery, settings.pull.min_invisible)
+    return no_pull_routes(settings.deliver.mode)
+
+
+def servers_of(
+    settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
+) -> list[Server]:
+    """The API for the service, and the probes for the kubelet where they have an address of their own."""
+    listen, token = settings.listen, settings.api.token_file
+    hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)
+    access = Access(None if token is None else Path(token), hosts)
+    servers = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls), listen)]
+    if settings.probe_listen is not None:
+        servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen))
+    return servers

@@ -1,0 +1,156 @@
+"""The group's policy as settings: which keys may be set for all instances, and what a configuration becomes by them.
+
+The values are checked by the very code that checks the file, so that a bad one is refused with the same sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from sidecar.errors import ConfigError
+from sidecar.settings.faults import sentence
+from sidecar.settings.fields import field_at, leaves, written
+from sidecar.settings.layers import Layers, assign
+from sidecar.settings.load import validate
+from sidecar.settings.model import Settings
+
+KEYS: dict[str, tuple[str, str]] = {
+    "max_reconsume_times": ("retry", "max_reconsume_times"),
+    "ladder": ("retry", "ladder"),
+    "levels": ("retry", "levels"),
+    "ordered_interval": ("retry", "ordered_interval"),
+    "ordered_max_times": ("retry", "ordered_max_times"),
+    "nack_redelivery_delay": ("retry", "nack_redelivery_delay"),
+    "max_deaths": ("retry", "max_deaths"),
+    "timeout": ("deliver", "timeout"),
+    "concurrency": ("deliver", "concurrency"),
+}
+"""What may be set for the whole group, and the setting that it replaces: what can change while records are out."""
+
+GROUP = "the group's policy"
+"""Where a value comes from that the record gives."""
+
+
+class Difference(NamedTuple):
+    """A key whose value differs between two configurations, as it is written in YAML."""
+
+    key: str
+    old: object
+    new: object
+
+
+def policy_values(settings: Settings) -> dict[str, object]:
+    """The policy of a configuration, as it is written in YAML."""
+    return {key: written(field_of(key), value_at(settings, path)) for key, path in KEYS.items()}
+
+
+def overridden(settings: Settings, values: Mapping[str, object], origin: str = GROUP) -> Settings:
+    """The settings with the group's values over their own; keys that we do not know are passed over.
+
+    Raises:
+        ConfigError: with a sentence for each value that no file could have either.
+    """
+    layers = Layers(tree_of(settings))
+    for key, value in values.items():
+        if key in KEYS:
+            layers.put(KEYS[key], value, origin)
+    return checked(layers)
+
+
+def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
+    """The values that `KEY=VALUE` texts mean, as they are written in YAML; ConfigError for those that are wrong."""
+    layers, given = Layers(tree_of(settings)), dict(pairs)
+    for key, text in given.items():
+        assign(layers, KEYS[key], text, origin)
+    values = policy_values(checked(layers))
+    return {key: values[key] for key in given}
+
+
+def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:
+    """Each key of the policy whose value differs."""
+    before, after = policy_values(old), policy_values(new)
+    return tuple(Difference(key, before[key], after[key]) for key in KEYS if before[key] != after[key])
+
+
+def mismatches(settings: Settings, group: Settings) -> tuple[str, ...]:
+    """A sentence for each key of which the configuration and the group's policy say different things."""
+    return tuple(
+        f"{dotted(key)}: the configuration says {flow(mine)} and the group's policy says {flow(theirs)}; "
+        "write the group's value into the configuration, or have the group follow: "
+        f"reconsume policy set '{key}={flow(mine)}'"
+        for key, mine, theirs in differences(settings, group)
+    )
+
+
+def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
+    """Where each value of the policy in force comes from: `record`, `file` (or what overrides it), or `default`."""
+    found: dict[str, str] = {}
+    for key, (section, name) in KEYS.items():
+        given = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
+        found[key] = "record" if key in record else "file" if given else "default"
+    return found
+
+
+def dotted(key: str) -> str:
+    """The setting that a key of the policy replaces, as users write it."""
+    return ".".join(KEYS[key])
+
+
+def flow(value: object) -> str:
+    """A value on one line, as YAML and `policy set` take it."""
+    match value:
+        case None:
+            return "null"
+        case list():
+            return f"[{', '.join(flow(part) for part in value)}]"
+        case dict():
+            return "{" + ", ".join(f"{name}: {flow(part)}" for name, part in value.items()) + "}"
+        case _:
+            return str(value)
+
+
+def levels_of(settings: Settings) -> frozenset[str]:
+    """The level topics that settings need."""
+    return frozenset(settings.names.levels_of(settings.delays, settings.topic_names))
+
+
+def mend_levels(settings: Settings) -> str:
+    """The command that creates the level topics that settings need, whatever the file says."""
+    values = policy_values(settings)
+    ladder, levels = flow(values["ladder"]), flow(values["levels"])
+    return f"reconsume topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'"
+
+
+def checked(layers: Layers) -> Settings:
+    """The settings of a tree; ConfigError with every fault."""
+    settings, faults = validate(layers.tree)
+    problems = layers.faults + [sentence(fault, layers) for fault in faults]
+    if settings is None or problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def tree_of(settings: Settings) -> dict[str, Any]:
+    """The settings as the file would have them, every key written out."""
+    layers = Layers()
+    for path, field in leaves():
+        layers.put(path, written(field, value_at(settings, path)), "")
+    return layers.tree
+
+
+def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
+    """The value of one setting."""
+    value: Any = settings
+    for part in path:
+        value = getattr(value, part)
+    return value
+
+
+def field_of(key: str) -> FieldInfo:
+    """The field that a key of the policy replaces."""
+    field = field_at(KEYS[key])
+    assert field is not None  # a test sees that each key has one
+    return field

@@ -1,0 +1,60 @@
+"""Rigs whose partitions come from owners that died, and the few steps that their tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.core.batch import Batch
+from sidecar.core.outcome import COMMITTED, Failed, Outcome
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, policy
+
+BAD = Failed("http-500")
+OTHER = Partition("orders", 1)
+READY = Partition("billing-RETRY", 0)
+WINDOW = 32
+
+
+def rig_of(deaths: int = 3, *, concurrency: int = 4, beside: Rig | None = None) -> Rig:
+    return Rig(policy=policy(deaths=deaths), retry=beside is not None, concurrency=concurrency, beside=beside)
+
+
+def died(deaths: int, mark: int | None = None, first: int = 0) -> Progress:
+    """What an owner leaves that was the successor of so many dead ones, less one, and dies too."""
+    return Progress(first, deaths=deaths - 1, mark=mark)
+
+
+def taken_up(progress: Progress, *offsets: int, most: int = 3, concurrency: int = 4) -> Rig:
+    rig = rig_of(most, concurrency=concurrency)
+    rig.assign(ORDERS, resume=progress)
+    rig.take_offsets(offsets)
+    return rig
+
+
+def commit(rig: Rig) -> Batch:
+    """Let the batch go out that wants to, and commit it."""
+    rig.run(2)
+    return rig.conclude()
+
+
+def progress_of(batch: Batch) -> Progress:
+    return batch.shares[ORDERS].progress
+
+
+def work(rig: Rig, ms: int) -> None:
+    """Answer and commit whatever comes, for so long."""
+    for _ in range(ms // 250):
+        rig.answer_all()
+        rig.run(250)
+        while rig.batches:
+            rig.conclude()
+
+
+def one_by_one(rig: Rig, offsets: Iterable[int], outcome: Outcome = COMMITTED) -> None:
+    """See each record marked and then delivered alone; the commit that marks the next takes its mark away."""
+    for offset in offsets:
+        assert progress_of(commit(rig)).mark == offset
+        assert rig.out_offsets() == [offset]
+        rig.answer(outcome)

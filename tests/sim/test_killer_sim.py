@@ -1,0 +1,93 @@
+"""Stories in which some records kill whoever delivers them: the group gets through everything else.
+
+A death takes service and sidecar at once, as one pod that runs out of memory does, so nobody is left to count it.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sim.checker import Found, check, quarantined
+from tests.sim.service_model import Weights
+from tests.sim.test_lane_sim import FATES, SEEDS, faults
+from tests.sim.world import Fault, Plan, World
+
+EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "200"))
+story = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RETRIES = 2
+KILLERS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, RETRIES)), max_size=3).map(tuple)
+WEIGHTS = st.builds(lambda ok, fail, throttle: Weights(ok, fail, 0, throttle), *map(st.integers, (1, 0, 0), (8, 4, 2)))
+
+
+def plans(*kinds: str) -> st.SearchStrategy[Plan]:
+    return st.builds(
+        Plan,
+        seed=SEEDS,
+        records=st.integers(1, 40),
+        sidecars=st.integers(1, 3),
+        partitions=st.integers(1, 2),
+        concurrency=st.sampled_from([1, 4, 16]),
+        room=st.sampled_from([4_000, 1 << 20]),
+        retries=st.just(RETRIES),
+        spread=st.sampled_from([0, 3_000, 15_000]),
+        weights=WEIGHTS,
+        fates=FATES,
+        deaths=st.integers(1, 4),
+        killers=KILLERS,
+        faults=faults(*kinds) if kinds else st.just(()),
+        stall=st.sampled_from([30, 2_500]),
+        failures=st.none(),
+        order=st.none(),
+        tries=st.none(),
+    )
+
+
+def convicted(world: World) -> set[str]:
+    found = Found(world)
+    return {origin for origin in world.sent if quarantined(found, origin)}
+
+
+@story
+@given(plans())
+def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) -> None:
+    world = World(plan).run()
+    check(world)
+    assert convicted(world) == world.deaths.keys()
+    assert plan.deaths is not None
+    # One more for each other killer: what took the process with it may have hidden that this one was out.
+    assert all(deaths <= plan.deaths + len(world.deaths) for deaths in world.deaths.values()), world.deaths
+
+
+@story
+@given(plans("revoke", "outage", "step"))
+def test_a_rebalance_or_an_outage_lays_no_death_to_the_innocent(plan: Plan) -> None:
+    world = World(plan).run()
+    check(world)
+    assert convicted(world) == world.deaths.keys()
+
+
+@story
+@given(plans("crash", "lose", "revoke", "outage", "step", "refuse", "oversize"))
+def test_a_killer_among_other_crashes_is_found_all_the_same(plan: Plan) -> None:
+    world = World(plan).run()
+    check(world)
+    assert convicted(world) >= world.deaths.keys()
+
+
+@pytest.mark.parametrize("times", range(RETRIES + 1))
+def test_one_killer_costs_exactly_so_many_deaths_as_are_allowed(times: int) -> None:
+    world = World(Plan(4, records=60, retries=RETRIES, killers=((20, times),))).run()
+    check(world)
+    assert list(world.deaths.values()) == [3]
+    assert len(convicted(world)) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_crashes_in_a_row_convict_nobody(seed: int) -> None:
+    """A node that is lost twice must not cost a record."""
+    crashes = (Fault("crash", 500, 0, 0), Fault("crash", 700, 0, 0))
+    world = World(Plan(seed, records=60, spread=0, faults=crashes)).run()
+    check(world)
+    assert not convicted(world)

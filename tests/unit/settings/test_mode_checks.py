@@ -1,0 +1,43 @@
+"""Which modes go together, and that the others are refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.settings import not_built
+from tests.support.settings import good, problems, write_good
+
+ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"
+
+
+@pytest.mark.parametrize(
+    ("sets", "key", "reason"),
+    [
+        ((ORDER, "deliver.batch.max_size=2"), "deliver.order", "one record at a time"),
+        ((ORDER, "deliver.mode=pull", "deliver.url=null"), "deliver.order", "is for push mode"),
+        ((ORDER, "deliver.mode=relay", "deliver.url=null"), "deliver.order", "relay mode"),
+        ((ORDER, "retry.understand=[pulsar]"), "deliver.order", "another system made wait"),
+        ((BROADCAST, "deliver.mode=pull", "deliver.url=null"), "deliver.broadcast", "is for push mode"),
+        ((BROADCAST, "deliver.mode=relay", "deliver.url=null"), "deliver.broadcast", "relay mode"),
+        ((BROADCAST, "deliver.order=partition"), "deliver.broadcast", "never retries"),
+    ],
+)
+def test_modes_that_contradict_each_other_are_refused_once(
+    tmp_path: Path, sets: tuple[str, ...], key: str, reason: str
+) -> None:
+    (problem,) = problems(write_good(tmp_path), sets)
+    assert problem.startswith(f"{key} = ")
+    assert reason in problem
+
+
+@pytest.mark.parametrize(
+    "sets", [(ORDER,), ("deliver.order=partition",), (BROADCAST,), (BROADCAST, "topics=[{name: a, tags: X}]")]
+)
+def test_these_modes_are_built(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    assert not_built(good(tmp_path, *sets)) == ()
+
+
+def test_a_broadcast_may_be_in_batches(tmp_path: Path) -> None:
+    assert good(tmp_path, BROADCAST, "deliver.batch.max_size=8").deliver.broadcast

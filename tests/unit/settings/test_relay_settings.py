@@ -1,0 +1,40 @@
+"""Relay mode needs no URL, and takes none of the settings that only a delivery could honour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.settings import load, not_built
+from tests.support.settings import problems
+
+RELAY = ["group=billing", "topics=[orders]", "kafka.bootstrap.servers=localhost:9092", "deliver.mode=relay"]
+
+
+def test_a_relay_needs_no_url() -> None:
+    settings = load(None, RELAY, {})
+    assert settings.deliver.url is None
+    assert not_built(settings) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("deliver.url=http://127.0.0.1:8080/", "deliver.url = http://127.0.0.1:8080/"),
+        ("deliver.health_url=http://127.0.0.1:8080/", "deliver.health_url = http://127.0.0.1:8080/"),
+        ("deliver.order=key", "deliver.order = key"),
+        ("deliver.broadcast=true", "deliver.broadcast = true"),
+        ("deliver.batch.max_size=2", "deliver.batch.max_size = 2"),
+        ("topics=[{name: orders, tags: A}]", "topics = A: tags"),
+    ],
+)
+def test_what_a_relay_cannot_honour_is_refused_by_name(
+    change: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "reconsume.yaml"
+    file.write_text("group: billing\n")
+    (problem,) = problems(file, [*RELAY, change])
+    assert problem.startswith(sentence)
+    assert "has no effect in relay mode" in problem

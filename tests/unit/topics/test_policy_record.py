@@ -1,0 +1,105 @@
+"""Records of the policy topic: what we write is read back, and whatever else is written stops nobody."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from topics.policy_record import (
+    KEY,
+    LARGEST,
+    BadRecord,
+    InstanceHeard,
+    PolicyHeard,
+    PolicyRecord,
+    SubscriptionRecord,
+    instance_key,
+    parse_record,
+    render_record,
+    same_subscription,
+)
+
+GOOD = {"v": 1, "policy": {"ladder": ["1s"], "max_reconsume_times": 3}, "who": "ann", "at": 5, "was": {"ladder": "x"}}
+
+
+def test_a_policy_is_read_as_the_interface_has_it() -> None:
+    heard = parse_record(KEY, json.dumps(GOOD).encode())
+    assert heard == PolicyHeard(
+        PolicyRecord({"ladder": ["1s"], "max_reconsume_times": 3}, who="ann", at=5, was={"ladder": "x"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "record", "heard"),
+    [
+        (KEY, PolicyRecord({"timeout": None}, "ann", 7), PolicyHeard),
+        (instance_key("pod-0"), SubscriptionRecord({"orders": "*"}, 7), lambda record: InstanceHeard("pod-0", record)),
+    ],
+)
+def test_what_is_rendered_is_read_back(key: bytes, record: object, heard: object) -> None:
+    data = render_record(record)  # type: ignore[arg-type]
+    assert json.loads(data)["v"] == 1
+    assert parse_record(key, data) == heard(record)  # type: ignore[operator]
+
+
+def test_unknown_fields_and_unknown_keys_of_the_policy_are_no_fault() -> None:
+    """A newer version may have written them, and its keys are kept."""
+    heard = parse_record(KEY, json.dumps({**GOOD, "more": 1, "policy": {"new_key": 1}}).encode())
+    assert isinstance(heard, PolicyHeard)
+    assert heard.record is not None
+    assert heard.record.policy == {"new_key": 1}
+
+
+def test_null_withdraws_a_policy_and_a_subscription() -> None:
+    assert parse_record(KEY, None) == PolicyHeard(None)
+    assert parse_record(b"instance/pod-0", None) == InstanceHeard("pod-0", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (KEY, b""),
+        (KEY, b"{}"),
+        (KEY, b"null"),
+        (KEY, b"\xff\xfe"),
+        (KEY, b"[" * 60_000),
+        (KEY, b'{"x":' * 10_000),
+        (KEY, json.dumps({**GOOD, "v": 2}).encode()),
+        (KEY, json.dumps({**GOOD, "policy": []}).encode()),
+        (KEY, json.dumps({**GOOD, "at": -1}).encode()),
+        (KEY, json.dumps({**GOOD, "who": "x" * 257}).encode()),
+        (KEY, json.dumps({**GOOD, "who": None}).encode()),
+        (KEY, json.dumps({**GOOD, "filler": "x" * LARGEST}).encode()),
+        (b"instance/a", b'{"v": 1, "subscription": {"orders": 1}, "at": 1}'),
+        (b"instance/a", b"{}"),
+        (b"instance/", b"{}"),
+        (b"instance/\xff", b"{}"),
+        (b"instance/a\nb", b"{}"),
+        (b"instance/" + b"x" * 300, None),
+        (b"Policy", None),
+        (b"\xff" * 100, b"{}"),
+        (None, b"{}"),
+    ],
+)
+def test_everything_else_is_a_bad_record_and_never_an_exception(key: bytes | None, value: bytes | None) -> None:
+    heard = parse_record(key, value)
+    assert isinstance(heard, BadRecord)
+    assert heard.text
+    assert len(heard.text) < 400
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"a": "X||Y"}, {"a": "Y || X"}, True),
+        ({"a": "*", "b": "X"}, {"b": "X", "a": "*"}, True),
+        ({"a": "*"}, {"a": "X"}, False),
+        ({"a": "*"}, {"a": "*", "b": "*"}, False),
+        ({"a": "X"}, {"a": "X||Y"}, False),
+    ],
+)
+def test_subscriptions_are_the_same_when_they_want_the_same_records(
+    one: dict[str, str], other: dict[str, str], same: bool
+) -> None:
+    assert same_subscription(one, other) is same

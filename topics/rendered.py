@@ -1,0 +1,123 @@
+"""The quick ways with headers as `render_life` gives them, which nearly every record on our topics has.
+
+`parse_life` decides what is right; here the usual case is recognised, and everything else left to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+
+from topics.headers import (
+    COUNT_DIGITS,
+    ID,
+    LARGEST_LONG,
+    LARGEST_PARTITION,
+    LONGEST_REASON,
+    ORIGIN_MESSAGE_ID,
+    OURS,
+    REAL_TOPIC,
+    RECONSUMETIMES,
+    RETRY_DUE_AT,
+    RETRY_FIRST_FAILED_AT,
+    RETRY_GROUP,
+    RETRY_REAL_TIMESTAMP,
+    RETRY_REASON,
+    RETRY_REDRIVES,
+    RETRY_TOPIC,
+    TIME_DIGITS,
+    TIMESTAMP_DIGITS,
+    Headers,
+    Life,
+    shortened,
+)
+
+RENDERED = (
+    REAL_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    RECONSUMETIMES,
+    RETRY_REDRIVES,
+    RETRY_DUE_AT,
+    RETRY_REAL_TIMESTAMP,
+    RETRY_FIRST_FAILED_AT,
+    RETRY_REASON,
+    RETRY_GROUP,
+)
+"""The names in the order in which `render_life` gives them."""
+WHERE = RENDERED.index(RETRY_TOPIC) - len(RENDERED)
+"""The place of RETRY_TOPIC, from the end."""
+ZERO = ord("0")
+
+
+def rendered_life(headers: Headers, topics: Collection[str], latest_due: int) -> Life | None:
+    """The life in headers that are as we write them: the last ten, in our order. None: they must be looked at closer.
+
+    As strict as `read_life` and twice as fast: nearly every record of a level topic was written by us.
+    """
+    for name, _ in headers[:-10]:
+        if name in OURS:
+            return None
+    try:
+        ours: list[tuple[str, bytes]] = headers[-10:]  # type: ignore[assignment]  # what a null raises is caught
+        (
+            (k0, topic),
+            (k1, place),
+            (k2, at),
+            (k3, times),
+            (k4, redrives),
+            (k5, due),
+            (k6, stamp),
+            (k7, failed),
+            (
+                k8,
+                reason,
+            ),
+            (k9, group),
+        ) = ours
+        source, _, offset = place.rpartition(b":")
+        real_topic, due_at = _topic_of(source, topic), int(due)
+        if (
+            (k0, k1, k2, k3, k4, k5, k6, k7, k8, k9) == RENDERED
+            and real_topic in topics
+            and due_at <= latest_due
+            and (offset + times + redrives + due + stamp + failed).isdigit()
+            and (offset[0] != ZERO or len(offset) == 1)
+            and len(times) <= COUNT_DIGITS >= len(redrives)
+            and len(due) <= TIME_DIGITS >= len(failed)
+            and len(stamp) <= TIMESTAMP_DIGITS >= len(offset)
+            and (timestamp := int(stamp)) <= LARGEST_LONG >= int(offset)
+            and at.isascii()
+            and group.isascii()
+        ):
+            why = _reason(reason)
+            return Life(place.decode(), real_topic, int(times), int(redrives), due_at, timestamp, int(failed), why)
+    except (ValueError, TypeError, AttributeError, IndexError):
+        return None
+    return None
+
+
+@functools.lru_cache(maxsize=4096)  # one for each partition of the group's topics
+def _topic_of(source: bytes, topic: bytes) -> str:
+    """The topic, if `source` is `topic:partition` of it; ValueError when it may not be."""
+    name, _, partition = source.rpartition(b":")
+    if name == topic and ID.fullmatch(source + b":0") is not None and int(partition) <= LARGEST_PARTITION:
+        return topic.decode()
+    raise ValueError
+
+
+@functools.lru_cache(maxsize=256)  # a service fails in few ways, and often
+def _reason(value: bytes) -> str:
+    if len(value) > LONGEST_REASON:
+        raise ValueError
+    return shortened(value.decode())
+
+
+def moved(headers: Headers, retry_topic: str) -> Headers:
+    """Headers that `parse_life` took, for a copy to `retry_topic`: nothing else changes, nor does their order."""
+    here = (RETRY_TOPIC, retry_topic.encode())
+    if len(headers) >= len(RENDERED) and headers[WHERE][0] == RETRY_TOPIC:
+        copy = headers.copy()
+        copy[WHERE] = here
+        return copy
+    return [*(header for header in headers if header[0] != RETRY_TOPIC), here]
