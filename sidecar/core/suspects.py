@@ -106,17 +106,14 @@ class Suspects:
         self._ways.want(0)
 
     def _many(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
-        """As ever, but Kafka must know of all but a window of them: so many come again, one at a time, at worst."""
-        if not watch.reaches(record.offset, part.in_flight):
+        """As ever, but not many at once, and none that Kafka would not know of: these go alone after another death."""
+        if not watch.reaches(record.offset):
             part.withhold(record)
             if watch.reach_out([record.offset for record in part.withheld[: watch.group]], part.in_flight):
                 self._ask(part)
             return False
-        watch.sent += 1
         if watch.suspects(record.offset, part.due(record), now):
             watch.suspect(record.offset)
-        if watch.sent - watch.stamped >= watch.window // 2:
-            self._ask(part)
         return True
 
     def _one(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
@@ -179,7 +176,6 @@ class Suspects:
         if progress is None:
             part.urgent = self.asking = True
             return
-        watch.known = watch.stamped
         if self._gate.marking == part.source and progress.mark == watch.mark:
             self._gate.marking = None
             self._marked(part, watch)

@@ -62,12 +62,6 @@ class Suspicion:
     """The offset behind which no record is let go: Kafka knows it, or it comes from the last owner."""
     wanted: int = -1
     """The offset that it should be, and shall be after the next commit."""
-    sent: int = 0
-    """How many of its records were let go."""
-    stamped: int = 0
-    """How many of them, when its progress was taken last."""
-    known: int = 0
-    """How many of them, when the progress was taken that is in Kafka."""
 
     def suspect(self, offset: int) -> None:
         """Count a record that is going to be delivered as one that may have been out when the last owner died."""
@@ -102,13 +96,9 @@ class Suspicion:
             return False
         return self.seen < self._most if self.reach is None else offset <= self.reach
 
-    def reaches(self, offset: int, in_flight: int) -> bool:
-        """Whether a record may go now together with those in flight: its successor would have it among its first."""
-        if not self.opened or self.stage == "first":
-            return self.opened
-        if in_flight >= self.group or self.sent - self.known >= self.window:
-            return False
-        return self.reach is None or offset <= self.reach
+    def reaches(self, offset: int) -> bool:
+        """Whether a record may go now: if it kills, the successor will know that it may have been this one."""
+        return self.opened and (self.reach is None or offset <= self.reach)
 
     def reach_out(self, offsets: Sequence[int], in_flight: int) -> bool:
         """Want the lowest of these to be let go, as many as there is room for; whether that takes a commit."""
@@ -153,7 +143,6 @@ class Suspicion:
 
     def stamp(self, progress: Progress) -> Progress:
         """The progress with all that a successor must know; clean while nothing of it was delivered."""
-        self.stamped = self.sent
         clean = progress.clean or not self.opening
         mark = None if clean or self.mark is None or progress.covers(self.mark) else self.mark
         reach = None if self.reach is None else max(self.reach, self.wanted, progress.next - 1)

@@ -34,7 +34,8 @@ KAFKA = {"session.timeout.ms": 2_000}
 """The dead member is missed after 2 s, not 8: until then its partitions have no owner."""
 UNKNOWN = "a transaction's end is unknown"
 """What the sidecar's log says when only Kafka can tell whether a transaction happened."""
-CONFIG: Mapping[str, Any] = {"deliver": {"concurrency": 32}, "retry": {"ladder": ["1s"]}}
+CONFIG: Mapping[str, Any] = {"deliver": {"concurrency": 32}, "retry": {"ladder": ["1s"], "max_deaths": 1000}}
+"""Deaths are the rule here: after two in a row suspects would go one by one, which test_crashed_service.py looks at."""
 
 
 class Proxied(NamedTuple):

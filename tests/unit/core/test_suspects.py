@@ -61,6 +61,22 @@ def test_the_count_ends_when_the_owner_has_lived_and_all_suspects_are_answered()
     assert rig.part().watch is None
 
 
+def test_what_an_ended_suspicion_committed_lets_nothing_go() -> None:
+    """Kafka must forget the reach first: a successor would not suspect what lies behind it."""
+    rig = taken_up(died(1), 0)
+    work(rig, 8_500)
+    rig.take_offsets([1])
+    commit(rig)
+    rig.answer()
+    rig.run(2_500)  # a commit is under way when the suspicion ends
+    assert progress_of(rig.batches[0]).reach is not None
+    rig.take_offsets([2])
+    rig.conclude()
+    assert rig.out_offsets() == []
+    assert progress_of(commit(rig)).reach is None
+    assert rig.out_offsets() == [2]
+
+
 def test_while_a_suspect_is_out_the_count_stays() -> None:
     rig = taken_up(died(1), *range(WINDOW + 5))
     commit(rig)

@@ -17,6 +17,7 @@ from tests.sim.suspect_rigs import (
     progress_of,
     rig_of,
     taken_up,
+    work,
 )
 
 
@@ -35,21 +36,26 @@ def test_one_at_a_time_begins_one_death_before_the_last(deaths: int, most: int, 
 
 
 def test_all_other_partitions_of_the_instance_wait_meanwhile() -> None:
-    rig = taken_up(died(2), 0)
+    rig = taken_up(died(2), 0, 1)
     beside = rig_of(beside=rig)
     for lane, source in ((rig, OTHER), (beside, READY)):
         lane.assign(source, resume=Progress(0, clean=True))
-        lane.take(record(0, source=source, life=life()))
-    assert progress_of(commit(rig)).mark == 0
-    rig.run(500)
-    assert (rig.out_offsets(), beside.out_offsets()) == ([0], [])
-    rig.answer()
-    for _ in range(60):  # more than the quiet time
-        rig.run(250)
-        for lane in (rig, beside):
-            while lane.batches:
-                lane.conclude()
-    assert [sent.record.source for sent in rig.sent + beside.sent] == [OTHER, READY]
+        lane.take(*(record(offset, source=source, life=life()) for offset in range(3)))
+
+    def pass_time(ms: int) -> None:
+        for _ in range(ms // 250):
+            rig.run(250)
+            for lane in (rig, beside):
+                while lane.batches:
+                    lane.conclude()
+
+    for offset in range(2):
+        pass_time(1_000)
+        assert (rig.out_offsets(), beside.out_offsets()) == ([offset], [])
+        assert rig.answer().source == ORDERS
+    pass_time(15_000)  # more than the quiet time
+    assert {sent.record.source for sent in rig.sent + beside.sent} == {OTHER, READY}
+    assert rig.gate.in_flight == 4
 
 
 def test_what_was_out_already_is_answered_before_the_first_suspect_goes() -> None:
@@ -126,6 +132,39 @@ def test_only_what_the_last_owner_let_go_goes_alone() -> None:
     assert rig.out_offsets() == [2, 3, 4, 5]
 
 
+def test_what_lies_behind_the_reach_does_not_go_alone() -> None:
+    rig = taken_up(Progress(0, deaths=1, reach=0), 1, 2)  # the one suspect was compacted away
+    rig.settle()
+    assert rig.out_offsets() == [1, 2]
+
+
+def test_nothing_goes_in_either_lane_before_a_revoked_mark_is_taken_away() -> None:
+    """Its partition's successor must not blame it for a death by another record."""
+    rig = taken_up(died(2), 0)
+    beside = rig_of(beside=rig)
+    beside.assign(READY, resume=died(2))
+    rig.run(2)
+    rig.release(ORDERS)
+    beside.take(record(0, source=READY, life=life()))
+    rig.conclude()  # the mark is in Kafka
+    rig.run(2)
+    assert not beside.batches
+    assert progress_of(rig.conclude()) == Progress(0, clean=True, deaths=2)
+    rig.run(2)
+    assert beside.conclude().shares[READY].progress.mark == 0
+
+
+def test_a_partition_lost_while_its_mark_is_on_its_way_keeps_nobody_waiting() -> None:
+    rig = taken_up(died(2), 0)
+    rig.assign(OTHER, resume=died(2))
+    rig.take_offsets([7], OTHER)
+    rig.run(2)
+    rig.lane.tenure.lost([ORDERS])
+    rig.conclude(fenced=[ORDERS])
+    rig.settle()
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 7)]
+
+
 def test_a_partition_of_which_nothing_was_out_keeps_nobody_waiting() -> None:
     rig = taken_up(Progress(4, deaths=1, reach=3), 4, 5, 6)
     commit(rig)
@@ -137,11 +176,10 @@ def test_a_partition_that_has_nothing_to_deliver_keeps_the_others_waiting_for_mo
     rig.assign(OTHER, resume=died(2))
     rig.assign(ORDERS, resume=Progress(0, clean=True))
     rig.take_offsets([0])
-    rig.run(2_500)
-    assert rig.out_offsets() == []
-    rig.run(1_500)
-    rig.settle()
-    assert rig.out_offsets() == [0]
+    work(rig, 2_500)
+    assert not rig.history
+    work(rig, 1_500)
+    assert [sent.record.source for sent in rig.history] == [ORDERS]
 
 
 def test_a_suspect_that_comes_back_waits_for_those_that_were_not_tried_yet() -> None:
@@ -190,6 +228,13 @@ def test_a_partition_that_is_stopped_keeps_no_other_waiting() -> None:
             rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries] or ())
         rig.run(30)
     assert [sent.record.source for sent in rig.sent] == [OTHER]
+    while rig.batches:  # the topic is mended
+        rig.conclude()
+    rig.settle()
+    assert rig.kafka[ORDERS].mark is None  # and the suspect waits until it is alone
+    rig.answer()
+    rig.settle()
+    assert (rig.kafka[ORDERS].mark, rig.out_offsets()) == (1, [1])
 
 
 def test_a_mark_that_is_on_its_way_when_the_partition_is_revoked_is_taken_away() -> None:
