@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.support.deadline import until
@@ -11,14 +13,18 @@ ANSWER = 5.0
 """Seconds that one question to Kafka may take."""
 
 
-def await_quiet(group: GroupTopics, seconds: float) -> None:
+def await_quiet(group: GroupTopics, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Wait until the committed progress of both lanes has reached the end of every partition.
 
-    Ends are high watermarks: a transaction that somebody left open keeps the group from being quiet.
+    `meanwhile` is called between two looks: what a service that has to call does. Ends are high watermarks: a transaction that somebody left open keeps the group from being quiet.
     """
     lanes = {group.group: group.mains, group.names.retry_group: group.retries}
     readers = {lane: _reader(group, lane) for lane in lanes}
     places = {lane: _places(readers[lane], topics) for lane, topics in lanes.items()}
+
+    def quiet() -> bool:
+        meanwhile()
+        return not behind()
 
     def behind() -> list[str]:
         # All progress before any end: what moves from one topic to another meanwhile is seen at the latter.
@@ -34,7 +40,7 @@ def await_quiet(group: GroupTopics, seconds: float) -> None:
             return [str(failure)]
 
     try:
-        until(lambda: not behind(), seconds, "the group is quiet")
+        until(quiet, seconds, "the group is quiet")
     except AssertionError as late:
         late.add_note(f"behind: {'; '.join(behind())}")
         raise
