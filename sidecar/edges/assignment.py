@@ -208,7 +208,10 @@ class Assignment:
     def _take_membership(self, consumer: Consumer) -> None:
         self._asked.clear()
         epochs = {slot.partition: slot.epoch for slot in self.slots.values()}
-        self.membership = Membership(consumer.consumer_group_metadata(), epochs)
+        try:
+            self.membership = Membership(consumer.consumer_group_metadata(), epochs)
+        except RuntimeError:  # closing: with its last partition the client may leave the group before it is asked
+            self.membership = None
 
 
 def _watermarks(consumer: Consumer, slot: Slot) -> tuple[int, int]:
