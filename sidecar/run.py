@@ -36,6 +36,7 @@ from sidecar.governing import Governed, desk_of, policy_topic_of, with_policy
 from sidecar.serving import pull_calls, retry_calls, servers_of, sources_of
 from sidecar.settings.instance import instance_name
 from sidecar.settings.model import Settings
+from sidecar.viewing import view_calls, viewing_of, with_view
 
 LOOK_EVERY = 1.0
 """Seconds between looks at whether every thread is alive."""
@@ -106,11 +107,13 @@ class Sidecar:
         self._policy_topic = policy_topic_of(settings, self._instance, self._desk)
         sources = sources_of(settings, self._engines, self._gate, self._delivery, transactions)
         self._poster = poster_of(settings, policy, transactions.observe)
-        calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery)]
+        self._viewing = viewing_of(settings, self._instance, self._pacing.storm)
+        calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery), *view_calls(self._viewing)]
         if self._poster is not None:
             lane = self._engines[-1]
             calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.tally)
-        self._servers = servers_of(settings, self, scraper(with_policy(sources, self._desk)), calls)
+        sources = with_view(with_policy(sources, self._desk), self._viewing)
+        self._servers = servers_of(settings, self, scraper(sources), calls)
         self._missing: frozenset[str] = frozenset()
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
@@ -123,6 +126,8 @@ class Sidecar:
             self._poster.start()
         self._pacing.start()
         self._policy_topic.start()
+        if self._viewing is not None:
+            self._viewing.start()
         self._starting = [asyncio.create_task(engine.start(self._desk.known)) for engine in self._engines]
         self._starting.append(asyncio.create_task(self._name_missing_topics()))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -153,6 +158,8 @@ class Sidecar:
             self._poster.stop()
         for server in self._servers:
             await server.stop()
+        if self._viewing is not None:
+            await self._viewing.stop()
         await asyncio.to_thread(self._policy_topic.join, POLICY_WITHIN)
 
     # --- what the API asks -------------------------------------------------------------------------------------------
@@ -180,6 +187,7 @@ class Sidecar:
             "in_flight": self._gate.in_flight,
             "missing_topics": sorted(self._missing),
             **self._desk.status(),
+            "view": None if self._viewing is None else self._viewing.status(),
             "last_error": next((source.last_error for source in self._sources() if source.last_error), None),
             "partitions": [
                 {"lane": engine.plan.name, **part._asdict()}

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.options import Options, command, take_common
-from sidecar.cli.output import Format, talk, write
+from sidecar.cli.output import Format, write
 from sidecar.errors import ConfigError
-from sidecar.settings import load, not_built
+from sidecar.settings import load
 
 app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -21,8 +21,6 @@ def check(options: Options) -> None:
     """Check the configuration.
 
     Connects to nothing, and reports every fault at once. Ends with 78 when something is wrong.
-    Settings that this version cannot honour yet are warnings here, and `run`
-    refuses them.
 
     \b
     Example:
@@ -34,11 +32,8 @@ def check(options: Options) -> None:
     faults = property_faults(settings.kafka)
     if faults:
         raise ConfigError(faults)
-    warnings = not_built(settings)
-    for warning in warnings:
-        talk(f"warning: {warning}; `reconsume run` will refuse it")
-    row = {"group": settings.group, "topics": list(settings.topic_names), "good": True, "warnings": list(warnings)}
-    options.output.rows(("group", "topics", "good", "warnings"), [row])
+    row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
+    options.output.rows(("group", "topics", "good"), [row])
 
 
 @command(app, "show")

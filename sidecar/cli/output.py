@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 Row = Mapping[str, object]
+UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is, and a terminal or an editor obeys."""
 WIDEST = 10_000
 """Columns of a table that goes to a file: nothing is wrapped or cut there."""
 
@@ -44,14 +47,14 @@ class Output:
             case Format.TABLE:
                 self._table(columns, rows, sys.stdout)
             case Format.JSON:
-                write(json.dumps(list(rows), indent=2, ensure_ascii=False))
+                write(harmless(json.dumps(list(rows), indent=2, ensure_ascii=False)))
             case Format.JSONL:
                 for row in rows:
-                    write(json.dumps(row, ensure_ascii=False))
+                    write(harmless(json.dumps(row, ensure_ascii=False)))
             case Format.TSV:
                 write("\t".join(columns))
                 for row in rows:
-                    write("\t".join(escaped(cell(row.get(column))) for column in columns))
+                    write("\t".join(visible(escaped(cell(row.get(column)))) for column in columns))
 
     def talk_rows(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Show rows to a person, on stderr: a plan before it is carried out."""
@@ -65,7 +68,7 @@ class Output:
 
         table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
         for row in rows:
-            table.add_row(*(Text(cell(row.get(column))) for column in columns))
+            table.add_row(*(Text(visible(cell(row.get(column)))) for column in columns))
         if not table.rows:
             return
         on_terminal = stream.isatty()  # type: ignore[attr-defined]
@@ -100,6 +103,16 @@ def cell(value: object) -> str:
             return ", ".join(f"{key}={cell(part)}" for key, part in value.items())
         case _:
             return str(value)
+
+
+def harmless(text: str) -> str:
+    """A JSON text that a terminal takes for text: what could move its cursor or turn its direction is escaped."""
+    return UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
+def visible(text: str) -> str:
+    """A text from anywhere, for a terminal: what is not printable is written as Python writes it."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def escaped(text: str) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from sidecar.cli.options import Options, command
 from sidecar.errors import ConfigError
-from sidecar.settings import load, not_built
+from sidecar.settings import load
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,8 +24,6 @@ def run(options: Options) -> int:
       reconsume run -c reconsume.yaml
     """
     settings = load(options.config, options.sets)
-    if unbuilt := not_built(settings):
-        raise ConfigError(unbuilt)
     from sidecar.edges.admin import property_faults
     from sidecar.run import run as run_sidecar  # a wrong configuration is told before the Kafka client is loaded
 

@@ -7,17 +7,18 @@ Nothing is ever deleted or altered.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
     AdminClient,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -35,12 +36,39 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A topic as the cluster has it; `config` holds all its settings, the broker's defaults included."""
+    """A topic as the cluster has it; `config` holds all its settings, the broker's defaults included.
+
+    `id` is Kafka's own (KIP-516): a topic that was deleted and made anew has another.
+    """
 
     name: str
     partitions: int
     replication: int
     config: Mapping[str, str]
+    id: str = ""
+
+
+class Offset(StrEnum):
+    """Which offset of a partition is asked for."""
+
+    BEGIN = "begin"
+    END = "end"
+    NEWEST = "newest"
+    """That of the record with the greatest timestamp."""
+
+
+SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
+    Offset.BEGIN: OffsetSpec.earliest,
+    Offset.END: OffsetSpec.latest,
+    Offset.NEWEST: OffsetSpec.max_timestamp,
+}
+
+
+class ListedOffset(NamedTuple):
+    """An offset, and for NEWEST the timestamp of its record (epoch ms); negative where there is none."""
+
+    offset: int
+    timestamp: int
 
 
 class CreateState(StrEnum):
@@ -89,7 +117,7 @@ class Admin:
         if not wanted:
             return {}
         futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_SECONDS)
-        shapes: dict[str, tuple[int, int]] = {}
+        shapes: dict[str, tuple[int, int, str]] = {}
         deadline = time.monotonic() + ANSWER_SECONDS
         for name, future in futures.items():
             try:
@@ -99,9 +127,32 @@ class Admin:
                     raise self._broker_error(f"cannot describe topic {name}", error) from error
             else:
                 replicas = [len(partition.replicas) for partition in described.partitions]
-                shapes[name] = (len(replicas), min(replicas, default=0))
+                shapes[name] = (len(replicas), min(replicas, default=0), str(described.topic_id))
         configs = self._configs(list(shapes))
-        return {name: FoundTopic(name, *shape, config=configs[name]) for name, shape in shapes.items()}
+        return {
+            name: FoundTopic(name, partitions, replication, configs[name], identity)
+            for name, (partitions, replication, identity) in shapes.items()
+        }
+
+    def offsets(self, topics: Mapping[str, int], which: Offset) -> dict[tuple[str, int], ListedOffset]:
+        """An offset of each partition of the topics, which have so many; read_committed. Raises BrokerError."""
+        asked = {
+            TopicPartition(topic, number): SPECS[which]() for topic, count in topics.items() for number in range(count)
+        }
+        if not asked:
+            return {}
+        futures = self._client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
+        )
+        deadline = time.monotonic() + ANSWER_SECONDS
+        found: dict[tuple[str, int], ListedOffset] = {}
+        for place, future in futures.items():
+            try:
+                listed = self._wait(future, deadline)
+            except KafkaException as error:
+                raise self._broker_error(f"cannot ask for the offsets of topic {place.topic}", error) from error
+            found[place.topic, place.partition] = ListedOffset(listed.offset, listed.timestamp)
+        return found
 
     def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]

@@ -113,6 +113,29 @@ def follower_config(user: Properties, group: str, client_id: str) -> Config:
     }
 
 
+def scan_config(user: Properties, group: str, client_id: str) -> Config:
+    """A client that reads many records of whole topics once, and asks for the committed offsets of `group`."""
+    return {
+        **follower_config(user, group, client_id),
+        "queued.max.messages.kbytes": 16 * 1024,
+        # The default of 1 000 stalls the fetcher a second each time its queue is full.
+        "fetch.queue.backoff.ms": 5,
+    }
+
+
+def view_config(user: Properties, group: str, client_id: str) -> Config:
+    """A client that reads the view's topics; `group` is only a name that it has the right to, nothing is committed."""
+    return {
+        **follower_config(user, group, client_id),
+        # An offset that is gone is looked at, and not passed over: the topic may be another one by now.
+        "auto.offset.reset": "error",
+        "queued.max.messages.kbytes": 2_048,
+        "fetch.message.max.bytes": 256 * 1024,
+        # The default of 1 000 would read two thousand rows a second from so short a queue.
+        "fetch.queue.backoff.ms": 5,
+    }
+
+
 def teller_config(user: Properties, client_id: str) -> Config:
     """A producer of small records that nothing waits for; idempotent, so that an old one never lands last."""
     return {

@@ -99,6 +99,10 @@ class Sources:
     """Whether another instance of the group wants other records."""
     bad_policy_records: Callable[[], int] = lambda: 0
     """Records of the policy topic that were passed over."""
+    view_lag: Callable[[], float | None] = lambda: None
+    """Seconds by which the local copy of the view may be behind; None while nothing is known, or none is kept."""
+    bad_view_records: Callable[[], Mapping[str, int]] = dict
+    """Records of the view's topics that were passed over, by `view` and `stats`."""
     unknown_verdicts: Callable[[], int] = lambda: 0
     """Verdicts on records that were not in the batch (push, batch)."""
 
@@ -231,4 +235,7 @@ class _Collector(Collector):
         yield counter("bad_policy_records", "Records of the policy topic passed over.", (), {(): bad_policies})
         differ = int(self._sources.subscriptions_differ())
         yield gauge("subscriptions_differ", "1 while another instance wants other records.", (), {(): differ})
+        lag, bad_rows = self._sources.view_lag(), {"view": 0, "stats": 0, **self._sources.bad_view_records()}
+        yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
+        yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
         yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})

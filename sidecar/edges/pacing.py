@@ -39,6 +39,12 @@ class Pacing:
         pace = self._pace
         return {"pace": str(pace.state), "pace_since": pace.since.wall, "pace_reason": pace.reason or None}
 
+    def storm(self) -> None:
+        """The group-wide view sees a storm: pause, and let a probe find out whether this service is part of it."""
+        moment = now()
+        self._pace.storm(moment)
+        self._tick(moment)
+
     def _tick(self, moment: Now) -> None:
         for lane in self._lanes:
             lane.tick(moment)

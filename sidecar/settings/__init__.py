@@ -5,6 +5,5 @@ Nothing is read at import. `load` is the only way in; it reports every fault tog
 
 from sidecar.settings.load import load, load_with_origins
 from sidecar.settings.model import Settings
-from sidecar.settings.unbuilt import not_built
 
-__all__ = ["Settings", "load", "load_with_origins", "not_built"]
+__all__ = ["Settings", "load", "load_with_origins"]

@@ -92,6 +92,8 @@ def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
     if deliver.order != "none":
         text = "never retries, so it cannot hold back what follows a failure; leave deliver.order at none"
         yield Fault(path, text, True)
+    if settings.view.enabled:
+        yield Fault(("view", "enabled"), "has no effect in broadcast mode, which retries nothing; leave it out", True)
 
 
 def urls_are_local(settings: Settings) -> Iterator[Fault]:
@@ -181,7 +183,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
         order_can_be_kept,
         (("deliver", "order"), ("deliver", "mode"), ("deliver", "batch"), ("retry", "understand")),
     ),
-    (broadcast_stands_alone, (("deliver", "broadcast"), ("deliver", "mode"), ("deliver", "order"))),
+    (
+        broadcast_stands_alone,
+        (("deliver", "broadcast"), ("deliver", "mode"), ("deliver", "order"), ("view", "enabled")),
+    ),
     (urls_are_local, (("deliver", "url"), ("deliver", "health_url"), ("deliver", "allow_remote"))),
     (ladder_fits, (("retry", "ladder"), ("retry", "levels"))),
     (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),

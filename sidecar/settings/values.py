@@ -76,6 +76,18 @@ def whole(low: int, high: int) -> Checked:
     return Checked(read, allowed, {"type": "integer", "minimum": low, "maximum": high})
 
 
+def fraction(low: float, high: float) -> Checked:
+    """A number from `low` to `high`, a part of a whole."""
+    allowed = f"a number from {low:g} to {high:g}"
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError(f"must be {allowed}")
+        return float(value)
+
+    return Checked(read, allowed, {"type": "number", "minimum": low, "maximum": high})
+
+
 def duration(low: str, high: str) -> Checked:
     """A length of time from `low` to `high`, kept in ms; a number without a unit is refused, never guessed."""
     least, most = parse_duration(low), parse_duration(high)

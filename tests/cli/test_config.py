@@ -16,7 +16,7 @@ from tests.support.settings import write_good
 def test_a_good_configuration_is_said_to_be_good(tmp_path: Path) -> None:
     shown = reconsume("config", "check", "-c", write_good(tmp_path))
     assert (shown.exit_code, shown.stderr) == (0, "")
-    assert json.loads(shown.stdout) == {"group": "billing", "topics": ["orders"], "good": True, "warnings": []}
+    assert json.loads(shown.stdout) == {"group": "billing", "topics": ["orders"], "good": True}
 
 
 def test_every_fault_is_a_line_on_stderr_and_the_code_is_78(tmp_path: Path) -> None:
@@ -32,19 +32,6 @@ def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> No
     assert "kafka.sasl.pasword: No such configuration property" in shown.stderr
     assert "kafka.linger.ms: Invalid value" in shown.stderr
     assert "hunter2" not in shown.stderr
-
-
-def test_check_warns_of_what_is_not_built_yet(tmp_path: Path) -> None:
-    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", "view.enabled=true")
-    assert shown.exit_code == 0
-    assert "view.enabled = true: is not built yet" in shown.stderr
-    assert json.loads(shown.stdout)["warnings"] == ["view.enabled = true: is not built yet in this version"]
-
-
-def test_run_refuses_what_is_not_built_yet(tmp_path: Path) -> None:
-    shown = reconsume("run", "-c", write_good(tmp_path), "--set", "view.enabled=true")
-    assert (shown.exit_code, shown.stdout) == (78, "")
-    assert "view.enabled = true: is not built yet" in shown.stderr
 
 
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:

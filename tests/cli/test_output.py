@@ -59,3 +59,19 @@ def test_talk_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("value", "text"), [(None, ""), (True, "true"), ([], ""), (1.5, "1.5"), ("x", "x")])
 def test_cells(value: object, text: str) -> None:
     assert cell(value) == text
+
+
+HOSTILE = "\x1b[31mred\x9b2J\u202eevil\x07"
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_no_format_lets_a_field_talk_to_the_terminal(form: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    Output(form).rows(("a",), [{"a": HOSTILE}])
+    printed = capsys.readouterr().out
+    assert not set("\x1b\x9b\u202e\x07") & set(printed)
+    assert "red" in printed
+
+
+def test_json_with_hostile_fields_is_the_same_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(Format.JSONL).rows(("a",), [{"a": HOSTILE}])
+    assert json.loads(capsys.readouterr().out) == {"a": HOSTILE}

@@ -144,6 +144,8 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "passed_over": "counter",
         "bad_policy_records": "counter",
         "subscriptions_differ": "gauge",
+        "view_lag_seconds": "gauge",
+        "bad_view_records": "counter",
         "build_info": "gauge",
     }
     assert families == {f"reconsume_{name}": kind for name, kind in expected.items()}

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings import not_built
 from tests.support.settings import good, problems, write_good
 
 ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"
@@ -35,8 +34,13 @@ def test_modes_that_contradict_each_other_are_refused_once(
 @pytest.mark.parametrize(
     "sets", [(ORDER,), ("deliver.order=partition",), (BROADCAST,), (BROADCAST, "topics=[{name: a, tags: X}]")]
 )
-def test_these_modes_are_built(tmp_path: Path, sets: tuple[str, ...]) -> None:
-    assert not_built(good(tmp_path, *sets)) == ()
+def test_these_modes_are_taken(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    assert good(tmp_path, *sets).deliver.mode == "push"
+
+
+def test_a_broadcast_has_no_view(tmp_path: Path) -> None:
+    (problem,) = problems(write_good(tmp_path), [BROADCAST, "view.enabled=true"])
+    assert problem.startswith("view.enabled = true: has no effect in broadcast mode")
 
 
 def test_a_broadcast_may_be_in_batches(tmp_path: Path) -> None:

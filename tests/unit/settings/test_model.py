@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sidecar.settings import not_built
 from sidecar.settings.addresses import Listen, is_loopback
 from sidecar.settings.values import parse_size, render_size
 from tests.support.settings import good
@@ -25,7 +24,9 @@ def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     assert (settings.drain_timeout, settings.lock_timeout) == (25_000, 30_000)
     assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "last-writer")
     assert (settings.listen, settings.probe_listen) == (Listen("127.0.0.1", 8471), Listen("0.0.0.0", 8472))
-    assert not_built(settings) == ()
+    view = settings.view
+    assert (view.enabled, view.folder, view.storm_outage) == (False, None, False)
+    assert (view.storm_window, view.storm_share, view.storm_min) == (300_000, 0.5, 100)
 
 
 def test_settings_are_frozen(tmp_path: Path) -> None:
@@ -103,14 +104,3 @@ def test_not_loopback(host: str) -> None:
 def test_sizes_come_back_as_they_were_written(text: str, count: int) -> None:
     assert parse_size(text) == count
     assert render_size(count) == text
-
-
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ("view.enabled=true", "view.enabled = true"),
-    ],
-)
-def test_what_is_not_built_yet_is_said(tmp_path: Path, change: str, key: str) -> None:
-    (sentence,) = not_built(good(tmp_path, change))
-    assert sentence == f"{key}: is not built yet in this version"

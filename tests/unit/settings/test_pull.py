@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings import not_built
 from tests.support.settings import good, problems, write_good
 
 PULL = ("deliver.mode=pull", "deliver.url=null")
@@ -15,7 +14,6 @@ PULL = ("deliver.mode=pull", "deliver.url=null")
 def test_pull_mode_needs_no_url(tmp_path: Path) -> None:
     settings = good(tmp_path, *PULL, "pull.min_invisible=100ms")
     assert (settings.deliver.mode, settings.pull.min_invisible, settings.pull.max_leased) == ("pull", 100, 4_096)
-    assert not_built(settings) == ()
 
 
 @pytest.mark.parametrize(

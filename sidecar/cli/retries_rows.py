@@ -1,0 +1,84 @@
+"""How the view, the sums and a record's journey are shown: rows, and words about their age. Nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from sidecar.cli.output import Format, Row
+from sidecar.cli.policy_plan import clock
+from sidecar.core.storm import Failures, Rule, storm_of
+from topics.durations import render_duration
+from topics.events import Event
+
+LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
+STATS = ("minute", "topic", "level", "reason", "waiting", "committed", "dead", "redriven")
+JOURNEY = ("at", "state", "times", "redrives", "after", "level", "waits", "due", "reason", "instance")
+TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp")
+OLD = 60_000
+"""ms after which a person is warned that the view is behind."""
+
+
+def row_of(value: bytes) -> dict[str, Any]:
+    """A value of the view or the sums as a row."""
+    row: dict[str, Any] = msgspec.json.decode(value)
+    return row
+
+
+def for_people(row: Row, form: Format) -> Row:
+    """A table tells times as clocks do; everything else is as it lies in the topic."""
+    if form is not Format.TABLE:
+        return row
+    return {key: moment(value) if key in TIMES and isinstance(value, int) else value for key, value in row.items()}
+
+
+def moment(at: int) -> str:
+    """Epoch ms for people; nothing for 0, which is no time."""
+    return "" if at <= 0 else clock(at)
+
+
+def age_text(as_of: int, now: int) -> str:
+    """How new the view is."""
+    age = max(0, now - as_of)
+    told = f"as of {clock(as_of)}, {render_duration(age // 1000 * 1000)} ago" if as_of > 0 else "of unknown age"
+    return f"warning: {told}: is the Spark job running?" if age > OLD else told
+
+
+def storm_text(failures: Failures, rule: Rule) -> str:
+    """Whether there is a storm, in one line."""
+    window, storm = render_duration(rule.window), storm_of(failures, rule)
+    if storm is None:
+        return f"no storm: {failures.total} records failed in the last {window}"
+    share = round(100 * storm.failures / storm.of)
+    return f"storm: {storm.reason} is {share} % of {storm.of} failures in the last {window}"
+
+
+def journey(events: Sequence[Event]) -> Iterator[Row]:
+    """A row for each event: what it made of the record, how long after the one before, what it waits then."""
+    before: int | None = None
+    for event in events:
+        yield {
+            "at": event.at,
+            "state": str(event.state),
+            "times": event.times,
+            "redrives": event.redrives,
+            "after": None if before is None else span(event.at - before),
+            "level": event.level,
+            "waits": span(event.due - event.at) if event.due > 0 else None,
+            "due": event.due,
+            "reason": event.reason,
+            "instance": event.instance,
+        }
+        before = event.at
+
+
+def span(length: int) -> str:
+    """A length of time in ms; clocks of two instances may make it negative."""
+    return render_duration(length) if length >= 0 else f"-{render_duration(-length)}"
+
+
+def facts(row: Row) -> Iterable[Row]:
+    """A view value, a line a field."""
+    return [{"field": key, "value": moment(value) if key in TIMES else value} for key, value in row.items()]  # type: ignore[arg-type]

@@ -1,0 +1,126 @@
+"""The tables of the local copy of the view: their form, how a record is written into them, how the file is opened."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+from topics.events import RANKS
+from topics.names import Kind
+from topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
+
+# Each index ends with `number` by itself: lists are ordered by it within one due time, at no cost. An index on the id
+# besides would double the cost of a write (measured: 45 against 80 µs).
+FORM = 1
+"""Of the tables; a file of another form is made anew."""
+BUSY_SECONDS = 5.0
+CACHE_KIB = 4_096
+WAL_LIMIT = 16 * 1024 * 1024
+"""Bytes that the write-ahead log keeps of the disk once it was longer."""
+
+TABLES = f"""
+CREATE TABLE message (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, level TEXT, topic TEXT NOT NULL,
+    reason TEXT NOT NULL, due INTEGER NOT NULL, last_failed_at INTEGER NOT NULL,
+    redrives INTEGER NOT NULL, times INTEGER NOT NULL, rank INTEGER NOT NULL, at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL, place INTEGER NOT NULL, written INTEGER NOT NULL, value BLOB NOT NULL
+);
+CREATE INDEX message_due ON message (due);
+CREATE INDEX message_state ON message (state, due);
+CREATE INDEX message_level ON message (level, due);
+CREATE INDEX message_topic ON message (topic, due);
+CREATE INDEX message_reason ON message (reason, due);
+CREATE INDEX message_failed ON message (last_failed_at, reason);
+CREATE INDEX message_written ON message (written);
+CREATE TABLE sums (
+    number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, minute INTEGER NOT NULL, written INTEGER NOT NULL,
+    value BLOB NOT NULL
+);
+CREATE INDEX sums_minute ON sums (minute);
+CREATE INDEX sums_written ON sums (written);
+CREATE TABLE position (
+    topic TEXT NOT NULL, number INTEGER NOT NULL, next INTEGER NOT NULL, PRIMARY KEY (topic, number)
+) WITHOUT ROWID;
+CREATE TABLE fact (name TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
+PRAGMA user_version = {FORM};
+"""
+PUT_MESSAGE = """
+INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    state = excluded.state, level = excluded.level, topic = excluded.topic, reason = excluded.reason,
+    due = excluded.due, last_failed_at = excluded.last_failed_at, redrives = excluded.redrives, times = excluded.times,
+    rank = excluded.rank, at = excluded.at, updated_at = excluded.updated_at, place = excluded.place,
+    written = excluded.written, value = excluded.value
+WHERE (excluded.redrives, excluded.times, excluded.rank, excluded.at, excluded.updated_at, excluded.place)
+    > (redrives, times, rank, at, updated_at, place)
+"""
+PUT_SUMS = """
+INSERT INTO sums VALUES (NULL, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET minute = excluded.minute, written = excluded.written, value = excluded.value
+"""
+TABLE: dict[Kind, str] = {Kind.VIEW: "message", Kind.STATS: "sums"}
+
+
+class Item(NamedTuple):
+    """A good record as it was read: its kind of topic, key, offset, and the epoch ms at which it was written."""
+
+    kind: Kind
+    key: str
+    heard: ViewRow | StatsRow | Forgotten
+    offset: int
+    written: int
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to a file of our form. Raises sqlite3.DatabaseError for a broken one."""
+    # Created here, and not by SQLite: nobody else may read what the records' ids and reasons say.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+    try:
+        for pragma in ("journal_mode = WAL", "synchronous = OFF", f"cache_size = -{CACHE_KIB}"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
+        (form,) = connection.execute("PRAGMA user_version").fetchone()
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok" or form not in (0, FORM):
+            raise sqlite3.DatabaseError(found if found != "ok" else f"it has form {form}")
+        if form == 0:
+            connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
+            connection.execute("INSERT INTO fact VALUES ('cursor-key', ?)", (secrets.token_bytes(32),))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def message_values(item: Item) -> tuple[object, ...]:
+    """A row of `message`; the item holds a ViewRow."""
+    row = item.heard
+    assert isinstance(row, ViewRow)
+    return (
+        row.id,
+        str(row.state),
+        row.level,
+        row.topic,
+        row.reason,
+        row.due,
+        row.last_failed_at,
+        row.redrives,
+        row.times,
+        RANKS[row.state],
+        row.at,
+        row.updated_at,
+        item.offset,
+        item.written,
+        encode_row(row),
+    )
+
+
+def sums_values(item: Item) -> tuple[object, ...]:
+    """A row of `sums`; the item holds a StatsRow."""
+    row = item.heard
+    assert isinstance(row, StatsRow)
+    return item.key, row.minute, item.written, encode_row(row)

@@ -1,0 +1,182 @@
+"""The `kafka:` section for Kafka's Java client, which Spark uses: librdkafka's names and forms in Java's.
+
+Only what is needed to reach the cluster and to prove who we are: the rest of the section tunes the sidecar's client.
+Pure but for the files of certificates, which are read by the function that is given.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+Read = Callable[[str], str]
+"""The text of a file; raises OSError."""
+
+CONNECTION = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
+"""What begins so decides whether a connection comes about: it is translated or refused, never passed over."""
+SAME = frozenset(
+    {"bootstrap.servers", "client.dns.lookup", "sasl.kerberos.service.name", "sasl.kerberos.min.time.before.relogin"}
+)
+UNTRANSLATABLE = {
+    "enable.ssl.certificate.verification": "Java's client always verifies; trust the broker's CA by ssl.ca.location",
+    "ssl.cipher.suites": "Java has other names for the suites",
+    "ssl.curves.list": "Java takes them from its own security properties",
+    "ssl.sigalgs.list": "Java takes them from its own security properties",
+    "ssl.crl.location": "Java takes revocation lists from its own security properties",
+    "sasl.kerberos.kinit.cmd": "Java logs in by itself, from the key table",
+}
+"""Names with a reason of their own; the values that are Java's own behaviour are let through."""
+JAVAS_OWN = {("enable.ssl.certificate.verification", "true")}
+LOGIN = "org.apache.kafka.common.security"
+MODULES = {
+    "PLAIN": f"{LOGIN}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{LOGIN}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{LOGIN}.scram.ScramLoginModule",
+}
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+PKCS8 = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
+PBES2 = bytes.fromhex("06092a864886f70d01050d")
+"""The object identifier by which a key says that it is locked in that way, which is how OpenSSL 3 locks one."""
+CONVERT = "`openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY -out KEY8`, or with -nocrypt for one without a password"
+FILE = "write the Java client's own properties into a file and name it with --kafka-properties"
+
+
+@dataclass(slots=True)
+class Translation:
+    """What the Java client gets, and what could not be said to it."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Note that a property cannot be translated."""
+        self.problems.append(f"kafka.{name} cannot be translated for Spark's Java client: {why}; else {FILE}")
+
+
+def to_java(kafka: Mapping[str, str], read: Read) -> Translation:
+    """The properties for Java, and one sentence for each that has none; never both for one property."""
+    done = Translation()
+    left = {name: value for name, value in kafka.items() if name in SAME or name.startswith(CONNECTION)}
+    done.properties.update({name: left.pop(name) for name in SAME & left.keys()})
+    if "security.protocol" in left:
+        done.properties["security.protocol"] = left.pop("security.protocol").upper()
+    take_sasl(left, done)
+    take_trust(left, done)
+    take_key(left, done, read)
+    for name, value in left.items():
+        if (name, value.lower()) not in JAVAS_OWN:
+            done.refuse(name, UNTRANSLATABLE.get(name, "it has no counterpart there that we know"))
+    return done
+
+
+def take_sasl(left: dict[str, str], done: Translation) -> None:
+    """Mechanism and credentials: Java has both name and password in one text, the JAAS configuration."""
+    mechanism = left.pop("sasl.mechanisms", None) or left.pop("sasl.mechanism", None)
+    left.pop("sasl.mechanism", None)
+    if mechanism is None:
+        if "sasl.username" in left or "sasl.kerberos.keytab" in left:
+            mechanism = "GSSAPI"  # librdkafka's default
+        else:
+            return
+    done.properties["sasl.mechanism"] = mechanism.upper()
+    if mechanism.upper() in MODULES:
+        user, password = left.pop("sasl.username", ""), left.pop("sasl.password", "")
+        given = {"username": user, "password": password}
+        done.properties["sasl.jaas.config"] = jaas(MODULES[mechanism.upper()], given)
+    elif mechanism.upper() == "GSSAPI":
+        take_kerberos(left, done)
+    else:
+        done.refuse(f"sasl.mechanisms={mechanism}", "its login is a Java class, with settings of its own")
+
+
+def take_kerberos(left: dict[str, str], done: Translation) -> None:
+    """A key table and its principal; the service's name is the same for both clients."""
+    keytab, principal = left.pop("sasl.kerberos.keytab", None), left.pop("sasl.kerberos.principal", None)
+    if keytab is None or principal is None:
+        done.refuse("sasl.mechanisms=GSSAPI", "it needs sasl.kerberos.keytab and sasl.kerberos.principal")
+        return
+    # librdkafka has a default for the service's name, Java has none.
+    done.properties.setdefault("sasl.kerberos.service.name", "kafka")
+    given = {"keyTab": keytab, "principal": principal}
+    done.properties["sasl.jaas.config"] = jaas(KERBEROS, given, "useKeyTab=true storeKey=true ")
+
+
+def jaas(module: str, given: Mapping[str, str], plain: str = "") -> str:
+    """One entry of a JAAS configuration."""
+    quoted = " ".join(f'{name}="{escaped(value)}"' for name, value in given.items())
+    return f"{module} required {plain}{quoted};"
+
+
+def escaped(text: str) -> str:
+    """A text between the quotes of a JAAS configuration."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def take_trust(left: dict[str, str], done: Translation) -> None:
+    """Whom we trust, and whether the broker's name is looked at."""
+    if (location := left.pop("ssl.ca.location", None)) is not None:
+        if location == "probe":
+            done.refuse("ssl.ca.location=probe", "name the file of the CA's certificates")
+        else:
+            done.properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+    if (pem := left.pop("ssl.ca.pem", None)) is not None:
+        done.properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
+    if (algorithm := left.pop("ssl.endpoint.identification.algorithm", None)) is not None:
+        done.properties["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
+
+
+def take_key(left: dict[str, str], done: Translation, read: Read) -> None:
+    """Who we are, by TLS: a PKCS#12 store as it is; PEM files by their text, since Java wants both parts in one."""
+    if (store := left.pop("ssl.keystore.location", None)) is not None:
+        done.properties |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": store}
+        if (password := left.pop("ssl.keystore.password", None)) is not None:
+            done.properties["ssl.keystore.password"] = password
+    certificate = taken_pem(left, "ssl.certificate", done, read)
+    key = taken_pem(left, "ssl.key", done, read)
+    password = left.pop("ssl.key.password", None)
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        done.refuse("ssl.certificate and ssl.key", "one is given without the other")
+    elif key and not readable(key):
+        done.refuse("ssl.key", f"Java reads PKCS#8 keys, and none locked by PBES2; convert it by {CONVERT}")
+    else:
+        parts = {"ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+        done.properties |= {"ssl.keystore.type": "PEM", **parts}
+        if password is not None:
+            done.properties["ssl.key.password"] = password
+
+
+def readable(key: str) -> bool:
+    """Whether Kafka's Java client reads this key: measured with 3.9 on Java 17."""
+    begin = next((line for line in PKCS8 if line in key), None)
+    if begin is None:
+        return False
+    try:
+        return PBES2 not in b64decode(key.partition(begin)[2].partition("-----END")[0])
+    except ValueError:
+        return False
+
+
+def taken_pem(left: dict[str, str], name: str, done: Translation, read: Read) -> str | None:
+    """A certificate or key: given as text, or by its file."""
+    location, text = left.pop(f"{name}.location", None), left.pop(f"{name}.pem", None)
+    if location is None:
+        return text
+    try:
+        return read(location)
+    except (OSError, UnicodeDecodeError) as error:
+        done.refuse(f"{name}.location", f"{location} cannot be read: {error}")
+        return ""
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """A Java properties file."""
+    return "".join(f"{name}={line(value)}\n" for name, value in properties.items())
+
+
+def line(value: str) -> str:
+    """A value on one line of a properties file."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f"\\{text}" if text.startswith(" ") else text

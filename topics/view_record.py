@@ -1,0 +1,140 @@
+"""The records of the view and of the sums: a record's present state, sums by minute, and the order of two states.
+
+Hostile until decoded: whoever may write to these topics may write anything. What breaks the form is a value that says
+why, never an exception. Readers keep the greater state of an id, never simply the last (contract §2).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from topics.events import Count, Event, Long, order
+
+LARGEST = 16 * 1024
+"""Bytes of a value. Ours have some 500; a larger one would only cost every reader its memory and disk."""
+LONGEST_KEY = 1024
+"""Bytes of a key: an id is a topic's name and two numbers, a key of the sums three names and a minute."""
+MINUTE = 60_000
+
+
+class ViewRow(Event, frozen=True, gc=False, kw_only=True):
+    """The present state of one record: the event that made it, and what is known over its whole life.
+
+    Times are epoch ms; `updated_at` is when the row was written. `retries` are those of all its lives together.
+    """
+
+    last_failed_at: Long
+    retries: Count
+    updated_at: Long
+
+
+class StatsRow(msgspec.Struct, frozen=True, gc=False):
+    """What happened in one minute (its begin, epoch ms) to one topic's records, by level and reason."""
+
+    group: str
+    minute: Long
+    topic: str
+    level: str | None
+    reason: str
+    waiting: Count
+    committed: Count
+    dead: Count
+    redriven: Count
+    v: Literal[1] = 1
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """A tombstone: the key has left the topic."""
+
+    key: str
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """Why a record is not what its topic promises, as one sentence for people."""
+
+    text: str
+
+
+ViewHeard: TypeAlias = ViewRow | Forgotten | BadRow
+StatsHeard: TypeAlias = StatsRow | Forgotten | BadRow
+Order: TypeAlias = tuple[int, int, int, int, int]
+R = TypeVar("R")
+
+_ENCODER = msgspec.json.Encoder()
+_VIEW = msgspec.json.Decoder(ViewRow)
+_STATS = msgspec.json.Decoder(StatsRow)
+
+
+def encode_row(row: ViewRow | StatsRow) -> bytes:
+    """The row as JSON."""
+    return _ENCODER.encode(row)
+
+
+def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard:
+    """What a record of the group's view says. Never raises; unknown fields are ignored, all else must fit."""
+    name = _key(key)
+    if isinstance(name, BadRow) or value is None:
+        return name if isinstance(name, BadRow) else Forgotten(name)
+    row = _decoded(_VIEW, value)
+    if isinstance(row, BadRow):
+        return row
+    if row.group != group:
+        return BadRow("the row is of another group")
+    return row if row.id == name else BadRow(f"the key {_shown(key)} is not the row's id")
+
+
+def decode_stats(group: str, key: bytes | None, value: bytes | None) -> StatsHeard:
+    """What a record of the group's sums says. Never raises; unknown fields are ignored, all else must fit."""
+    name = _key(key)
+    if isinstance(name, BadRow) or value is None:
+        return name if isinstance(name, BadRow) else Forgotten(name)
+    row = _decoded(_STATS, value)
+    if isinstance(row, BadRow):
+        return row
+    if row.group != group:
+        return BadRow("the sums are of another group")
+    if row.minute % MINUTE:
+        return BadRow("the sums do not begin with a minute")
+    return row if _names(name, row) else BadRow(f"the key {_shown(key)} is not that of the sums")
+
+
+def stats_key(row: StatsRow) -> str:
+    """The key of sums: `<minute>|<topic>|<level>|<reason>`, with nothing where there is no level."""
+    return f"{row.minute}|{row.topic}|{row.level or ''}|{row.reason}"
+
+
+def _names(key: str, row: StatsRow) -> bool:
+    """Whether the key is the row's. A missing level may be written in any way: writers differ in how they join null."""
+    if row.level is not None:
+        return key == stats_key(row)
+    return key.startswith(f"{row.minute}|{row.topic}|") and key.endswith(f"|{row.reason}")
+
+
+def view_order(row: ViewRow) -> Order:
+    """The place of a state in its record's life, then when it was written; on a tie the later offset is the greater."""
+    return (*order(row), row.updated_at)
+
+
+def _key(key: bytes | None) -> str | BadRow:
+    if key is None or not 1 <= len(key) <= LONGEST_KEY:
+        return BadRow(f"the key {_shown(key)} has no length of 1 to {LONGEST_KEY} bytes")
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return BadRow(f"the key {_shown(key)} is not UTF-8")
+
+
+def _decoded(decoder: msgspec.json.Decoder[R], value: bytes) -> R | BadRow:
+    if len(value) > LARGEST:
+        return BadRow(f"the value has {len(value)} bytes, and at most {LARGEST} are read")
+    try:
+        return decoder.decode(value)
+    # RecursionError: an unknown field may nest as deep as a record is long.
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
+        return BadRow(f"the value is not as agreed: {fault}"[:300])
+
+
+def _shown(key: bytes | None) -> str:
+    return "null" if key is None else repr(key[:40])[1:]
