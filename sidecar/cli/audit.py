@@ -1,0 +1,163 @@
+"""`audit`: over the group's topics, that nothing is lost and each attempt is counted once; lists what breaks it."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.failures import DONE, FAILED
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import Row, talk
+from sidecar.core.audit_facts import NOTES, Finding
+from sidecar.errors import SetupError
+from sidecar.settings import load
+from topics.durations import parse_duration
+
+if TYPE_CHECKING:
+    from sidecar.edges.audit_known import Unknown
+
+COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
+LONGEST_SLACK = 600_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "audit")(audit)
+
+
+def audit(
+    options: Options,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="From then on: a duration back (1h), or RFC 3339. Else all."),
+    ] = None,
+    slack: Annotated[
+        str,
+        typer.Option("--clock-slack", metavar="DURATION", help="How far the clocks of pods and brokers may differ."),
+    ] = "500ms",
+    skip_main: Annotated[
+        bool, typer.Option("--skip-main", help="Do not read the main topics: copies are compared with each other.")
+    ] = False,
+    most: Annotated[int, typer.Option("--max", min=1, help="Findings to print; all are counted.")] = 1000,
+) -> int:
+    """Check that nothing was lost and each attempt was counted once.
+
+    Reads the group's topics and its committed progress, and prints each violation with its records
+    (topic:partition:offset), and what cannot be known because it is deleted. The group may run meanwhile; nothing is
+    changed. Memory stays bounded; what is read is kept in a temporary folder (TMPDIR).
+
+    Ends with 1 when there is a violation.
+
+    \b
+    Examples:
+      reconsume audit -o table
+      reconsume audit --since 1h
+    """
+    from sidecar.edges.audit_run import Ask, Audit, tallied
+
+    settings = load(options.config, options.sets)
+    ask = Ask(moment(since), duration(slack), not skip_main)
+    counts: Counter[str] = Counter()
+    began = time.monotonic()
+    with kept(), telling() as tell, Audit(settings, ask, tell) as run:
+        found = tallied(run.findings(), counts)
+        options.output.rows(COLUMNS, rows_of(found, most, lambda: run.unknown))
+        seconds = time.monotonic() - began
+        talk(f"{run.read} records of {run.lives} that ever failed, read in {seconds:.1f} s")
+        return sum_up(counts, len(run.unknown), most)
+
+
+def rows_of(found: Iterable[Finding], most: int, unknown: Callable[[], Iterable[Unknown]]) -> Iterator[Row]:
+    """A row for each of the first findings, then for what is not known; all findings are gone through."""
+    for number, finding in enumerate(found):
+        if number < most:
+            yield row_of(finding)
+    for one in unknown():
+        yield {"found": "unknown", "kind": "unknown", "text": one.text, "records": list(one.records)}
+
+
+def row_of(finding: Finding) -> Row:
+    """A finding as a row."""
+    return {
+        "found": "note" if finding.kind in NOTES else "violation",
+        "kind": str(finding.kind),
+        "id": finding.id,
+        "redrives": finding.redrives,
+        "times": finding.times,
+        "text": finding.text,
+        "records": list(finding.records),
+    }
+
+
+def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
+    """The exit code, and what was found in one line."""
+    broken = sum(count for kind, count in counts.items() if kind not in NOTES)
+    if sum(counts.values()) > most:
+        talk(f"the first {most} findings are shown")
+    if unknown:
+        talk(f"incomplete: {unknown} things cannot be known, see the rows `unknown`")
+    if broken:
+        talk(f"{broken} violations: " + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items())))
+        return FAILED
+    talk("no violation")
+    return DONE
+
+
+def moment(text: str | None) -> int | None:
+    """The epoch ms that `--since` means; wrong usage for what is neither a duration nor RFC 3339."""
+    if text is None:
+        return None
+    try:
+        return time.time_ns() // 1_000_000 - parse_duration(text)
+    except ValueError:
+        pass  # then it may be a date
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text[:60]!r} is neither a duration (1h) nor a time like 2026-11-21T09:00:00Z"
+        ) from None
+    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def duration(text: str) -> int:
+    """A slack of clocks in ms; wrong usage for what is none."""
+    try:
+        ms = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if ms > LONGEST_SLACK:
+        raise typer.BadParameter("clocks that differ by more than 10m are no clocks")
+    return ms
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """What becomes of a temporary folder that does not take what was read: one sentence, and the mend."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise SetupError(f"what was read cannot be kept ({error}): let TMPDIR name a folder with more room") from error
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str, int, int], None]]:
+    """Who shows how far it is: a bar on a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console  # slow to import, and only for people
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("looking", total=None)
+        yield lambda what, done, total: bars.update(task, description=what, completed=done, total=total or None)

@@ -1,0 +1,174 @@
+"""`simulate`: what a group with so many failures will need, from the capacity model. Talks to nobody."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import Format, Row, talk
+from sidecar.core import capacity_figures as figures
+from sidecar.core.capacity import Load, crash, events, flow, instance, storage, transactions, waiting
+from sidecar.core.capacity_limits import lateness, limits, outage
+from sidecar.settings import load as load_settings
+from sidecar.settings.values import parse_size
+from topics.durations import parse_duration, render_duration
+from topics.levels import TABLE, Ladder, build_ladder, level_delays
+
+COLUMNS = ("part", "what", "value", "unit", "note")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "simulate")(simulate)
+
+
+def simulate(
+    options: Options,
+    rate: Annotated[float, typer.Option("--rate", help="Records a second on the main topics, of the whole group.")],
+    fail_rate: Annotated[float, typer.Option("--fail-rate", help="The fraction of first deliveries that fail.")],
+    again: Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")] = 0.5,
+    attempt: Annotated[str, typer.Option("--attempt", metavar="DURATION", help="How long the service takes.")] = "50ms",
+    instances: Annotated[int, typer.Option("--instances", min=1, help="Sidecars.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Of the main topics.")] = 12,
+    record_size: Annotated[str, typer.Option("--record-size", metavar="SIZE", help="Key, value and headers.")] = "1KiB",
+    replication: Annotated[int, typer.Option("--replication", min=1, help="Replicas of each partition.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, help="Brokers of the cluster.")] = 3,
+    away: Annotated[str, typer.Option("--outage", metavar="DURATION", help="The service is away for so long.")] = "0s",
+    ladder: Annotated[
+        str | None, typer.Option("--ladder", help="rocketmq, pulsar, or delays: 10s,1m,1h. Else the configuration's.")
+    ] = None,
+    retries: Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")] = None,
+) -> None:
+    """Show what a group will need.
+
+    What waits in each level, topics and disk, requests, transactions, CPU and memory, second deliveries after a crash,
+    lateness, and which limit breaks first. A model with constants measured on one machine (docs/capacity.md). With -c
+    or --set, ladder, levels and concurrency are the configuration's.
+
+    \b
+    Examples:
+      reconsume simulate --rate 1000 --fail-rate 0.01 -o table
+      reconsume simulate --rate 1e6 --fail-rate 0.001 --instances 100 --partitions 200 --outage 10m
+    """
+    configured = load_settings(options.config, options.sets) if options.config or options.sets else None
+    steps = ladder_of(ladder, Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder)
+    table = TABLE if configured is None else configured.retry.levels
+    most = 16 if configured is None else configured.retry.max_reconsume_times
+    try:
+        asked = Load(
+            rate=rate,
+            fails=fail_rate,
+            fails_again=again,
+            attempt=seconds(attempt),
+            instances=instances,
+            concurrency=256 if configured is None else configured.deliver.concurrency,
+            partitions=partitions,
+            record_bytes=parse_size(record_size),
+            replication=replication,
+            brokers=brokers,
+            outage=seconds(away),
+            retries=most if retries is None else retries,
+            ladder=steps,
+            delays=level_delays(steps, table),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    options.output.rows(COLUMNS, list(rows_of(asked)))
+    talk(f"constants: {figures.MEASURED}")
+    if options.output.format is Format.TABLE and sys.stdout.isatty():
+        bars(waiting(asked), color=not options.no_color)
+
+
+def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:
+    """The ladder that is written; wrong usage for what is none."""
+    if text is None:
+        return otherwise
+    try:
+        named = text in ("rocketmq", "pulsar")
+        return build_ladder(text if named else tuple(parse_duration(part.strip()) for part in text.split(",")))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds; ValueError for what is none."""
+    return parse_duration(text) / 1_000
+
+
+def rows_of(load: Load) -> Iterator[Row]:
+    """All that the model says, part by part."""
+    yield from flow_rows(load)
+    for delay, count in waiting(load).items():
+        yield row("waiting", render_duration(delay), count, "records", "in its level topic, in the long run")
+    yield from instance_rows(load)
+    for kind, stored in storage(load).items():
+        text = f"{stored.topics} topics, {stored.partitions} partitions, {stored.replicas} replicas"
+        yield row("storage", str(kind), stored.size / 1e9, "GB", text)
+    yield from trouble_rows(load)
+    for limit in limits(load):
+        mend = f"reached: {limit.mend}" if limit.used > figures.BUSY else ""
+        yield row("limit", limit.what, 100 * limit.used, "%", mend)
+
+
+def flow_rows(load: Load) -> Iterator[Row]:
+    """What comes and goes, of the whole group."""
+    found = flow(load)
+    yield row("group", "retries", found.retried, "records/s", "deliveries beside the first ones")
+    yield row("group", "dead letters", found.dead, "records/s", f"after {load.retries} retries")
+    yield row("group", "waiting", sum(waiting(load).values()), "records", "in all levels together")
+    yield row("group", "requests", load.rate + found.retried, "1/s", "to the service; fewer when batched")
+    yield row("group", "transactions", transactions(load), "1/s", "of all lanes of all instances")
+    yield row("group", "events", events(load), "1/s", "what Spark has to read")
+
+
+def instance_rows(load: Load) -> Iterator[Row]:
+    """What each sidecar does."""
+    one = instance(load)
+    yield row("instance", "requests", one.pushes, "1/s", "")
+    yield row("instance", "in flight", one.in_flight, "requests", f"deliver.concurrency is {load.concurrency}")
+    yield row("instance", "CPU", one.cores, "cores", "of the sidecar alone")
+    yield row("instance", "memory", one.memory / 1e6, "MB", "")
+
+
+def trouble_rows(load: Load) -> Iterator[Row]:
+    """What a crash and an outage cost, and how late retries are."""
+    again, late = crash(load), lateness(load)
+    yield row("crash", "second deliveries", again.usual, "records", f"of one sidecar; at most {number(again.most)}")
+    if late is None:
+        yield row("lateness", "p99", None, "ms", "it grows: a limit below is reached")
+    else:
+        yield row("lateness", "p50", late["p50"], "ms", "after the due time")
+        yield row("lateness", "p99", late["p99"], "ms", "")
+    if load.outage:
+        found = outage(load)
+        yield row("outage", "backlog", found.backlog, "records", "on the main topics; no retry is spent")
+        note = "" if found.seconds is not None else "never: it is too slow"
+        yield row("outage", "caught up after", found.seconds, "s", note)
+
+
+def row(part: str, what: str, value: float | None, unit: str, note: str) -> Row:
+    """One figure, with three digits that mean something."""
+    return {"part": part, "what": what, "value": None if value is None else number(value), "unit": unit, "note": note}
+
+
+def number(value: float) -> float | int:
+    """A number with three digits that mean something; whole from 100 on."""
+    rounded = float(f"{value:.3g}")
+    return int(rounded) if rounded >= 100 else rounded
+
+
+def bars(waits: dict[int, float], *, color: bool) -> None:
+    """What waits in each level, as bars for people."""
+    from rich.bar import Bar  # rich is slow to import: only when something is drawn
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    most = max(waits.values(), default=0.0) or 1.0
+    for delay, count in waits.items():
+        table.add_row(render_duration(delay), Bar(most, 0, count, width=50), f"{number(count):,}")
+    Console(stderr=True, no_color=True if not color else None).print("waiting per level", table)

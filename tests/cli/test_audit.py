@@ -1,0 +1,54 @@
+"""`audit`'s words and its answer where nothing can be read; what it finds is told in tests/flow/test_audit.py."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+
+import pytest
+import typer
+
+from sidecar.cli.audit import kept, moment, row_of, sum_up
+from sidecar.core.audit_facts import Breach, Finding
+from sidecar.errors import SetupError
+from tests.support.cli import reconsume
+
+SETS = ("group=g", "topics=[t]", "kafka={bootstrap.servers: '127.0.0.1:1'}", "deliver.url=http://127.0.0.1:1/")
+GIVEN = tuple(word for text in SETS for word in ("--set", text))
+
+
+def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds() -> None:
+    began = time.monotonic()
+    shown = reconsume("audit", *GIVEN)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert time.monotonic() - began < 12
+    assert shown.stderr.splitlines()[-1].startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")
+
+
+@pytest.mark.parametrize("wrong", [("--since", "yesterday"), ("--clock-slack", "1d"), ("--max", "0")])
+def test_words_that_mean_nothing_are_wrong_usage(wrong: tuple[str, str]) -> None:
+    assert reconsume("audit", *GIVEN, *wrong).exit_code == 2
+
+
+def test_since_is_a_duration_back_or_a_time() -> None:
+    now = time.time_ns() // 1_000_000
+    back = moment("1h")
+    assert back is not None
+    assert abs(now - 3_600_000 - back) < 10_000
+    assert moment("2026-11-21T09:00:00Z") == moment("2026-11-21T10:00:00+01:00") == 1_795_251_600_000
+    assert moment("2026-11-21T09:00:00") == 1_795_251_600_000
+    with pytest.raises(typer.BadParameter, match="neither a duration"):
+        moment("soon")
+
+
+def test_a_folder_that_is_full_is_one_sentence_with_the_mend() -> None:
+    with pytest.raises(SetupError, match=r"disk is full.*TMPDIR"), kept():
+        raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_a_note_breaks_nothing() -> None:
+    note = Finding(Breach.REPEATED, "orders:0:1", 0, 1, "twice", ("a:0:1",))
+    assert row_of(note)["found"] == "note"
+    assert sum_up(Counter([note.kind]), 0, 10) == 0
+    assert sum_up(Counter([Breach.LOST]), 0, 10) == 1

@@ -1,0 +1,63 @@
+"""`simulate`: figures as rows, wrong numbers as one sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.cli import reconsume
+
+ASKED = ("simulate", "--rate", "1000", "--fail-rate", "0.01")
+
+
+def figures(*words: str) -> dict[tuple[str, str], Any]:
+    shown = reconsume(*ASKED, "-o", "json", *words)
+    assert shown.exit_code == 0, shown.stderr
+    return {(row["part"], row["what"]): row["value"] for row in json.loads(shown.stdout)}
+
+
+def test_it_says_what_waits_in_each_level_and_needs_no_configuration() -> None:
+    found = figures()
+    assert (found["waiting", "10s"], found["waiting", "30s"]) == (100, 150)
+    assert found["group", "waiting"] == 856
+
+
+def test_the_ladder_and_the_retries_may_be_given() -> None:
+    found = figures("--ladder", "1s, 1m", "--retries", "2", "--retry-fail-rate", "1")
+    assert {what: value for (part, what), value in found.items() if part == "waiting"} == {"1s": 10.0, "1m": 600}
+    assert found["group", "dead letters"] == 10.0
+
+
+def test_a_configuration_gives_ladder_levels_and_concurrency() -> None:
+    sets = ("group=g", "topics=[t]", "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
+    own = ("retry.ladder=[2s]", "retry.levels=[1s, 2s]", "deliver.concurrency=100")
+    found = figures(*(word for text in (*sets, *own) for word in ("--set", text)))
+    assert [what for part, what in found if part == "waiting"] == ["2s"]
+    assert found["limit", "requests in flight"] == 51.0
+
+
+def test_an_outage_is_a_backlog_on_the_main_topics() -> None:
+    assert figures("--outage", "10m")["outage", "backlog"] == 600_000
+
+
+def test_where_the_constants_come_from_is_said_beside_the_data() -> None:
+    assert "constants: 2026-" in reconsume(*ASKED).stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--fail-rate", "2"),
+        ("--rate", "0"),
+        ("--rate", "nan"),
+        ("--attempt", "soon"),
+        ("--record-size", "big"),
+        ("--ladder", "fast"),
+        ("--ladder", "11d"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(wrong: tuple[str, str]) -> None:
+    shown = reconsume(*ASKED, *wrong)
+    assert (shown.exit_code, shown.stdout) == (2, "")
