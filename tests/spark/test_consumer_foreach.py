@@ -1,0 +1,227 @@
+"""The foreachBatch function on real frames: one call a row, the same times when repeated, a stop when most fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark.consumer import Counts, Record, TooManyFailuresError, build_rules, dead_letter, for_each_record, retry
+from spark.consumer.foreach import BATCH_TIME, check_frame, writer_options
+from spark.consumer.handling import COLUMNS
+from spark.consumer.streams import with_batch_time
+from topics.headers import Headers, Life, parse_life, render_life
+
+RULES = build_rules("billing", ["orders"], ladder=["1s", "2s"], max_reconsume_times=2)
+OWN: Headers = [("trace", b"1"), ("tag", None), ("trace", b"\xff")]
+SCHEMA = (
+    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+SECONDS = 60
+# `collect` leaves its socket to the garbage collector (pyspark 4.0).
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.timeout(240),  # the first test waits for Spark to start
+]
+EVENTS = RULES.names.events
+
+Row: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
+Written: TypeAlias = list[dict[str, Any]]
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    """Where handlers note each call: they run in other processes."""
+    return tmp_path / "calls"
+
+
+def scripted(calls: Path) -> Callable[[Record], object]:
+    """A handler that does what the value says."""
+
+    def handle(record: Record) -> object:
+        with calls.open("a") as file:
+            file.write(f"{record.id}/{record.times}\n")
+        match record.value:
+            case b"raise":
+                raise LookupError("holds what is in the record")
+            case b"raise-retry":
+                raise retry(delay="90s", reason="busy")
+            case b"retry":
+                return retry(level=1)
+            case b"odd":
+                return retry(level=99)
+            case b"dead":
+                return dead_letter("bad-sku")
+            case _:
+                return "anything"
+
+    return handle
+
+
+def main_row(offset: int, value: bytes | None, headers: Headers | None = OWN) -> Row:
+    return ("orders", 0, offset, 1_763_690_000_123, b"\x00k", value, headers)
+
+
+def due_row(offset: int, value: bytes) -> Row:
+    life = Life(f"orders:0:{offset}", "orders", 1, 0, 1_763_690_001_000, 1_763_690_000_123, 1_763_690_000_500, "busy")
+    return (RULES.names.ready, 0, offset, 1_763_690_001_500, None, value, OWN + render_life(life, "billing", "x"))
+
+
+def frame_of(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    frame = spark.createDataFrame(rows, SCHEMA.replace("timestamp TIMESTAMP", "ms BIGINT")).repartition(2)
+    return frame.withColumn("timestamp", f.timestamp_millis("ms")).drop("ms")
+
+
+def collect(written: Written) -> Callable[[DataFrame], None]:
+    return lambda frame: written.extend(row.asDict(recursive=True) for row in frame.collect())
+
+
+def headers_of(row: dict[str, Any]) -> Headers:
+    return [(h["key"], None if h["value"] is None else bytes(h["value"])) for h in row["headers"]]
+
+
+def identity_of(row: dict[str, Any]) -> str:
+    return (dict(headers_of(row))["ORIGIN_MESSAGE_ID"] or b"").decode()
+
+
+def life_of(row: dict[str, Any]) -> Life:
+    life = parse_life(headers_of(row), RULES.topics, 2**53)
+    assert isinstance(life, Life)
+    return life
+
+
+def test_each_row_is_handled_once_however_often_the_frame_is_evaluated(spark: SparkSession, calls: Path) -> None:
+    rows = [*(main_row(offset, b"raise") for offset in range(4)), *(main_row(offset, b"") for offset in range(4, 9))]
+    evaluated: list[int] = []
+
+    def write(frame: DataFrame) -> None:
+        evaluated.extend([frame.count(), frame.count(), len(frame.filter("topic like '%RETRY%'").collect())])
+
+    run = for_each_record(scripted(calls), RULES, write=write)
+    run(with_batch_time(frame_of(spark, rows)), 0)
+    assert evaluated == [8, 8, 8]
+    assert sorted(calls.read_text().split()) == sorted(f"orders:0:{offset}/0" for offset in range(9))
+
+
+def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, calls: Path) -> None:
+    values = [b"fine", b"raise", b"raise-retry", b"retry", b"odd", b"dead"]
+    rows = [*(main_row(offset, value) for offset, value in enumerate(values)), due_row(7, b"fine"), due_row(8, b"dead")]
+    bad = main_row(9, None, [("REAL_TOPIC", b"x")])
+    rows += [(RULES.names.ready, *bad[1:]), main_row(10, None, None)]
+    written: Written = []
+    reports: list[Counts] = []
+    run = for_each_record(scripted(calls), RULES, write=collect(written), report=reports.append)
+    run(with_batch_time(frame_of(spark, rows)), 3)
+    copies = {identity_of(row): row for row in written if row["topic"] != EVENTS}
+    assert {identity: row["topic"] for identity, row in copies.items()} == {
+        "orders:0:1": "billing-RETRY-1s",
+        "orders:0:2": "billing-RETRY-1m",
+        "orders:0:3": "billing-RETRY-1s",
+        "orders:0:4": "billing-RETRY-1s",
+        "orders:0:5": "billing-DLQ",
+        "orders:0:8": "billing-DLQ",
+        "billing-RETRY:0:9": "billing-DLQ",
+    }
+    assert life_of(copies["orders:0:1"]).reason == "LookupError"
+    assert life_of(copies["orders:0:1"]).timestamp == 1_763_690_000_123
+    assert headers_of(copies["orders:0:1"])[:3] == OWN
+    assert (bytes(copies["orders:0:1"]["key"]), bytes(copies["orders:0:1"]["value"])) == (b"\x00k", b"raise")
+    assert reports == [
+        Counts(3, commit=3, retry=4, dead_letter=2, refused=1, failed=4, odd=1, fresh=7, fresh_failed=4, writes=15)
+    ]
+
+
+def test_a_batch_that_mostly_fails_stops_the_job_and_writes_nothing(spark: SparkSession, calls: Path) -> None:
+    written: Written = []
+    rows = [*(main_row(offset, b"raise") for offset in range(6)), *(main_row(offset, b"") for offset in range(6, 10))]
+    frame = with_batch_time(frame_of(spark, rows))
+    with pytest.raises(TooManyFailuresError, match="6 of 10 new records of batch 1 failed"):
+        for_each_record(scripted(calls), RULES, write=collect(written), stop_count=6)(frame, 1)
+    assert written == []
+    for bounds in ({"stop_count": 7}, {"stop_count": 1, "stop_share": 0.6}):
+        written.clear()
+        for_each_record(scripted(calls), RULES, write=collect(written), **bounds)(frame, 1)
+        assert len(written) == 12
+
+
+def test_refused_records_and_retries_that_fail_again_do_not_stop_the_job(spark: SparkSession, calls: Path) -> None:
+    written: Written = []
+    rows = [*(main_row(offset, b"dead") for offset in range(5)), *(due_row(offset, b"raise") for offset in range(5, 9))]
+    frame = with_batch_time(frame_of(spark, rows))
+    for_each_record(scripted(calls), RULES, write=collect(written), stop_count=1)(frame, 1)
+    assert len(written) == 18
+
+
+def test_a_repeated_batch_writes_the_same_bytes_and_so_the_same_due_times(
+    spark: SparkSession, calls: Path, tmp_path: Path
+) -> None:
+    written: Written = []
+
+    def start(write: Callable[[DataFrame], None]) -> None:
+        stream = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "rows"))
+        run = for_each_record(scripted(calls), RULES, write=write)
+        query = (
+            with_batch_time(stream)
+            .writeStream.foreachBatch(run)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(SECONDS)
+        finally:
+            query.stop()
+
+    def crash(frame: DataFrame) -> None:
+        collect(written)(frame)
+        raise OSError("the driver dies after the write")
+
+    rows = [main_row(0, b"raise"), main_row(1, b"dead"), due_row(2, b"fine"), due_row(3, b"retry"), main_row(4, b"")]
+    frame_of(spark, rows).coalesce(1).write.parquet(str(tmp_path / "rows"))
+    with pytest.raises(StreamingQueryException, match="the driver dies after the write"):
+        start(crash)
+    before = list(written)
+    written.clear()
+    start(collect(written))
+    assert len(before) == 7
+    assert written == before
+    assert len(calls.read_text().split()) == 10
+
+
+def test_a_frame_without_the_batchs_time_is_refused(spark: SparkSession, calls: Path) -> None:
+    run = for_each_record(scripted(calls), RULES, write=collect([]))
+    with pytest.raises(ValueError, match="lacks batch_time"):
+        run(frame_of(spark, [main_row(0, b"")]), 0)
+
+
+def test_speculation_is_refused_because_it_calls_handlers_twice() -> None:
+    columns = [*COLUMNS, BATCH_TIME]
+    check_frame(columns, "false")
+    with pytest.raises(ValueError, match="speculation"):
+        check_frame(columns, "true")
+
+
+def test_what_the_promise_rests_on_is_not_overridden() -> None:
+    options = writer_options({"bootstrap.servers": "h:1", "acks": "0", "max.request.size": "5"})
+    assert options["kafka.acks"] == "all"
+    assert options["kafka.max.request.size"] == "5"
+
+
+def test_brokers_to_write_to_must_be_named(calls: Path) -> None:
+    with pytest.raises(ValueError, match="brokers of the copies"):
+        for_each_record(scripted(calls), RULES, {"acks": "all"})
+
+
+@pytest.fixture(autouse=True)
+def _no_query_is_left(spark: SparkSession) -> Iterator[None]:
+    yield
+    for query in spark.streams.active:
+        with suppress(StreamingQueryException):
+            query.stop()

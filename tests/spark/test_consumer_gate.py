@@ -1,0 +1,229 @@
+"""The gated source against a broker, without Spark: what is due, what is read, what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark.consumer.lookup import LevelTopicError, Lookup
+from spark.consumer.offsets import Place
+from spark.consumer.reading import ReadError, Row
+from spark.consumer.record import REPLACED
+from spark.consumer.source import LevelsReader, Options, options_of
+from tests.conftest import MakeTopic
+from tests.support.broker import Broker
+from tests.support.deadline import until
+from tests.support.kafka import SECONDS, Out, produce
+from tests.support.raw_producer import produce_raw
+
+HOUR = 3_600_000
+OWN = (("a", b"1"), ("b", None), ("a", b"\xff"))
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def options(kafka: Broker, levels: dict[str, int], most: int = 1_000, tasks: int = 2) -> Options:
+    return Options({"bootstrap.servers": kafka.bootstrap}, levels, most, tasks)
+
+
+@pytest.fixture
+def level(make_topic: MakeTopic) -> str:
+    """A level topic of one partition."""
+    return make_topic(message_timestamp_type="LogAppendTime")
+
+
+def reader_of(kafka: Broker, level: str, delay: int, most: int = 1_000) -> LevelsReader:
+    return LevelsReader(options(kafka, {level: delay}, most))
+
+
+def next_of(offset: dict[str, Any], level: str) -> int:
+    found: int = offset["next"][level]["0"]
+    return found
+
+
+def read_all(reader: LevelsReader, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:
+    return [row for part in reader.partitions(start, end) for row in reader.read(part)]
+
+
+@contextmanager
+def transaction(kafka: Broker, topic: str, values: list[bytes]) -> Iterator[Producer]:
+    """An open transaction with records that have reached the topic."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"tx-{topic}"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.flush(SECONDS)
+    yield producer
+
+
+def test_a_record_is_passed_on_when_its_level_is_over_and_not_a_moment_sooner(kafka: Broker, level: str) -> None:
+    delay = 1_500
+    reader = reader_of(kafka, level, delay)
+    start = reader.initialOffset()
+    produce(kafka.bootstrap, level, [b"one"])
+    # The next comes when the first is due: the gate must part them.
+    until(lambda: next_of(reader.latestOffset(), level) == 1, SECONDS, "the first is due")
+    produce(kafka.bootstrap, level, [b"two"])
+    first = reader.latestOffset()
+    assert next_of(first, level) == 1
+    until(lambda: next_of(reader.latestOffset(), level) == 2, SECONDS, "the second is due")
+    passed = now()
+    rows = read_all(reader, start, reader.latestOffset())
+    assert [(row[2], row[5]) for row in rows] == [(0, b"one"), (1, b"two")]
+    assert passed >= rows[1][3] + delay
+
+
+def test_a_record_that_comes_between_the_two_questions_is_not_passed_on(kafka: Broker, level: str) -> None:
+    asked: list[str] = []
+
+    class Between(Lookup):
+        """A record is written after the first of the two questions, whichever that is."""
+
+        def ends(self, places: Any) -> dict[Place, int]:
+            return self._then_write(super().ends(places))
+
+        def cuts(self, places: Any, now: int) -> dict[Place, int]:
+            return self._then_write(super().cuts(places, now))
+
+        def _then_write(self, answer: dict[Place, int]) -> dict[Place, int]:
+            if not asked:
+                produce(kafka.bootstrap, level, [b"just now"])
+            asked.append("")
+            return answer
+
+    given = options(kafka, {level: HOUR})
+    reader = LevelsReader(given, Between(given.client, given.levels))
+    assert next_of(reader.latestOffset(), level) == 0
+    assert len(asked) == 2
+
+
+def test_nothing_of_an_open_transaction_is_passed_on_and_of_an_aborted_one_nothing_is_read(
+    kafka: Broker, level: str
+) -> None:
+    reader = reader_of(kafka, level, 1)
+    start = reader.initialOffset()
+    produce(kafka.bootstrap, level, [Out(b"committed", b"k", OWN)])
+    with transaction(kafka, level, [b"open", b"open"]) as producer:
+        written = now()
+        until(lambda: now() > written + 10, SECONDS, "all would be due")
+        assert next_of(reader.latestOffset(), level) == 1
+        producer.abort_transaction(SECONDS)
+    until(lambda: next_of(reader.latestOffset(), level) == 4, SECONDS, "the abort is passed")
+    end = reader.latestOffset()
+    (row,) = read_all(reader, start, end)  # of which the last is a marker
+    produce(kafka.bootstrap, level, [b"behind the range"])
+    assert read_all(reader, start, end) == [row]
+    assert (*row[:3], *row[4:]) == (level, 0, 0, b"k", b"committed", list(OWN))
+
+
+def test_a_batch_is_bounded_and_a_new_reader_goes_on_where_spark_says(kafka: Broker, level: str) -> None:
+    produce(kafka.bootstrap, level, [b"%d" % number for number in range(10)])
+    unbound = reader_of(kafka, level, 1)
+    until(lambda: next_of(unbound.latestOffset(), level) == 10, SECONDS, "all are due")
+    reader = reader_of(kafka, level, 1, most=4)
+    start = reader.initialOffset()
+    assert next_of(reader.latestOffset(), level) == 4
+    end = json.loads(json.dumps(reader.latestOffset()))
+    assert next_of(end, level) == 8
+    after = reader_of(kafka, level, 1, most=4)
+    assert after.partitions(end, end) == []
+    last = after.latestOffset()
+    assert next_of(last, level) == 10
+    read = [row[5] for row in read_all(reader, start, end) + read_all(after, end, last)]
+    assert read == [b"%d" % number for number in range(10)]
+
+
+def test_what_retention_took_is_dropped_and_counted_in_the_offsets(
+    kafka: Broker, level: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    produce(kafka.bootstrap, level, [b"%d" % number for number in range(10)])
+    reader = reader_of(kafka, level, 1)
+    start = reader.initialOffset()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    place = TopicPartition(level, 0, 6)
+    admin.delete_records([place])[place].result(SECONDS)
+    end = until(lambda: due if next_of(due := reader.latestOffset(), level) == 10 else None, SECONDS, "all are due")
+    assert end is not None
+    assert end["dropped"] == 6
+    assert "retention took 6 offsets" in capfd.readouterr().err
+    assert [row[2] for row in read_all(reader, start, end)] == [6, 7, 8, 9]
+    after = reader_of(kafka, level, 1)
+    after.partitions(end, end)
+    assert after.latestOffset() == end
+
+
+def test_a_first_batch_begins_where_its_end_was_counted_from(kafka: Broker, level: str) -> None:
+    produce(kafka.bootstrap, level, [b"%d" % number for number in range(10)])
+    unbound = reader_of(kafka, level, 1)
+    until(lambda: next_of(unbound.latestOffset(), level) == 10, SECONDS, "all are due")
+    reader = reader_of(kafka, level, 1, most=4)
+    end = reader.latestOffset()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    place = TopicPartition(level, 0, 6)
+    admin.delete_records([place])[place].result(SECONDS)
+    assert next_of(reader.initialOffset(), level) == 0
+    assert read_all(reader, reader.initialOffset(), end) == []
+    assert reader.latestOffset() == {"next": {level: {"0": 10}}, "dropped": 6}
+
+
+def test_a_range_that_is_deleted_under_the_task_is_an_error(kafka: Broker, level: str) -> None:
+    produce(kafka.bootstrap, level, [b"%d" % number for number in range(10)])
+    reader = reader_of(kafka, level, 1)
+    start = reader.initialOffset()
+    until(lambda: next_of(reader.latestOffset(), level) == 10, SECONDS, "all are due")
+    (part,) = reader.partitions(start, reader.latestOffset())
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    place = TopicPartition(level, 0, 6)
+    admin.delete_records([place])[place].result(SECONDS)
+    with pytest.raises(ReadError, match="deleted"):
+        list(reader.read(part))
+
+
+def test_a_topic_that_is_not_stamped_by_its_broker_is_refused(kafka: Broker, level: str, topic: str) -> None:
+    with pytest.raises(LevelTopicError, match=f"must be LogAppendTime, and it is not for {topic}:"):
+        LevelsReader(options(kafka, {level: 1, topic: 1})).latestOffset()
+
+
+def test_a_topic_that_was_made_anew_is_refused(kafka: Broker, level: str) -> None:
+    reader = reader_of(kafka, level, 1)
+    known = {"next": {level: {"0": 7}}, "dropped": 0}
+    reader.partitions(known, known)
+    with pytest.raises(LevelTopicError, match=rf"{level}\[0\] ends before the query's checkpoint"):
+        reader.latestOffset()
+
+
+def test_a_missing_level_topic_is_refused(kafka: Broker, level: str) -> None:
+    with pytest.raises(LevelTopicError, match="missing level topics: billing-RETRY-7s;"):
+        LevelsReader(options(kafka, {level: 1, "billing-RETRY-7s": 7_000})).initialOffset()
+
+
+def test_a_header_key_that_is_not_utf_8_is_read_as_such_after_thousands_of_good_ones(kafka: Broker, level: str) -> None:
+    produce(kafka.bootstrap, level, [Out(b"v", None, OWN)] * 3_000)
+    produce_raw(kafka.bootstrap, level, 0, b"bad", b"k", [(b"\xff", b"1")])
+    reader = reader_of(kafka, level, 1, most=10_000)
+    start = reader.initialOffset()
+    until(lambda: next_of(reader.latestOffset(), level) == 3_001, SECONDS, "all are due")
+    rows = read_all(reader, start, reader.latestOffset())
+    assert (rows[-1][5], rows[-1][6]) == (b"bad", [(REPLACED, None)])
+    assert {(row[5], tuple(row[6])) for row in rows[:-1]} == {(b"v", OWN)}
+
+
+def test_options_are_read_and_what_is_missing_is_said() -> None:
+    given = {"client.bootstrap.servers": "h:1", "client.sasl.username": "me", "levels": '{"l": 5}', "most": "7"}
+    assert options_of(given) == Options({"bootstrap.servers": "h:1", "sasl.username": "me"}, {"l": 5}, 7, 8)
+    for missing in ("client.bootstrap.servers", "levels"):
+        with pytest.raises(ValueError, match="needs the options"):
+            options_of({name: value for name, value in given.items() if name != missing})
+    for wrong in ({"levels": "{}"}, {"most": "0"}, {"tasks": "0"}):
+        with pytest.raises(ValueError, match="at least 1"):
+            options_of({**given, **wrong})

@@ -1,0 +1,96 @@
+"""On a worker: one row, one call, and nothing that a handler does ends the batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.types import Row
+
+from spark.consumer.handling import handling
+from spark.consumer.record import Record
+from spark.consumer.rules import build_rules
+from spark.consumer.verdict import dead_letter, retry
+from topics.headers import Headers, Life, parse_life, render_life
+
+RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def row(topic: str = "orders", headers: Headers | None = None, at: int = 5_000) -> Row:
+    plain = None if headers is None else [Row(key=key, value=None if v is None else bytearray(v)) for key, v in headers]
+    return Row(topic=topic, partition=0, offset=7, timestamp=1, key=None, value=bytearray(b"v"), headers=plain, now=at)
+
+
+def due_in(ms: int) -> Row:
+    at = now()
+    life = Life("orders:0:1", "orders", 1, 0, at + ms, 1, 1, "x")
+    return row(RULES.names.ready, render_life(life, "billing", RULES.names.ready), at)
+
+
+def raises(error: Exception) -> Callable[[Record], object]:
+    def handle(_record: Record) -> object:
+        raise error
+
+    return handle
+
+
+@pytest.mark.parametrize("ms", [400, 900])
+def test_a_record_that_is_nearly_due_is_handled_when_it_is_due(ms: int) -> None:
+    at: list[int] = []
+    given = due_in(ms)
+    assert handling(lambda _record: at.append(now()), RULES)(given).outcome == "commit"
+    assert at[0] >= given["now"] + ms
+
+
+def test_a_record_that_is_far_from_due_is_not_handled() -> None:
+    def handle(_record: Record) -> object:
+        raise AssertionError("it was handled")
+
+    result = handling(handle, RULES)(due_in(60_000))
+    assert (result.outcome, result.failed, result.fresh, len(result.writes)) == ("hop", False, False, 1)
+
+
+@pytest.mark.parametrize("answer", [None, True, False, 0, "retry", ["x"], {"verdict": "retry"}], ids=repr)
+def test_whatever_is_no_verdict_is_a_success(answer: Any) -> None:
+    assert handling(lambda _record: answer, RULES)(row()) == ("commit", False, False, True, [])
+
+
+def test_an_exception_is_a_failure_and_its_text_is_not_told() -> None:
+    result = handling(raises(KeyError("the card number")), RULES)(row())
+    assert (result.outcome, result.failed) == ("retry", True)
+    assert "the card number" not in repr(result.writes)
+    life = parse_life(result.writes[0][3], RULES.topics, 2**53)
+    assert isinstance(life, Life)
+    assert (life.reason, life.due_at, life.first_failed_at) == ("KeyError", 6_000, 5_000)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "failed", "odd"),
+    [
+        (retry(delay="90s"), "retry", True, False),
+        (retry(level=-1), "dead_letter", True, False),
+        (retry(delay="1ms"), "retry", True, True),
+        (dead_letter("no"), "dead_letter", False, False),
+    ],
+    ids=repr,
+)
+def test_a_verdict_means_the_same_returned_and_raised(
+    verdict: Exception, outcome: str, failed: bool, odd: bool
+) -> None:
+    returned = handling(lambda _record: verdict, RULES)(row())
+    assert (returned.outcome, returned.failed, returned.odd) == (outcome, failed, odd)
+    assert handling(raises(verdict), RULES)(row()) == returned
+
+
+def test_a_handler_gets_bytes_and_no_headers_where_there_are_none() -> None:
+    seen: list[Record] = []
+    handling(seen.append, RULES)(row(headers=[("a", b"1"), ("a", None)]))
+    handling(seen.append, RULES)(row())
+    assert [type(record.value) for record in seen] == [bytes, bytes]
+    assert [record.headers for record in seen] == [[("a", b"1"), ("a", None)], []]

@@ -1,0 +1,193 @@
+"""A Spark job's copies and events are the sidecar's, byte for byte, for the same record, outcome and time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from sidecar.core import copies, decide, outcome, policy
+from sidecar.core import record as core
+from spark.consumer.record import Read, given, take
+from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
+from spark.consumer.rules import Rules, build_rules
+from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
+from topics.events import Event, decode_event
+from topics.headers import Headers, Life, parse_life, render_life
+
+NOW = 1_763_690_000_000
+OWN: Headers = [("trace", b"1"), ("TAGS", None), ("trace", b""), ("b", b"\xff\x00")]
+FORGED: Headers = [("RECONSUMETIMES", b"7"), ("__dlq.errors.topic", b"x")]
+LADDER = ["1s", "2s", "1m"]
+MOST = 4
+
+
+def rules_of(**more: Any) -> Rules:
+    return build_rules("billing", ["orders", "bills"], **{"ladder": LADDER, "max_reconsume_times": MOST, **more})
+
+
+def policy_of(rules: Rules) -> policy.Policy:
+    return policy.Policy(
+        rules.names,
+        rules.topics,
+        rules.ladder,
+        rules.table,
+        rules.delays,
+        max_reconsume_times=rules.max_reconsume_times,
+        instance=rules.instance,
+    )
+
+
+def main_row(headers: Headers | None = None, timestamp: int = NOW - 9_000) -> Read:
+    return Read("orders", 3, 1024, timestamp, b"\x00k", b"v", OWN + FORGED if headers is None else headers)
+
+
+def retried_row(rules: Rules, topic: str | None = None, due: int = NOW - 5, times: int = 1) -> Read:
+    life = Life("orders:3:1024", "orders", times, 2, due, NOW - 9_000, NOW - 8_000, "http-500: no")
+    topic = topic or rules.names.ready
+    return Read(topic, 1, 7, NOW - 3, None, None, OWN + render_life(life, "billing", topic))
+
+
+def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[copies.Copy]:
+    """What the sidecar writes."""
+    found = None if row.topic in rules.topics else parse_life(row.headers, rules.topics, NOW + 10**10)
+    life = found if isinstance(found, Life) else None
+    source = core.Partition(row.topic, row.partition)
+    record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
+    match verdict:
+        case None:
+            came: outcome.Outcome = outcome.COMMITTED
+        case Retry():
+            came = outcome.Failed(verdict.reason, delay=verdict.delay, level=verdict.level)
+        case DeadLetter():
+            came = outcome.Rejected(verdict.reason)
+    decision = decide.decide(record, came, policy_of(rules), NOW)
+    assert isinstance(decision, decide.Commit | decide.Retry | decide.DeadLetter)
+    return list(copies.writes_of(record, decision, policy_of(rules), NOW))
+
+
+def ours(row: Read, rules: Rules, verdict: Outcome) -> Routed:
+    return after_handling(take(row, rules, NOW), verdict, rules, NOW)
+
+
+VERDICTS: list[Outcome] = [
+    None,
+    retry(),
+    retry(delay="90s", reason="busy"),
+    retry(delay="3s"),
+    retry(delay="20d"),
+    retry(delay="500ms", level=3),
+    retry(level=5),
+    retry(level=-1, reason="no"),
+    retry(level=99),
+    Retry(None, None, "ValueError"),
+    dead_letter("bad-sku"),
+    dead_letter("x" * 5000 + "\n"),
+]
+
+
+@pytest.mark.parametrize("prefix", ["{group}", "{topic}-{group}"])
+@pytest.mark.parametrize("verdict", VERDICTS, ids=repr)
+def test_every_copy_and_event_is_the_sidecars(verdict: Outcome, prefix: str) -> None:
+    rules = rules_of(topic_prefix=prefix)
+    rows = [main_row(), main_row(timestamp=-1), *(retried_row(rules, times=times) for times in (1, 3, 4, 9))]
+    for row in rows:
+        wanted = [(copy.topic, copy.key, copy.value, copy.headers) for copy in sidecars(row, rules, verdict)]
+        assert [tuple(out) for out in ours(row, rules, verdict).writes] == wanted
+
+
+def test_the_ladders_last_delay_repeats_up_to_max_reconsume_times() -> None:
+    rules = rules_of()
+    topics = [ours(retried_row(rules, times=times), rules, retry()).writes[0].topic for times in range(5)]
+    names = [rules.names.level(delay, "orders") for delay in (1_000, 2_000, 60_000, 60_000)]
+    assert topics == [*names, rules.names.dlq("orders")]
+
+
+def test_a_wait_below_the_shortest_level_takes_that_one_and_keeps_its_due_time() -> None:
+    rules = build_rules("billing", ["orders"], ladder=["10s"], levels=["5s", "10s"])
+    copy = ours(main_row(), rules, retry(delay="1s")).writes[0]
+    life = parse_life(copy.headers, rules.topics, NOW + 10**10)
+    assert copy.topic == "billing-RETRY-5s"
+    assert isinstance(life, Life)
+    assert life.due_at == NOW + 1_000
+
+
+def test_a_success_at_once_writes_nothing_and_a_success_after_a_retry_one_event() -> None:
+    rules = rules_of()
+    assert ours(main_row(), rules, None) == Routed("commit")
+    (event,) = ours(retried_row(rules), rules, None).writes
+    told = decode_event(event.value)
+    assert isinstance(told, Event)
+    assert (event.topic, event.key, told.state, told.times) == (rules.names.events, b"orders:3:1024", "COMMIT", 1)
+
+
+@pytest.mark.parametrize(("rest", "level"), [(1_001, 1_000), (59_999, 30_000), (86_400_000, 7_200_000)])
+def test_a_record_on_a_hop_is_sent_on_and_not_handled(rest: int, level: int) -> None:
+    rules = rules_of()
+    row = retried_row(rules, due=NOW + rest)
+    routed = before_handling(take(row, rules, NOW), rules, NOW)
+    assert routed is not None
+    (copy,) = routed.writes
+    before, after = (parse_life(headers, rules.topics, NOW + 10**10) for headers in (row.headers, copy.headers))
+    assert (routed.outcome, copy.topic) == ("hop", rules.names.level(level, "orders"))
+    assert (before, row.key, row.value) == (after, copy.key, copy.value)
+
+
+@pytest.mark.parametrize("rest", [-5, 0, 1, 1_000])
+def test_a_record_that_is_due_within_a_second_is_handled(rest: int) -> None:
+    rules = rules_of()
+    assert before_handling(take(retried_row(rules, due=NOW + rest), rules, NOW), rules, NOW) is None
+
+
+def test_a_main_record_is_handled_whatever_headers_of_ours_it_brings() -> None:
+    rules = rules_of()
+    row = main_row([("RECONSUMETIMES", b"no number"), ("RETRY_DUE_AT", b"%d" % (NOW + 10**9))])
+    taken = take(row, rules, NOW)
+    assert before_handling(taken, rules, NOW) is None
+    assert given(taken).headers == []
+
+
+BROKEN: dict[str, tuple[int, bytes | None]] = {"count": (3, b"-1"), "topic": (0, b"other"), "null": (1, None)}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(broken: tuple[int, bytes | None]) -> None:
+    rules = rules_of()
+    row = retried_row(rules)
+    place = len(OWN) + broken[0]
+    headers = [(key, broken[1] if at == place else value) for at, (key, value) in enumerate(row.headers)]
+    taken = take(row._replace(headers=headers), rules, NOW)
+    record = core.Record(
+        core.Partition(row.topic, row.partition), row.offset, 1, row.timestamp, None, None, headers, None, taken.fault
+    )
+    condemned = decide.condemn(record, policy_of(rules), NOW)
+    wanted = copies.writes_of(record, condemned, policy_of(rules), NOW)
+    routed = before_handling(taken, rules, NOW)
+    assert routed is not None
+    assert routed.outcome == "refused"
+    assert [tuple(out) for out in routed.writes] == [(c.topic, c.key, c.value, c.headers) for c in wanted]
+
+
+def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() -> None:
+    rules = rules_of()
+    routed = before_handling(take(main_row([("a\ufffd", b"1")]), rules, NOW), rules, NOW)
+    assert routed is not None
+    copy = routed.writes[0]
+    names = [key for key, _ in copy.headers]
+    assert (copy.topic, copy.key, copy.value) == ("billing-DLQ", b"\x00k", b"v")
+    assert "a\ufffd" not in names
+    assert ("RETRY_REASON", b"headers-unreadable") in copy.headers
+
+
+def test_a_handler_gets_the_first_copys_place_and_its_own_headers() -> None:
+    rules = rules_of()
+    record = given(take(retried_row(rules), rules, NOW))
+    assert record == ("orders:3:1024", "orders", 3, 1024, NOW - 9_000, None, None, OWN, 1, 2)
+    assert given(take(main_row(), rules, NOW)).headers == OWN
+
+
+def test_the_same_time_gives_the_same_bytes() -> None:
+    rules = rules_of()
+    for row, verdict in itertools.product([main_row(), retried_row(rules)], VERDICTS):
+        assert ours(row, rules, verdict) == ours(row, rules, verdict)

@@ -1,0 +1,62 @@
+"""Delays are written as in the group's policy, and what cannot be is refused when the rules are built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark.consumer.rules import build_rules
+from spark.consumer.verdict import retry
+from topics.levels import TABLE, Exponential, build_ladder
+
+
+@pytest.mark.parametrize(
+    ("ladder", "spec"),
+    [
+        ("rocketmq", "rocketmq"),
+        ("pulsar", "pulsar"),
+        (["10s", "1m"], (10_000, 60_000)),
+        ({"initial": "1s", "max": "1h"}, Exponential(1_000, 2.0, 3_600_000)),
+        ({}, Exponential()),
+        ({"multiplier": 3}, Exponential(multiplier=3.0)),
+    ],
+)
+def test_a_ladder_is_read_as_in_the_policy(ladder: Any, spec: Any) -> None:
+    assert build_rules("billing", ["orders"], ladder=ladder).ladder == build_ladder(spec, TABLE)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ladder": "steps"},
+        {"ladder": ["10"]},
+        {"ladder": {"initial": "5s", "maximum": "1h"}},
+        {"levels": ["10s", "5s"]},
+        {"max_reconsume_times": -1},
+        {"max_reconsume_times": 1_000_000},
+        {"topics": "orders"},
+        {"topics": []},
+        {"topics": ["billing-RETRY"]},
+        {"topic_prefix": "{x}"},
+    ],
+    ids=repr,
+)
+def test_rules_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each says its own sentence
+        build_rules(**{"group": "billing", "topics": ["orders"], **wrong})
+
+
+def test_every_delay_of_ladder_and_table_has_its_level_topic() -> None:
+    rules = build_rules("billing", ["orders"], ladder=["7s"], levels=["5s", "10s"])
+    assert rules.levels == {"billing-RETRY-5s": 5_000, "billing-RETRY-7s": 7_000, "billing-RETRY-10s": 10_000}
+
+
+def test_with_a_prefix_per_topic_each_topic_has_its_levels() -> None:
+    rules = build_rules("billing", ["orders", "bills"], levels=["5s"], topic_prefix="{topic}-{group}")
+    assert rules.levels == {"orders-billing-RETRY-5s": 5_000, "bills-billing-RETRY-5s": 5_000}
+
+
+def test_a_delay_that_is_no_duration_is_refused_where_it_is_written() -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        retry(delay="90")
