@@ -1,9 +1,10 @@
-"""`topics plan`, `topics apply`, `topics check`: the group's topics compared, created, never altered or deleted."""
+"""`topics plan`, `apply`, `check`, `export`: the group's topics compared, created, never altered or deleted."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 from sidecar.cli.failures import DONE, FAILED, PARTLY
 from sidecar.cli.options import Options, command, take_common
 from sidecar.cli.output import Row, talk
+from sidecar.cli.strimzi import documents, topic_resource
 from sidecar.cli.topic_plan import Step, make_plan, moved, plural, read_plan, to_row
 from sidecar.errors import ConfigError, ContractError
 from sidecar.settings import load
@@ -93,6 +95,32 @@ def apply(
     created = {result.name: result for result in admin.create(missing, only_ask=dry_run)}
     options.output.rows(RESULT_COLUMNS, [result_row(step, created.get(step.topic), dry_run) for step in steps])
     return sum_up(steps, list(created.values()))
+
+
+class Form(StrEnum):
+    """What `topics export` writes."""
+
+    STRIMZI = "strimzi"
+
+
+@command(app, "export")
+def export(
+    options: Options,
+    _form: Annotated[Form, typer.Option("--format", help="As Strimzi KafkaTopics.")] = Form.STRIMZI,
+    cluster: Annotated[str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")] = "kafka",
+) -> None:
+    """Print the topics for other tools.
+
+    As they must be, whether they exist or not; the main topics are not among them. Names that Kubernetes does not
+    take are spelled in another way, and spec.topicName has the true one.
+
+    \b
+    Example:
+      reconsume topics export --format strimzi --cluster main | kubectl apply -f -
+    """
+    _, steps = look(options)
+    sys.stdout.write(documents(topic_resource(spec_of(step), cluster) for step in steps))
+    talk("from now on only Strimzi should change these topics; `reconsume topics check` still compares them")
 
 
 def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:

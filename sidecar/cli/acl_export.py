@@ -1,0 +1,27 @@
+"""Rights for other tools: as kafka-acls.sh commands, and the names of Strimzi's users. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from sidecar.cli.strimzi import camel, resource_name, together
+from topics.rights import Resource, Right
+
+FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACTIONAL_ID: "--transactional-id"}
+
+
+def commands(bootstrap: str, principal: str, rights: tuple[Right, ...]) -> Iterator[str]:
+    """The kafka-acls.sh commands that give a principal its rights, one for each resource."""
+    head = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
+    for same in together(rights):
+        first = same[0]
+        operations = [word for right in same for word in ("--operation", camel(right.operation))]
+        place = [FLAGS[first.resource], first.name]
+        pattern = ["--resource-pattern-type", "prefixed" if first.prefixed else "literal"]
+        yield shlex.join([*head, *operations, *place, *pattern])
+
+
+def user_name(principal: str) -> str:
+    """The name of the Strimzi resource that makes a principal."""
+    return resource_name(principal.partition(":")[2].removeprefix("CN="))

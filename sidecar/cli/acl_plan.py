@@ -1,0 +1,167 @@
+"""The plan of a group's access rules: which rights are wanted for whom, which the cluster gives already. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from topics.rights import Group, Operation, Resource, Right, User, rights_of
+
+if TYPE_CHECKING:
+    from sidecar.edges.acls import Rule
+
+EVERYBODY = "User:*"
+EVERYTHING = "*"
+ANY_HOST = "*"
+CARRIED = {
+    Operation.DESCRIBE: {"READ", "WRITE", "DELETE", "ALTER"},
+    Operation.DESCRIBE_CONFIGS: {"ALTER_CONFIGS"},
+}
+"""What else gives an operation, by Kafka's own rule."""
+
+Action = Literal["create", "ok", "denied", "extra"]
+
+
+class Step(NamedTuple):
+    """What to do about one right of one principal. `by` says which rule gives or denies it; an `extra` one is not
+    wanted by any of the principal's roles, and stays: only a person may remove it."""
+
+    role: str
+    principal: str
+    right: Right
+    action: Action
+    by: str = ""
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The step as a row of plain values."""
+        right = self.right
+        return {
+            "role": self.role,
+            "principal": self.principal,
+            "action": self.action,
+            "operation": str(right.operation),
+            "resource": str(right.resource),
+            "name": right.name,
+            "pattern": "prefixed" if right.prefixed else "literal",
+            "by": self.by,
+        }
+
+
+def principals_of(group: str, roles: Iterable[User], given: Sequence[str]) -> dict[User, str]:
+    """The principal of each role: `User:<group>-<role>`, or what was given as `role=principal`.
+
+    A principal without a role's name is that of the only role. ValueError where that is not to be told.
+    """
+    found = {role: f"User:{group}-{role}" for role in roles}
+    for text in given:
+        name, equals, principal = text.partition("=")
+        # `User:CN=billing,O=shop` is a principal, and no role of that name.
+        if equals and name in set(User):
+            if User(name) not in found:
+                raise ValueError(f"{text!r}: the role {name} was not asked for")
+            found[User(name)] = checked(principal)
+        elif len(found) == 1:
+            found[next(iter(found))] = checked(text)
+        else:
+            raise ValueError(f"{text!r}: say whose it is, as ROLE=User:NAME, or give one --role")
+    return found
+
+
+def checked(principal: str) -> str:
+    """A principal in its form; ValueError."""
+    kind, colon, name = principal.partition(":")
+    if not (kind.isalnum() and colon and name.isprintable() and name and name != "*"):
+        raise ValueError(f"{principal!r} is no principal: write User:NAME")
+    return principal
+
+
+def make_plan(group: Group, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
+    """A step for each right of each role, then one for each rule that none of the principal's roles needs."""
+    steps = [
+        step_of(role, principal, right, rules)
+        for role, principal in principals.items()
+        for right in rights_of(role, group)
+    ]
+    return steps + list(extras(group, principals, rules))
+
+
+def step_of(role: User, principal: str, right: Right, rules: Sequence[Rule]) -> Step:
+    """What to do about one right."""
+    denying = next((rule for rule in rules if not rule.allow and touches(rule, principal, right)), None)
+    if denying is not None:
+        return Step(role, principal, right, "denied", spelled(denying))
+    giving = next((rule for rule in rules if rule.allow and gives(rule, principal, right)), None)
+    if giving is None:
+        return Step(role, principal, right, "create")
+    return Step(role, principal, right, "ok", "" if is_exact(giving, principal, right) else spelled(giving))
+
+
+def gives(rule: Rule, principal: str, right: Right) -> bool:
+    """Whether an allowing rule gives a right as a whole, from every host."""
+    carried = {"ALL", right.operation, *CARRIED.get(right.operation, ())}
+    return applies(rule, principal, right.resource) and rule.operation in carried and holds(rule, right)
+
+
+def touches(rule: Rule, principal: str, right: Right) -> bool:
+    """Whether a denying rule takes a right away; a denied DESCRIBE takes away none of the others."""
+    return (
+        applies(rule, principal, right.resource, every_host=False)
+        and rule.operation in ("ALL", right.operation)
+        and (holds(rule, right) or (right.prefixed and rule.name.startswith(right.name)))
+    )
+
+
+def applies(rule: Rule, principal: str, resource: Resource, *, every_host: bool = True) -> bool:
+    """Whether a rule is about this principal and this kind of resource."""
+    hosts = rule.host == ANY_HOST or not every_host
+    return rule.principal in (principal, EVERYBODY) and rule.resource is resource and hosts
+
+
+def holds(rule: Rule, right: Right) -> bool:
+    """Whether all the names that a right is on are among a rule's."""
+    if rule.pattern == "prefixed":
+        return right.name.startswith(rule.name)
+    return rule.name == EVERYTHING or (rule.name == right.name and not right.prefixed)
+
+
+def is_exact(rule: Rule, principal: str, right: Right) -> bool:
+    """Whether a rule says just what is wanted."""
+    return (rule.principal, rule.operation, rule.name) == (principal, right.operation, right.name)
+
+
+def extras(group: Group, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:
+    """The rules that give a principal more on the group's names than its roles need."""
+    ours = own_names(group)
+    for principal in dict.fromkeys(principals.values()):
+        roles = [role for role, whose in principals.items() if whose == principal]
+        wanted = {right for role in roles for right in rights_of(role, group)}
+        for rule in rules:
+            if not rule.allow or rule.principal != principal or any(is_exact(rule, principal, r) for r in wanted):
+                continue
+            if any(reaches(rule, resource, name) for resource, name in ours):
+                yield Step("+".join(roles), principal, loose(rule), "extra", spelled(rule))
+
+
+def own_names(group: Group) -> set[tuple[Resource, str]]:
+    """All names that rights of this group can be on."""
+    return {(right.resource, right.name) for user in User for right in rights_of(user, group)}
+
+
+def reaches(rule: Rule, resource: Resource, name: str) -> bool:
+    """Whether a rule is about a name."""
+    inside = name.startswith(rule.name) if rule.pattern == "prefixed" else rule.name in (EVERYTHING, name)
+    return rule.resource is resource and inside
+
+
+def loose(rule: Rule) -> Right:
+    """What a rule gives, as a right; operations that we never ask for are named by its text alone."""
+    known = Operation(rule.operation) if rule.operation in set(Operation) else Operation.DESCRIBE
+    return Right(rule.resource, rule.name, known, rule.pattern == "prefixed")
+
+
+def spelled(rule: Rule) -> str:
+    """A rule in words."""
+    verb = "allow" if rule.allow else "deny"
+    host = "" if rule.host == ANY_HOST else f" from {rule.host}"
+    return f"{verb} {rule.principal} {rule.operation} on {rule.pattern} {rule.resource} {rule.name}{host}"

@@ -1,0 +1,95 @@
+"""`doctor`: everything that may keep a group from working, each with its mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.failures import DONE, FAILED
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import Row, talk
+from sidecar.cli.topic_plan import make_step
+from sidecar.settings import load
+from topics.rights import User
+from topics.specs import TopicSpec
+
+if TYPE_CHECKING:
+    from sidecar.edges.admin import FoundTopic
+    from sidecar.edges.checkup.findings import Report
+    from sidecar.edges.checkup.runner import Check
+
+COLUMNS = ("check", "status", "finding", "mend")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "doctor")(doctor)
+
+
+def doctor(
+    options: Options,
+    role: Annotated[User, typer.Option("--role", help="Whose rights the user of kafka: should have.")] = User.SIDECAR,
+) -> int:
+    """Find what is wrong.
+
+    Looks at Kafka, the user's rights, the topics, clocks, progress, transactions, other groups, instances, the policy,
+    the view and the service. One line for each: ok, warn, or fail, and the mend. Nothing is changed; the clocks are
+    compared by records in a transaction that is aborted. Run it where the sidecar runs, with its configuration.
+
+    Ends with 1 when a check fails.
+
+    \b
+    Example:
+      reconsume doctor -o table
+    """
+    from sidecar.edges.checkup.every import KAFKA, first, rest, unreachable  # they know the Kafka client, which is slow
+
+    settings = load(options.config, options.sets)
+    beginning = first(settings)
+    reports = {report.check: report for report in told(beginning)}
+    following = rest(settings, role, compare)
+    if reports[KAFKA].status == "fail":
+        later: Iterable[Report] = unreachable(following)
+    else:
+        later = told(following)
+    reports |= {report.check: report for report in later}
+    ordered = [reports[check.name] for check in (*beginning, *following)]
+    options.output.rows(COLUMNS, [row_of(report) for report in ordered])
+    return summed_up(ordered)
+
+
+def told(checks: list[Check]) -> Iterator[Report]:
+    """The reports as they come, each with a word to the user."""
+    from sidecar.edges.checkup.runner import run
+
+    for report in run(checks):
+        talk(f"{report.check}: {report.status}")
+        yield report
+
+
+def compare(spec: TopicSpec, found: FoundTopic) -> Iterator[tuple[str, str]]:
+    """What `topics check` would say about a topic."""
+    for finding in make_step(spec, found).findings:
+        yield finding.finding, finding.mend
+
+
+def row_of(report: Report) -> Row:
+    """A report as a row: all bad findings in one line, and each by itself in `findings`."""
+    bad = report.bad
+    return {
+        "check": report.check,
+        "status": str(report.status),
+        "finding": "; ".join(found.finding for found in bad),
+        "mend": "; ".join(dict.fromkeys(found.mend for found in bad if found.mend)),
+        "findings": [{"status": str(found.status), "finding": found.finding, "mend": found.mend} for found in bad],
+    }
+
+
+def summed_up(reports: list[Report]) -> int:
+    """The exit code, and a word about how many are not well."""
+    failed = sum(report.status == "fail" for report in reports)
+    warned = sum(report.status == "warn" for report in reports)
+    talk(f"{len(reports)} checks: {failed} failed, {warned} with a warning")
+    return FAILED if failed else DONE

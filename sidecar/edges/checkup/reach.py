@@ -1,0 +1,181 @@
+"""Whether Kafka can be reached: every kind of refusal told apart, since each is mended in another place."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from sidecar.edges.admin import sentence_of
+from sidecar.edges.checkup.findings import Finding, fail, listed, ok, warn
+
+TRY_SECONDS = 6.0
+"""Until then a broker must have answered; a login that fails is known after 1.1 s, silence after 4."""
+CERTAIN_SECONDS = 2.0
+"""From then on a refusal that was heard is the answer: another of the brokers would have answered by now."""
+TURN_SECONDS = 0.5
+CONNECT_SECONDS = 2.0
+PLAIN_PORT = 9092
+
+CAUSES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"certificate verify failed",
+        "TLS: the broker's certificate is not trusted: its CA is unknown, it has expired, or it is for another name",
+        "kafka.ssl.ca.location must hold the CA of the brokers' certificates, and bootstrap.servers a name in them",
+    ),
+    (
+        r"PLAINTEXT broker listener",
+        "TLS: the broker speaks without TLS on this port",
+        "correct the port in kafka.bootstrap.servers, or kafka.security.protocol",
+    ),
+    (
+        r"SSL handshake failed|SSL_HANDSHAKE|^_SSL ",
+        "TLS: the handshake fails",
+        "the broker speaks no TLS on this port, or asks for a certificate of ours: kafka.ssl.certificate.location",
+    ),
+    (
+        r"not valid in current SASL state|supported mechanisms:\s*(\(|$)",
+        "SASL: the broker asks for no login on this port",
+        "correct the port in kafka.bootstrap.servers, or kafka.security.protocol",
+    ),
+    (
+        r"Unsupported SASL mechanism|supported mechanisms",
+        "SASL: the broker does not know this mechanism",
+        "set kafka.sasl.mechanism to one that the broker supports",
+    ),
+    (
+        r"SASL authentication error|^_AUTHENTICATION ",
+        "SASL: the login is refused",
+        "kafka.sasl.username and kafka.sasl.password, or whatever the mechanism asks for, must be those of the broker",
+    ),
+    (
+        r"Failed to resolve",
+        "no such host",
+        "correct kafka.bootstrap.servers, or look at the name service of this machine",
+    ),
+    (
+        r"Connection refused|Network is unreachable|No route to host",
+        "nothing takes connections there",
+        "start the broker, correct kafka.bootstrap.servers, or open the way to it",
+    ),
+    (
+        r"Disconnected",
+        "the broker closes the connection: it expects another security.protocol, TLS or a login",
+        "set kafka.security.protocol to that of the broker's listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+    ),
+    (
+        r"timed out|Timed out",
+        "the connection is taken, or swallowed, and nobody answers",
+        "look at the brokers, and at firewalls between",
+    ),
+)
+"""What librdkafka says, what that means, and the mend. The first that fits decides: from the certain to the vague."""
+
+
+class Told(logging.Handler):
+    """Keeps what the client says: some causes are in its log alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line; advice about the configuration is no cause."""
+        text = record.getMessage()
+        if not text.startswith("CONFWARN"):
+            self.texts.append(text)
+
+    def note(self, error: KafkaError) -> None:
+        """Keep one error, with the name of its code."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+            self.texts.append(f"{error.name()} {error.str()}")
+
+
+def reach(kafka: Mapping[str, str]) -> list[Finding]:
+    """Whether a broker answers, and whether all that it names can be connected to."""
+    told = Told()
+    logger = logging.Logger("doctor")
+    logger.addHandler(told)
+    config: dict[str, Any] = {
+        "client.id": "reconsume-doctor",
+        "reconnect.backoff.max.ms": 500,
+        **kafka,
+        "socket.connection.setup.timeout.ms": 3_000,
+        "api.version.request.timeout.ms": 3_000,
+        "logger": logger,
+        "error_cb": told.note,
+    }
+    try:
+        client = AdminClient(config)
+    except KafkaException as error:
+        return [fail(f"the client cannot be made: {sentence_of(error)}", "correct the kafka: section")]
+    brokers = ask(client, told)
+    if not brokers:
+        return [diagnosed(kafka["bootstrap.servers"], told.texts)]
+    return [
+        ok(f"{len(brokers)} {'broker answers' if len(brokers) == 1 else 'brokers answer'}"),
+        *addresses(kafka, brokers),
+    ]
+
+
+def ask(client: AdminClient, told: Told) -> list[str]:
+    """The addresses of all brokers; empty when none answered in time."""
+    began = time.monotonic()
+    while time.monotonic() < began + (CERTAIN_SECONDS if told.texts else TRY_SECONDS):
+        try:
+            return [
+                f"{broker.host}:{broker.port}" for broker in client.list_topics(timeout=TURN_SECONDS).brokers.values()
+            ]
+        except KafkaException:
+            client.poll(0)  # serves what the client wants to say
+    return []
+
+
+def diagnosed(servers: str, texts: Sequence[str]) -> Finding:
+    """The likeliest cause of why nobody answered."""
+    for pattern, cause, mend in CAUSES:
+        said = next((text for text in texts if re.search(pattern, text)), None)
+        if said is not None:
+            return fail(f"{servers}: {cause} ({last_words(said)})", mend)
+    said = f" ({last_words(texts[0])})" if texts else ""
+    return fail(f"{servers}: no broker answered within {TRY_SECONDS:g} s{said}", "look at kafka.bootstrap.servers")
+
+
+def last_words(text: str) -> str:
+    """What the client said, without who said it and when."""
+    text = re.sub(r"^.*/bootstrap: ", "", " ".join(text.split()))
+    return re.sub(r" \(after \d+ms in state \w+\)$|: verify that.*$|, verify that.*$", "", text)
+
+
+def addresses(kafka: Mapping[str, str], brokers: Iterable[str]) -> Iterable[Finding]:
+    """What is wrong with the addresses that the brokers advertise, and with those that we were given."""
+    away = [address for address in brokers if not connects(address)]
+    if away:
+        yield fail(
+            f"brokers name addresses that cannot be connected to from here: {listed(away)}",
+            "advertised.listeners of these brokers must be reachable from where the sidecar runs",
+        )
+    given = [address.strip() for address in kafka["bootstrap.servers"].split(",") if address.strip()]
+    dead = [address for address in given if address not in away and not connects(address)]
+    if dead:
+        yield warn(
+            f"bootstrap.servers has addresses where nobody answers: {listed(dead)}", "take them out, or mend them"
+        )
+
+
+def connects(address: str) -> bool:
+    """Whether somebody takes connections at `host:port`."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        host, port = address.rpartition("://")[2], str(PLAIN_PORT)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,100 @@
+"""What the policy topic says: the group's policy, and which instances there are. Read once, for several checks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from sidecar.edges.admin import code_of
+from sidecar.edges.checkup.answers import ANSWER_SECONDS, BUSY, BUSY_AGAIN, DeniedError, refused
+from sidecar.edges.checkup.cluster import Cluster
+from sidecar.edges.clients import follower_config
+from sidecar.edges.policy_topic import assign_all
+from sidecar.errors import BrokerError
+from topics.names import Names
+from topics.policy_record import Heard, parse_record
+
+BATCH = 500
+
+T = TypeVar("T")
+
+
+class Told(NamedTuple):
+    """A record of the policy topic, and when it was written (epoch ms)."""
+
+    heard: Heard
+    at: int
+
+
+class Once(Generic[T]):
+    """A question that several threads ask, and one of them answers for all; its ReconsumeError is every thread's."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._answer: list[T] = []
+        self._fault: BrokerError | None = None
+
+    def __call__(self) -> T:
+        """The answer. Raises BrokerError."""
+        with self._lock:
+            if self._fault is not None:
+                raise self._fault
+            if not self._answer:
+                try:
+                    self._answer.append(self._call())
+                except BrokerError as fault:
+                    self._fault = fault
+                    raise
+            return self._answer[0]
+
+
+def read_policy_topic(cluster: Cluster, names: Names) -> tuple[Told, ...] | None:
+    """All its records in order; None where it does not exist. Raises BrokerError."""
+    found, denied = cluster.topics([names.policy])
+    if denied:
+        raise DeniedError(f"this user may not see {names.policy}")
+    if not found:
+        return None
+    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, "reconsume-doctor"), "log_level": 0})
+    try:
+        begin, end = placed(consumer, names.policy)
+        return read_to(consumer, end, names.policy) if begin < end else ()
+    except KafkaException as error:
+        raise refused(names.policy, error) from error
+    finally:
+        consumer.close()
+
+
+def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
+    """Have it read the topic from its beginning; where that is, and its end. Raises KafkaException."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return assign_all(consumer, topic)
+        except KafkaException as error:
+            if code_of(error) not in BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(BUSY_AGAIN)
+
+
+def read_to(consumer: Consumer, end: int, topic: str) -> tuple[Told, ...]:
+    """The records up to an offset; raises KafkaException. After compaction only the partition's end may tell it."""
+    found: list[Told] = []
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
+            error = message.error()
+            if error is None:
+                found.append(Told(parse_record(message.key(), message.value()), message.timestamp()[1]))
+                if (message.offset() or 0) + 1 >= end:
+                    return tuple(found)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return tuple(found)
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
+                raise KafkaException(error)  # a right on the group is needed for nothing here
+    raise BrokerError(f"{topic} could not be read to its end within {ANSWER_SECONDS:g} s")

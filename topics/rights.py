@@ -1,0 +1,186 @@
+"""Who needs which right on Kafka: for each of the five users the least set with which it does its work (contract §2).
+
+Pure. A right that Kafka gives by itself is not listed: READ, WRITE and DELETE carry DESCRIBE, and WRITE on any topic
+carries IDEMPOTENT_WRITE on the cluster (KIP-679). So each right of a set is needed, and tests take each away once.
+Names are literal but for transactional ids: a prefix `billing-RETRY` would also give the view and the policy away.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from topics.names import Names
+
+
+class User(enum.StrEnum):
+    """The Kafka users of a group; each should be one of its own."""
+
+    SIDECAR = "sidecar"
+    SERVICE = "service"
+    """The service itself, which reads Kafka in relay mode alone."""
+    SPARK = "spark"
+    """The job of `reconsume view run`."""
+    ADMIN = "admin"
+    """Whoever creates topics, sets policies and redrives or purges dead letters."""
+    UI = "ui"
+    """Whoever looks, and changes nothing."""
+
+
+class Resource(enum.StrEnum):
+    """What a right is on."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+class Operation(enum.StrEnum):
+    """What a right lets its user do; the words are Kafka's."""
+
+    READ = "READ"
+    WRITE = "WRITE"
+    CREATE = "CREATE"
+    DELETE = "DELETE"
+    DESCRIBE = "DESCRIBE"
+    DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
+
+
+class Right(msgspec.Struct, frozen=True, order=True):
+    """One right; `prefixed`: on every name that begins so."""
+
+    resource: Resource
+    name: str
+    operation: Operation
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        """The right in words: `READ on topic orders`."""
+        return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """What the rights of a group's users depend on. `delays`: of its level topics, in ms.
+
+    `view`: the sidecar follows the view. `direct`: the service of a relay writes copies, dead letters and events by
+    itself, as the Spark consumer does, and does not post them.
+    """
+
+    names: Names
+    topics: tuple[str, ...]
+    delays: tuple[int, ...]
+    mode: Literal["push", "pull", "relay"] = "push"
+    broadcast: bool = False
+    view: bool = False
+    direct: bool = False
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The level topics."""
+        return self.names.levels_of(self.delays, self.topics)
+
+    @property
+    def dlqs(self) -> tuple[str, ...]:
+        """The dead letter topics."""
+        return self.names.dlqs_of(self.topics)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """All topics of the group's own."""
+        names = self.names
+        return (*self.levels, names.ready, *self.dlqs, names.events, names.view, names.stats, names.policy)
+
+
+READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
+DESCRIBE, DESCRIBE_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
+
+
+def rights_of(user: User, group: Group) -> tuple[Right, ...]:
+    """The least rights of one of the group's users: topics first, each right once. Empty where it needs none."""
+    return tuple(dict.fromkeys(RULES[user](group)))
+
+
+def sidecar(group: Group) -> Iterator[Right]:
+    """One sidecar, in the mode that the group is configured for."""
+    if group.broadcast:
+        yield from on_topics(group.topics, READ)
+        return
+    names, relay = group.names, group.mode == "relay"
+    # The service reads them; the sidecar only looks whether they are there.
+    yield from on_topics(group.topics, DESCRIBE if relay else READ)
+    yield from on_topics(group.levels, READ, WRITE)
+    yield from on_topics([names.ready], *((WRITE,) if relay else (READ, WRITE)))
+    yield from on_topics([*group.dlqs, names.events], WRITE)
+    # Each instance follows the policy, and tells there what it subscribes to.
+    yield from on_topics([names.policy], READ, WRITE)
+    if group.view:
+        yield from following(names)
+    yield from (on_group(name, READ) for name in ([] if relay else [names.group]) + [names.retry_group])
+    for lane in ("retry", "post") if relay else ("main", "retry"):
+        yield on_transactions(f"{names.group}-{lane}-")
+
+
+def service(group: Group) -> Iterator[Right]:
+    """The service: it meets Kafka in relay mode alone."""
+    if group.mode != "relay":
+        return
+    names = group.names
+    yield from on_topics([*group.topics, names.ready], READ)
+    if group.direct:
+        yield from on_topics([*group.levels, *group.dlqs, names.events], WRITE)
+    yield on_group(names.group, READ)
+
+
+def spark(group: Group) -> Iterator[Right]:
+    """The view's job: events in, present states and sums out (contract §8). Spark's reader joins no group."""
+    names = group.names
+    yield from on_topics([names.events], READ)
+    yield from on_topics([names.view, names.stats], WRITE)
+
+
+def admin(group: Group) -> Iterator[Right]:
+    """`topics`, `policy`, `dlq`, `audit`; never WRITE on a main topic."""
+    names = group.names
+    yield from on_topics(group.topics, READ, DESCRIBE_CONFIGS)
+    yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
+    yield from on_topics([names.ready, names.events, names.policy], WRITE)
+    yield from on_topics(group.dlqs, Operation.DELETE)
+    yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
+    yield on_group(names.redrive_group, READ)
+    yield Right(Resource.TRANSACTIONAL_ID, names.redrive_group, WRITE)
+
+
+def ui(group: Group) -> Iterator[Right]:
+    """Looking at what is in retry, at dead letters and at the policy."""
+    names = group.names
+    yield from following(names)
+    yield from on_topics([names.events], READ)
+    yield from on_topics([*group.dlqs, names.policy], READ, DESCRIBE_CONFIGS)
+    yield from (on_group(name, DESCRIBE) for name in (names.retry_group, names.redrive_group))
+
+
+RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.ADMIN: admin, User.UI: ui}
+
+
+def following(names: Names) -> Iterator[Right]:
+    """Reading the view: its settings say how long a row is kept, and the events how new it is."""
+    yield from on_topics([names.view, names.stats], READ, DESCRIBE_CONFIGS)
+    yield from on_topics([names.events], DESCRIBE_CONFIGS)
+
+
+def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Right]:
+    """The operations on each of the topics."""
+    yield from (Right(Resource.TOPIC, name, operation) for name in names for operation in operations)
+
+
+def on_group(name: str, operation: Operation) -> Right:
+    """An operation on a consumer group."""
+    return Right(Resource.GROUP, name, operation)
+
+
+def on_transactions(prefix: str) -> Right:
+    """Writing transactions under every id that begins so: it ends with the instance's name."""
+    return Right(Resource.TRANSACTIONAL_ID, prefix, WRITE, prefixed=True)
