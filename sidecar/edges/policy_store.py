@@ -19,6 +19,9 @@ from topics.names import Names
 from topics.policy_record import KEY, BadRecord, PolicyHeard, PolicyRecord, parse_record, render_record
 
 BATCH = 500
+UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+"""A topic that was made a moment ago: `topics apply && policy set` must not fail."""
+AGAIN = 0.1
 CLIENT = "reconsume-policy"
 
 
@@ -41,13 +44,20 @@ class PolicyStore:
         if not Admin(self._kafka).find([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._read(deadline)
+            except KafkaException as failure:
+                if failure.args[0].code() not in UNLED or time.monotonic() > deadline:
+                    raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
+            time.sleep(AGAIN)
+
+    def _read(self, deadline: float) -> list[Entry]:
         consumer = Consumer(follower_config(self._kafka, self._names.retry_group, CLIENT))
         try:
             begin, end = assign_all(consumer, self._names.policy)
             messages = self._messages(consumer, end, deadline) if begin < end else ()
             return [entry for message in messages if (entry := entry_of(message))]
-        except KafkaException as failure:
-            raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
         finally:
             consumer.close()
 
