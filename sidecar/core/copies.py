@@ -44,6 +44,11 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
     assert_never(decision)
 
 
+def redriven_writes(record: Record, life: Life, policy: Policy, now: int) -> tuple[Copy, Copy]:
+    """The copy on the ready topic that begins a dead letter's new life, and the event."""
+    return (_copy(record, policy.names.ready, life, policy), _event(life, State.REDRIVEN, None, policy, now))
+
+
 def _copy(record: Record, topic: str, life: Life, policy: Policy, more: Headers | None = None) -> Copy:
     headers = [] if record.headers is None else without_ours(record.headers)
     headers += render_life(life, policy.names.group, topic)

@@ -118,8 +118,8 @@ class TransactionalProducer:
             self._call(self._producer.commit_transaction, API_LIMIT)
         except StuckError as stuck:
             raise Unsure(f"{stuck} did not come back") from None
-        except KafkaException as failure:
-            self._abort(failure.args[0], entries)
+        except (KafkaException, SystemError) as failure:
+            self._abort(_error_in(failure), entries)
 
     def _send_offsets(self, batch: Batch, metadata: Any) -> None:
         self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
@@ -174,6 +174,17 @@ class TransactionalProducer:
             except KafkaException as failure:
                 if not failure.args[0].retriable() or time.monotonic() > end:
                     raise
+
+
+def _error_in(failure: BaseException) -> KafkaError:
+    """Kafka's error. The client hands out reports although it is raising a fatal error already: the first look at a
+    message is then a SystemError, and the fatal error its cause (2.16, after another producer has fenced this one)."""
+    while not isinstance(failure, KafkaException):
+        if failure.__cause__ is None:
+            raise failure
+        failure = failure.__cause__
+    error: KafkaError = failure.args[0]
+    return error
 
 
 def _offsets(batch: Batch) -> list[TopicPartition]:

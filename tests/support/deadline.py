@@ -14,8 +14,8 @@ class NotInTimeError(AssertionError):
     """What a test waited for did not happen."""
 
 
-def until(predicate: Callable[[], T], seconds: float, what: str) -> T:
-    """The first truthy value of `predicate`, asked every 20 ms; else NotInTimeError naming `what` and the last."""
+def until(predicate: Callable[[], T], seconds: float, what: str, step: float = STEP) -> T:
+    """The first truthy value of `predicate`, asked each `step` seconds; else NotInTimeError naming `what`."""
     end = time.monotonic() + seconds
     while True:
         value = predicate()
@@ -23,4 +23,4 @@ def until(predicate: Callable[[], T], seconds: float, what: str) -> T:
             return value
         if time.monotonic() > end:
             raise NotInTimeError(f"not within {seconds:g} s: {what} (last: {value!r})")
-        time.sleep(STEP)
+        time.sleep(step)

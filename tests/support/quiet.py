@@ -16,7 +16,8 @@ ANSWER = 5.0
 def await_quiet(group: GroupTopics, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Wait until the committed progress of both lanes has reached the end of every partition.
 
-    `meanwhile` is called between two looks: what a service that has to call does. Ends are high watermarks: a transaction that somebody left open keeps the group from being quiet.
+    `meanwhile` is called between two looks: what a service that has to call does. Ends are high watermarks: a
+    transaction that somebody left open keeps the group from being quiet.
     """
     lanes = {group.group: group.mains, group.names.retry_group: group.retries}
     readers = {lane: _reader(group, lane) for lane in lanes}
