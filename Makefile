@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo demo-view test check bench bench-spark clean
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -15,9 +15,11 @@ help:
 	@echo "make demo     Kafka, a failing service and the sidecar at work, then checked; needs Java 17, takes 1 minute"
 	@echo "              the real ladder, 4 h 45 min:             make demo ARGS=\"--ladder rocketmq\""
 	@echo "              batch, ordered, pull or relay:           make demo ARGS=\"--mode ordered\""
+	@echo "make demo-view  the same, with Spark's view of the group filling and emptying beside it"
 	@echo "make test     every test, on an embedded Kafka          make test ARGS=tests/unit"
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
+	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
 	@echo "make clean    remove .venv, caches and build results"
 
 $(READY): pyproject.toml
@@ -31,6 +33,9 @@ $(READY): pyproject.toml
 demo: $(READY)
 	@$(BIN)/reconsume demo $(ARGS)
 
+demo-view: $(READY)
+	@$(BIN)/reconsume demo --view $(ARGS)
+
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
@@ -42,6 +47,10 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-spark: $(READY)
+	$(BIN)/python -m benchmarks.spark_bench $(ARGS)
+	$(BIN)/python -m benchmarks.spark_freshness $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

@@ -23,12 +23,14 @@ def demo(
         typer.Option("--ladder", help="What the retries wait: rocketmq, pulsar, or delays joined by commas."),
     ] = None,
     orders: Annotated[int, typer.Option("--orders", min=1, help="How many records are produced.")] = 400,
+    view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view beside it.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep all data in a folder, and name it.")] = False,
 ) -> int:
     """See it at work on an embedded Kafka.
 
     Starts Kafka, a service that sometimes fails, and the sidecar; shows the records on their way, and checks at the end
-    that nothing was lost. Ends with 1 when something was. Needs Java 17 or later, and no configuration.
+    that nothing was lost. Ends with 1 when something was. Needs Java 17 or later, and no configuration; --view needs
+    reconsume[spark] too.
 
     \b
     Examples:
@@ -41,4 +43,4 @@ def demo(
 
     if mode is Mode.ORDERED and ladder is not None:
         raise typer.BadParameter(f"--ladder with --mode ordered: {NO_LADDER}")
-    return main(make_plan(mode, ladder, orders), color=not options.no_color, keep=keep)
+    return main(make_plan(mode, ladder, orders), color=not options.no_color, keep=keep, view=view)

@@ -6,7 +6,7 @@ What happens goes to stderr, the result to stdout. Nothing is computed here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from sidecar.dev.lateness import Spread
 from sidecar.dev.modes import Mode
 from sidecar.dev.story import Counts, Step, Track
 from sidecar.dev.verify import Report
+from topics.events import State
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
@@ -41,6 +42,8 @@ class Scene(NamedTuple):
     levels: Sequence[str]
     journeys: Sequence[Track]
     is_down: bool
+    view: Mapping[State, int] | None = None
+    """Records by state as Spark's view has them, where it runs."""
 
 
 class Board:
@@ -112,7 +115,14 @@ def standing(scene: Scene) -> Iterable[tuple[str, int, str]]:
 def line(scene: Scene) -> str:
     """The moment as one plain line."""
     states = "  ".join(f"{name} {count}" for name, count, _ in standing(scene))
-    return f"{scene.seconds:5.1f} s  {states}{'  (the service is down)' if scene.is_down else ''}"
+    down = "  (the service is down)" if scene.is_down else ""
+    seen = "" if scene.view is None else f"  | the view: {in_view(scene.view)}"
+    return f"{scene.seconds:5.1f} s  {states}{down}{seen}"
+
+
+def in_view(view: Mapping[State, int]) -> str:
+    """The view's states that some record is in."""
+    return ", ".join(f"{view[state]} {state}" for state in State if view.get(state)) or "empty"
 
 
 def picture(scene: Scene) -> Group:
@@ -123,7 +133,8 @@ def picture(scene: Scene) -> Group:
     for name, count, color in standing(scene):
         width = -(-count * BAR // max(scene.orders, 1))
         bars.add_row(name, Text(str(count), justify="right"), Text("█" * width, color))
-    return Group(head, Text(), bars, Text(), journeys(scene))
+    view = [] if scene.view is None else [Text.assemble(("Spark's view ", "dim"), in_view(scene.view)), Text()]
+    return Group(head, Text(), bars, Text(), *view, journeys(scene))
 
 
 def journeys(scene: Scene) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sidecar.assembly import in_place_of
@@ -17,36 +18,46 @@ from sidecar.dev.dump import EventTail, dump_topics, reading
 from sidecar.dev.ledger import deliveries_of, outages_of
 from sidecar.dev.modes import Mode
 from sidecar.dev.plan import IN_PLACE_LEVEL, Plan
+from sidecar.dev.spark_process import prepare
 from sidecar.dev.stage import Stage, open_stage
 from sidecar.dev.story import Story
 from sidecar.dev.traffic import Traffic
 from sidecar.dev.verify import Report, Rules, verify
+from sidecar.dev.view_show import View, reading_view
+from topics.events import Event, decode_event
 
 POLL_SECONDS = 0.05
 
 
-def main(plan: Plan, *, color: bool = True, keep: bool = False) -> int:
+def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = False) -> int:
     """Run the demo: 0 when all is well, 1 when something was lost, counted twice, early, changed or out of turn.
 
     Raises SetupError when Java is missing or a process ends, KeyboardInterrupt on Ctrl-C and SIGTERM; everything that
-    was started is then ended. `keep` leaves all data in a folder and names it.
+    was started is then ended. `keep` leaves all data in a folder and names it. `view` has the Spark job run beside it.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     board = Board(color)
     board.say(plan.sentence)
+    jars = prepare() if view else []
     folder = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) if keep else None
     if folder is not None:
         board.say(f"everything is kept in {folder}")
     shop = ("--down-after", str(plan.produce_seconds / 2), "--down-for", str(plan.down_seconds))
-    with open_stage(plan, shop, folder, board.say) as stage:
-        seconds = watch(stage, plan, board)
+    with open_stage(plan, shop, folder, jars, board.say) as stage, viewed(stage) as shown:
+        seconds = watch(stage, plan, board, shown)
         drained = stop(stage, board)
         report = audit(stage)
+        good = shown is None or judge_view(shown, stage, board)
     board.result(report, seconds, plan.mode)
-    return judge(report, plan, drained, board)
+    return judge(report, plan, drained and good, board)
 
 
-def watch(stage: Stage, plan: Plan, board: Board) -> float:
+def viewed(stage: Stage) -> AbstractContextManager[View | None]:
+    """The view, where Spark keeps one."""
+    return nullcontext() if stage.job is None else reading_view(stage.settings)
+
+
+def watch(stage: Stage, plan: Plan, board: Board, view: View | None) -> float:
     """Produce the orders and show what becomes of them until all have ended; the seconds it took."""
     story = Story(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
@@ -59,7 +70,9 @@ def watch(stage: Stage, plan: Plan, board: Board) -> float:
             traffic.step()
             story.told(tail.read(POLL_SECONDS))
             story.seen(stage.ledger.read())
-            scene = scene_of(story, plan, traffic.stored)
+            if view is not None:
+                view.read()
+            scene = scene_of(story, plan, traffic.stored, view)
             seconds = time.monotonic() - began
             ended = scene.counts.committed + scene.counts.dead
             if ended >= plan.orders or seconds > plan.limit:
@@ -68,13 +81,14 @@ def watch(stage: Stage, plan: Plan, board: Board) -> float:
             board.show(scene)
 
 
-def scene_of(story: Story, plan: Plan, stored: int) -> Scene:
+def scene_of(story: Story, plan: Plan, stored: int, view: View | None) -> Scene:
     """The present moment."""
     now = time.time() * 1000
     began = now if story.began is None else story.began
     counts = story.counts(stored, now)
     is_down = story.down_since is not None
-    return Scene((now - began) / 1000, began, plan.orders, counts, plan.levels, story.journeys(), is_down)
+    seen = None if view is None else view.counts()
+    return Scene((now - began) / 1000, began, plan.orders, counts, plan.levels, story.journeys(), is_down, seen)
 
 
 def stop(stage: Stage, board: Board) -> bool:
@@ -98,6 +112,19 @@ def audit(stage: Stage) -> Report:
     settings = stage.settings
     rules = Rules(in_place_of(settings), relay=settings.deliver.mode == "relay")
     return verify(rows, deliveries_of(lines), settings.names, settings.topic_names, outages_of(lines), rules)
+
+
+def judge_view(view: View, stage: Stage, board: Board) -> bool:
+    """Say whether the view is what the events make; whether it is."""
+    rows = dump_topics(stage.bootstrap, [stage.settings.names.events])
+    events = [event for row in rows if isinstance(event := decode_event(row.value), Event)]
+    if wrong := view.settle(events):
+        for finding in wrong:
+            board.tell(f"FAILED: the view: {finding}")
+        return False
+    count = sum(view.counts().values())
+    board.say(f"the view is right: {count} rows are what {len(events)} events make")
+    return True
 
 
 def judge(report: Report, plan: Plan, drained: bool, board: Board) -> int:

@@ -1,4 +1,4 @@
-"""Finds the Java that runs Kafka, and says in one sentence what to do when there is none."""
+"""Finds the Java that runs Kafka and Spark, and says in one sentence what to do when there is none."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from sidecar.errors import SetupError
 
 LEAST_JAVA = 17
-"""Brokers of Apache Kafka 4 are compiled for Java 17."""
+"""Brokers of Apache Kafka 4 and Apache Spark 4 are compiled for Java 17."""
 INSTALL = "install it with `apt-get install openjdk-17-jre-headless` or `brew install openjdk@17`, or set JAVA_HOME"
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> Path:
-    """The `java` of JAVA_HOME, else of PATH. Raises SetupError when there is none, or it is older than 17."""
+def find_java(environ: Mapping[str, str] = os.environ, what: str = "Kafka") -> Path:
+    """The `java` of JAVA_HOME, else of PATH, for `what`; SetupError when there is none, or it is older than 17."""
     home = environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else environ.get("PATH", os.defpath))
     if found is None:
         where = f"JAVA_HOME ({home})" if home else "PATH"
-        raise SetupError(f"Kafka needs Java {LEAST_JAVA} or newer, and there is no java on {where}: {INSTALL}")
+        raise SetupError(f"{what} needs Java {LEAST_JAVA} or newer, and there is no java on {where}: {INSTALL}")
     version = _version(found)
     if version is None or version < LEAST_JAVA:
         is_it = "of unknown version" if version is None else f"Java {version}"
-        raise SetupError(f"Kafka needs Java {LEAST_JAVA} or newer, and {found} is {is_it}: {INSTALL}")
+        raise SetupError(f"{what} needs Java {LEAST_JAVA} or newer, and {found} is {is_it}: {INSTALL}")
     return Path(found)
 
 

@@ -13,8 +13,13 @@ from sidecar.dev.jars import Progress as Report
 
 @contextmanager
 def progress_bar(what: str = "Apache Kafka") -> Iterator[Report]:
-    """A callback for `fetch` that draws a bar on stderr while the block runs, and leaves nothing behind."""
+    """A callback for `fetch` that draws a bar on stderr while the block runs, and leaves nothing behind.
+
+    Nothing is drawn where stderr is no terminal.
+    """
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -24,6 +24,7 @@ from sidecar.dev.orders import TOPIC
 from sidecar.dev.plan import Plan
 from sidecar.dev.progress import progress_bar
 from sidecar.dev.shop.web import HOST, free_port
+from sidecar.dev.view_show import start_job
 from sidecar.edges.admin import Admin, CreateState, source_of
 from sidecar.errors import BrokerError, SetupError
 from sidecar.settings import Settings, load
@@ -38,8 +39,10 @@ START_SECONDS = 60.0
 class Stage:
     """What runs; made by `open_stage`."""
 
-    def __init__(self, settings: Settings, ledger: LedgerReader, shop: Child, sidecar: Child) -> None:
-        self.settings, self.ledger, self.shop, self.sidecar = settings, ledger, shop, sidecar
+    def __init__(
+        self, settings: Settings, ledger: LedgerReader, shop: Child, sidecar: Child, job: Child | None
+    ) -> None:
+        self.settings, self.ledger, self.shop, self.sidecar, self.job = settings, ledger, shop, sidecar, job
 
     @property
     def bootstrap(self) -> str:
@@ -57,14 +60,19 @@ class Stage:
         """Raise SetupError when a process has ended by itself."""
         self.shop.check()
         self.sidecar.check()
+        if self.job is not None:
+            self.job.check()
 
 
 class Scaffold:
     """What there is before the stage: a folder, Kafka, an empty ledger, and who starts processes."""
 
-    def __init__(self, plan: Plan, home: Path, bootstrap: str, crew: Crew, say: Callable[[str], None]) -> None:
-        self._plan, self._bootstrap, self._crew, self._say = plan, bootstrap, crew, say
+    def __init__(
+        self, plan: Plan, home: Path, bootstrap: str, crew: Crew, jars: Sequence[Path], say: Callable[[str], None]
+    ) -> None:
+        self._plan, self._home, self._bootstrap, self._crew, self._say = plan, home, bootstrap, crew, say
         self._file, self._log = home / "reconsume.yaml", home / "ledger.jsonl"
+        self._jars = jars
 
     def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
         """The shop first: the sidecar must know where it listens."""
@@ -73,26 +81,35 @@ class Scaffold:
         url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
         self._say(f"the sample service listens at {url}")
         settings = self._prepare(f"{HOST}:0", url)
-        return Stage(settings, ledger, shop, self._sidecar())
+        return Stage(settings, ledger, shop, self._sidecar(), self._job())
 
     def call(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
         """The sidecar first: the shop must know where its API is."""
         port = free_port()
         settings = self._prepare(f"{HOST}:{port}", None)
-        sidecar = self._sidecar()
+        sidecar, job = self._sidecar(), self._job()
         does = "calls" if self._plan.mode is Mode.PULL else "reads Kafka itself, and calls"
         self._say(f"the sample service {does} the sidecar at http://{HOST}:{port}")
         place = ("--api", str(port), "--bootstrap", self._bootstrap, "--group", GROUP)
         topics = ("--topics", TOPIC, settings.names.ready)
         shop = self._shop(self._plan.mode, *place, *topics, *options)
         await_port(ledger, shop)
-        return Stage(settings, ledger, shop, sidecar)
+        return Stage(settings, ledger, shop, sidecar, job)
 
     def _shop(self, front: str, *options: str) -> Child:
         return self._crew.start("shop", "sidecar.dev.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
         return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
+
+    def _job(self) -> Child | None:
+        """The Spark job, where there are jars for it."""
+        if not self._jars:
+            return None
+        self._say("Spark starts, which takes a while")
+        job = start_job(self._crew, self._home, self._bootstrap, GROUP, self._jars)
+        self._say("Spark keeps the view: reconsume view run")
+        return job
 
     def _prepare(self, listen: str, url: str | None) -> Settings:
         settings = write_settings(self._file, self._plan.configuration(GROUP, self._bootstrap, listen, url))
@@ -101,8 +118,10 @@ class Scaffold:
 
 
 @contextmanager
-def open_stage(plan: Plan, shop: Sequence[str], folder: Path | None, say: Callable[[str], None]) -> Iterator[Stage]:
-    """Start everything that the plan needs; `shop` are options of the sample service.
+def open_stage(
+    plan: Plan, shop: Sequence[str], folder: Path | None, jars: Sequence[Path], say: Callable[[str], None]
+) -> Iterator[Stage]:
+    """Start everything that the plan needs; `shop` are options of the sample service, `jars` what the view needs.
 
     With `folder` all data is kept there. Raises SetupError or BrokerError with what went wrong.
     """
@@ -116,7 +135,7 @@ def open_stage(plan: Plan, shop: Sequence[str], folder: Path | None, say: Callab
         stack.enter_context(kafka)
         say(f"Apache Kafka runs at {kafka.bootstrap}")
         ledger = stack.enter_context(LedgerReader(home / "ledger.jsonl"))
-        scaffold = Scaffold(plan, home, kafka.bootstrap, Crew(stack, home, guard), say)
+        scaffold = Scaffold(plan, home, kafka.bootstrap, Crew(stack, home, guard), jars, say)
         yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
 
 

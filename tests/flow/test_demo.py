@@ -111,6 +111,16 @@ def test_the_demo_ends_by_itself_with_a_table_that_it_has_checked(tmp_path: Path
     assert list((tmp_path / "temp").iterdir()) == []
 
 
+def test_a_demo_with_the_view_shows_it_and_holds_it_against_the_events(tmp_path: Path) -> None:
+    with demo(tmp_path, "--view", "--ladder", "1s,2s", *FEW) as process:
+        out, talk = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, f"{out}\n{talk}"
+    assert re.search(r"the view: .*\d+ (WAITING_RETRY|COMMIT|DLQ)", talk), "while it runs"
+    assert re.search(r"^the view is right: \d+ rows are what \d+ events make$", talk, re.M)
+    assert not processes_of(tmp_path), "Spark's Java has ended too"
+    assert list((tmp_path / "temp").iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path) as process:

@@ -1,0 +1,182 @@
+"""`python -m benchmarks.spark_freshness`: how old an event is when its row is in the view, at 1 000 events a second.
+
+Events are written as a sidecar writes them, in small transactions; a reader of the view notes when the row came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks import cluster
+from sidecar.dev.kafka import EmbeddedKafka
+from topics.events import Event, State, encode_event
+from topics.names import Names
+
+GROUP = "fresh"
+NAMES = Names(GROUP)
+EVERY = 0.05
+"""Seconds between two transactions."""
+MUST = 1_500
+"""ms, p50."""
+RECORDS = 500_000
+"""So many records are told of in turn: most events are of a record's first failure, as it should be."""
+
+
+class Writer(threading.Thread):
+    """Writes `rate` events a second: two of three begin to wait, the third commits one that waited."""
+
+    def __init__(self, bootstrap: str, rate: int) -> None:
+        super().__init__(daemon=True)
+        self.written = 0
+        self._each = round(rate * EVERY)
+        self._ended = threading.Event()
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 0}
+        self._producer = Producer({**settings, "retry.backoff.ms": 5})
+
+    def run(self) -> None:
+        """Write until ended, one transaction each EVERY seconds."""
+        self._producer.init_transactions(30)
+        due = time.monotonic()
+        while not self._ended.wait(max(0.0, due - time.monotonic())):
+            due += EVERY
+            self._producer.begin_transaction()
+            for _ in range(self._each):
+                event = make_event(self.written)
+                self._producer.produce(NAMES.events, encode_event(event), event.id)
+                self.written += 1
+            self._producer.commit_transaction(30)
+
+    def end(self) -> None:
+        """Write no more."""
+        self._ended.set()
+        self.join()
+
+
+def make_event(number: int) -> Event:
+    """The next event; each third is the end of the record before it."""
+    at = now()
+    commits = number % 3 == 2
+    record = (number - 1 if commits else number) % RECORDS
+    return Event(
+        group=GROUP,
+        id=f"orders:{record % 12}:{record}",
+        state=State.COMMIT if commits else State.WAITING_RETRY,
+        times=1,
+        redrives=0,
+        level="10s",
+        due=at + 10_000,
+        at=at,
+        reason="http-500",
+        topic="orders",
+        partition=record % 12,
+        offset=record,
+        timestamp=at,
+        first_failed_at=at,
+        instance="pod-0",
+    )
+
+
+def now() -> int:
+    """Epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+class Reader:
+    """Reads the view from its beginning; a context manager."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "fetch.wait.max.ms": 10})
+        partitions = list(self._consumer.list_topics(NAMES.view, timeout=10).topics[NAMES.view].partitions)
+        self._consumer.assign([TopicPartition(NAMES.view, number, 0) for number in partitions])
+
+    def read(self, seconds: float) -> list[int]:
+        """Read for so long; the age in ms of the event of each row that came."""
+        end = time.monotonic() + seconds
+        ages: list[int] = []
+        while time.monotonic() < end:
+            for message in self._consumer.consume(1, 0.1) + self._consumer.consume(5_000, 0):
+                ages.append(now() - json.loads(message.value() or b"")["at"])
+        return ages
+
+    def close(self) -> None:
+        """Read no more."""
+        self._consumer.close()
+
+
+def start_job(bootstrap: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
+    """The job, as users start it."""
+    sets = [f"--set=kafka={{bootstrap.servers: '{bootstrap}'}}", "--checkpoint", str(folder / "place")]
+    command = [sys.executable, "-m", "sidecar", "view", "run", "--groups", GROUP, *sets, *words]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.Popen(command, cwd=folder, env=environ)
+
+
+def cpu_of(job: subprocess.Popen[bytes]) -> float:
+    """CPU seconds that the job and all below it have used; those that have ended count with who waited for them."""
+    found = psutil.Process(job.pid)
+    used = 0.0
+    for process in (found, *found.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # Spark starts a chmod for each file of a checkpoint
+            used += sum(process.cpu_times()[:4])
+    return used
+
+
+def batches_of(folder: Path) -> int:
+    """How many batches of the view are done."""
+    commits = folder / "place" / "view" / "commits"
+    return max((int(file.name) + 1 for file in commits.glob("[0-9]*")), default=0)
+
+
+def freshness(bootstrap: str, rate: int, seconds: float, warm: float, words: list[str]) -> str:
+    """Run it; p50, p99 and the greatest age in ms, and what it cost, as one sentence."""
+    sets = [f"group={GROUP}", "topics=[orders]", f"kafka={{bootstrap.servers: '{bootstrap}'}}", "deliver.mode=pull"]
+    cluster.create(bootstrap, "orders", cluster.settings_of(sets), partitions=12)
+    folder = Path(tempfile.mkdtemp(prefix="reconsume-bench-"))
+    job = start_job(bootstrap, folder, words)
+    writer, reader = Writer(bootstrap, rate), Reader(bootstrap)
+    try:
+        writer.start()
+        reader.read(warm)
+        begun, before, first = cpu_of(job), writer.written, batches_of(folder)
+        ages = sorted(reader.read(seconds))
+        used, written, batches = cpu_of(job) - begun, writer.written - before, batches_of(folder) - first
+    finally:
+        writer.end()
+        reader.close()
+        job.send_signal(signal.SIGTERM)
+        job.wait(60)
+        shutil.rmtree(folder)
+    p99 = ages[int(len(ages) * 0.99)]
+    cost = f"{used / seconds * 100:.0f} % of a core, {used / written * 1e6:.0f} µs an event"
+    fresh = f"p50 {statistics.median(ages):.0f} (must {MUST}), p99 {p99}, max {ages[-1]} ms"
+    return f"{rate} events/s: {fresh} of {len(ages)} rows in {batches} batches; {cost}"
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_freshness", description=__doc__)
+    parser.add_argument("--rate", type=int, default=1_000, help="events a second")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long it is measured")
+    parser.add_argument("--warm", type=float, default=40.0, help="how long before that nothing is")
+    options, words = parser.parse_known_args()
+    with EmbeddedKafka.start() as kafka:
+        print(freshness(kafka.bootstrap, options.rate, options.seconds, options.warm, words))
+
+
+if __name__ == "__main__":
+    main()

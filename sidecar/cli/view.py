@@ -1,0 +1,184 @@
+"""`view run`, `view sql`: the Spark job that keeps the group-wide view, and a query over the present state."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.failures import DONE
+from sidecar.cli.options import Options, command, take_common
+from sidecar.errors import ConfigError
+from sidecar.settings import Settings, load
+from sidecar.settings.kafka_java import to_java
+from topics.durations import parse_duration
+
+if TYPE_CHECKING:
+    from sidecar.dev.spark_process import Cluster
+
+UNUSED = ("topics=[none]", "deliver={mode: pull}")
+"""What a configuration must say for a sidecar, and need not say for the view: stand-ins, over whatever is there."""
+NO_GROUP = "group=none"
+"""The same where groups are named on the command line."""
+READABLE = 60
+"""Characters of the groups' names in the name of their checkpoint."""
+
+
+def duration(text: str) -> str:
+    """A duration as it was given; BadParameter when it is none."""
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
+
+
+def lasting(name: str, text: str) -> typer.models.OptionInfo:
+    """An option whose value is a duration."""
+    option: typer.models.OptionInfo = typer.Option(name, parser=duration, metavar="DURATION", help=text)
+    return option
+
+
+Groups = Annotated[str | None, typer.Option("--groups", metavar="A,B", help="The views of these groups.")]
+Pattern = Annotated[
+    str | None,
+    typer.Option("--pattern", metavar="REGEX", help="The views of all groups whose whole name matches, new ones too."),
+]
+Master = Annotated[str | None, typer.Option("--master", help="Spark's master; local[2] where it is not given.")]
+Checkpoint = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the job keeps its place and its state.")
+]
+Keep = Annotated[str | None, lasting("--keep", "How long the job keeps a row; 37d where it is not given.")]
+Trigger = Annotated[str | None, lasting("--trigger", "How often the view is written; 1s where it is not given.")]
+SlowTrigger = Annotated[
+    str | None, lasting("--slow-trigger", "The same for sums and bad events; 10s where it is not given.")
+]
+SumsDelay = Annotated[
+    str | None, lasting("--sums-delay", "How long sums wait for late events; 10m where it is not given.")
+]
+MetricsListen = Annotated[
+    str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve Prometheus metrics here.")
+]
+BadTopic = Annotated[
+    str | None, typer.Option("--bad-topic", metavar="TOPIC", help="Where records go that are no events; else the log.")
+]
+MaxOffsets = Annotated[
+    int | None, typer.Option("--max-offsets", min=1, help="Records in one batch; 50000 where it is not given.")
+]
+MaxFailures = Annotated[
+    int | None, typer.Option("--max-failures", min=1, help="Failures in a row that end it; 10 where it is not given.")
+]
+KafkaProperties = Annotated[
+    Path | None,
+    typer.Option("--kafka-properties", metavar="FILE", help="Properties of Kafka's Java client, in place of kafka:."),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+]
+
+app = typer.Typer(help="The group-wide view, kept by a Spark job.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "run")
+def run(
+    options: Options,
+    groups: Groups = None,
+    pattern: Pattern = None,
+    checkpoint: Checkpoint = None,
+    keep: Keep = None,
+    trigger: Trigger = None,
+    slow_trigger: SlowTrigger = None,
+    sums_delay: SumsDelay = None,
+    max_offsets: MaxOffsets = None,
+    max_failures: MaxFailures = None,
+    bad_topic: BadTopic = None,
+    metrics_listen: MetricsListen = None,
+    master: Master = None,
+    conf: Conf = None,
+    kafka_properties: KafkaProperties = None,
+) -> int:
+    """Keep the views up to date.
+
+    Reads the events of the configured group, or of those named here, and writes their -RETRY-VIEW and -RETRY-STATS.
+    It runs until SIGTERM or Ctrl-C, which end it between two batches, and starts again by itself after a failure. Needs
+    Java 17 or later and `pip install 'reconsume[spark]'`; the Kafka connector is downloaded once, checked and cached.
+
+    \b
+    Examples:
+      reconsume view run --checkpoint /var/lib/reconsume/view
+      reconsume view run --pattern 'billing.*' --metrics-listen 127.0.0.1:9404
+    """
+    if groups is not None and pattern is not None:
+        raise typer.BadParameter("--groups and --pattern: give one of them")
+    named = groups or pattern
+    settings = load(options.config, (*options.sets, *UNUSED, *([NO_GROUP] if named else [])))
+    cluster = reached(settings, kafka_properties)
+    which = {"pattern": pattern} if pattern is not None else {"groups": groups or settings.group}
+    place = checkpoint or str(state_folder() / folder_name(named or settings.group, cluster.bootstrap))
+    numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
+    times = {"keep": keep, "trigger": trigger, "slow-trigger": slow_trigger, "sums-delay": sums_delay}
+    rest = {"bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
+    from sidecar.dev.spark_process import run_job
+
+    return run_job(words({**which, "checkpoint": place, **times, **numbers, **rest}, conf or ()), cluster)
+
+
+@command(app, "sql")
+def sql(
+    options: Options,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark's SQL over the table `view`.")],
+    kafka_properties: KafkaProperties = None,
+) -> int:
+    """Ask the present state, in SQL.
+
+    The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
+    themselves, so it takes some ten seconds; `view run` need not be running. Needs what `view run` needs.
+
+    \b
+    Examples:
+      reconsume view sql 'SELECT reason, count(*) FROM view GROUP BY 1'
+      reconsume view sql "SELECT id FROM view WHERE state = 'DLQ'" -o tsv
+    """
+    settings = load(options.config, (*options.sets, *UNUSED))
+    cluster = reached(settings, kafka_properties)
+    from sidecar.dev.spark_process import run_query
+
+    with run_query(query, settings.group, cluster) as answer:
+        options.output.rows(answer.columns, answer.rows)
+    return DONE
+
+
+def reached(settings: Settings, file: Path | None) -> Cluster:
+    """How Spark's Kafka client reaches the cluster; ConfigError with all that cannot be said to it."""
+    from sidecar.dev.spark_process import Cluster
+
+    bootstrap = settings.kafka["bootstrap.servers"]
+    if file is not None:
+        return Cluster(bootstrap, file)
+    done = to_java(settings.kafka, lambda name: Path(name).read_text("utf-8"))
+    if done.problems:
+        raise ConfigError(done.problems)
+    return Cluster(bootstrap, done.properties)
+
+
+def words(given: Mapping[str, object], conf: Iterable[str]) -> list[str]:
+    """The options for the job, without those that were not given."""
+    said = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    return [*said, *(f"--conf={setting}" for setting in conf)]
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the checkpoints are that nobody gave a place."""
+    root = environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    return Path(root) / "reconsume" / "view"
+
+
+def folder_name(groups: str, bootstrap: str) -> str:
+    """A folder's name for these groups, or this pattern, on this cluster: offsets of another one mean nothing here."""
+    readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in groups[:READABLE])
+    return f"{readable}-{hashlib.sha256(f'{groups}@{bootstrap}'.encode()).hexdigest()[:12]}"

@@ -1,0 +1,66 @@
+"""`python -m spark run …` and `python -m spark sql …`; also the file that `spark-submit` is given."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from spark.options import Run, Sql, parse
+from spark.properties import parse_properties
+
+FAILED = 1
+USAGE = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the arguments say; the exit code."""
+    options = parse(arguments)
+    if importlib.util.find_spec("pyspark") is None:
+        return told("PySpark is not installed: pip install 'reconsume[spark]'", FAILED)
+    try:
+        kafka = connection(options)
+    except (OSError, ValueError) as error:
+        return told(f"{options.kafka_properties or '--bootstrap'}: {error}", USAGE)
+    return start(options, kafka)
+
+
+def connection(options: Run | Sql) -> dict[str, str]:
+    """Spark's options for reaching Kafka. Raises OSError, or ValueError when the properties are not in their form."""
+    found: dict[str, str] = {}
+    if options.kafka_properties is not None:
+        found = parse_properties(Path(options.kafka_properties).read_text("utf-8"))
+    if options.bootstrap is not None:
+        found["bootstrap.servers"] = options.bootstrap
+    if not found.get("bootstrap.servers"):
+        raise ValueError("bootstrap.servers is needed, here or in the file of --kafka-properties")
+    return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def start(options: Run | Sql, kafka: dict[str, str]) -> int:
+    """Start Spark: its modules are slow to load, and not needed for what is wrong before."""
+    from spark import java, job, query
+    from spark.supervisor import GoneError
+
+    master = options.master or ("" if java.submitted() else job.LOCAL)
+    if isinstance(options, Sql):
+        return query.run(options, master, kafka)
+    wish = job.Wish()
+    wish.listen()
+    began = time.monotonic()
+    try:
+        return job.run(options, master, kafka, wish)
+    except GoneError as gone:
+        return job.after_death(options, time.monotonic() - began, gone, wish)
+
+
+def told(sentence: str, code: int) -> int:
+    """Say why nothing runs."""
+    sys.stderr.write(f"reconsume: {sentence}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

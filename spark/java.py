@@ -1,0 +1,58 @@
+"""The Java process behind PySpark: whose child it is, how it is ended, and what to do after its death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+END_SECONDS = 20
+DEATHS = "--deaths"
+
+
+def submitted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether spark-submit has started us: then Java is our parent, and says what the master is."""
+    return "PYSPARK_GATEWAY_PORT" in environ
+
+
+def end_java(spark: SparkSession) -> None:
+    """Stop Spark, and wait for the end of its Java process; one that does not end is killed."""
+    process = java_process()
+    try:
+        spark.stop()
+    except Exception:
+        if process is None:
+            raise
+    if process is not None:
+        end(process)
+
+
+def java_process() -> subprocess.Popen[bytes] | None:
+    """The Java process that PySpark has started; None when there is none, or it is our parent."""
+    found = getattr(SparkContext._gateway, "proc", None)
+    return found if isinstance(found, subprocess.Popen) else None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Let the process end: it does when its standard input is closed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def start_anew(deaths: int) -> NoReturn:
+    """Become the same program again, with a Java process of its own; the process id, and so our parent, stay."""
+    arguments = list(sys.orig_argv[1:])
+    if DEATHS in arguments:
+        arguments = arguments[: arguments.index(DEATHS)]
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *arguments, DEATHS, str(deaths)])

@@ -1,0 +1,205 @@
+"""The job: its queries from source to sink, and its life from start to stop. No other module starts a query.
+
+Three queries, each with a checkpoint of its own, because one that fails must not stop the others: `view` at the quick
+trigger; `stats` and `bad` at the slow one.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from prometheus_client import start_http_server
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark import stats, view
+from spark.backoff import Streak
+from spark.display import say, shown
+from spark.java import end, end_java, java_process, start_anew, submitted
+from spark.listener import Listener, Meters
+from spark.names import reading
+from spark.options import Run
+from spark.schema import Parsed
+from spark.session import build
+from spark.supervisor import GoneError, Running, Start, Supervisor, first_line
+
+LOCAL = "local[2]"
+"""The master, unless one is given or spark-submit has started us."""
+QUERIES = ("view", "stats", "bad")
+STOP_SECONDS = 20.0
+"""How long a stop waits for the end of a batch; less than the 30 s after which Kubernetes kills."""
+STEP = 0.02
+FIRST_SECONDS = 30.0
+"""How long the other queries wait for the first batch of the view: code is compiled then, and three queries at once
+would each take three times as long."""
+TOLD = 10
+"""Bad events of one batch that are told in the log."""
+SETTINGS = {
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.stopTimeout": "20s",
+    # Its default of 10 s is also how old the time of last progress may be while nothing happens.
+    "spark.sql.streaming.noDataProgressEventInterval": "5s",
+}
+GONE = (Py4JNetworkError, ConnectionError)
+
+
+class Wish:
+    """The clock of the supervisor, and the wish to stop that signals set."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT; again after Spark has started, which takes SIGINT for itself."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+
+    def now(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; True, at once, when the job shall stop."""
+        return self._stop.wait(seconds)
+
+
+class SparkQuery:
+    """A query that Spark runs."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    @property
+    def fault(self) -> str | None:
+        """Why it has ended; None while it runs. Raises GoneError."""
+        try:
+            if self._query.isActive:
+                return None
+            error = self._query.exception()
+        except GONE as gone:
+            raise GoneError(str(gone)) from gone
+        return "it was stopped from elsewhere" if error is None else first_line(error)
+
+    def stop(self) -> None:
+        """End it between two batches, or in one after STOP_SECONDS: that one is done again. Raises GoneError."""
+        try:
+            end = time.monotonic() + STOP_SECONDS
+            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
+                time.sleep(STEP)
+            self._query.stop()
+        except GONE as gone:
+            raise GoneError(str(gone)) from gone
+
+
+class Job:
+    """The queries of one session, ready to be started."""
+
+    def __init__(self, spark: SparkSession, options: Run, kafka: Mapping[str, str]) -> None:
+        self._spark, self._options, self._kafka = spark, options, kafka
+
+    @property
+    def starts(self) -> dict[str, Start]:
+        """How each query is started."""
+        return {"view": self._view, "stats": self._stats, "bad": self._bad}
+
+    def _events(self) -> Parsed:
+        source = {
+            **reading(self._kafka["kafka.bootstrap.servers"], self._kafka),
+            "maxOffsetsPerTrigger": str(self._options.max_offsets),
+            "groupIdPrefix": "reconsume-spark",
+            **dict([self._options.subscription]),
+        }
+        return view.events(self._spark.readStream.format("kafka").options(**source).load())
+
+    def _view(self) -> Running:
+        frame = view.records(view.view(self._events().good, f"{self._options.keep} milliseconds"))
+        return self._started(to_kafka(frame, self._kafka).outputMode("update"), "view", self._options.trigger)
+
+    def _stats(self) -> Running:
+        frame = stats.records(stats.sums(self._events().good, f"{self._options.sums_delay} milliseconds"))
+        return self._started(to_kafka(frame, self._kafka).outputMode("append"), "stats", self._options.slow_trigger)
+
+    def _bad(self) -> Running:
+        bad = self._events().bad
+        if (topic := self._options.bad_topic) is None:
+            writer = bad.writeStream.foreachBatch(tell)
+        else:
+            writer = to_kafka(bad.selectExpr("to_json(struct(*)) AS value", f"'{topic}' AS topic"), self._kafka)
+        return self._started(writer, "bad", self._options.slow_trigger)
+
+    def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> Running:
+        # One folder for each query, under the name that it keeps for ever.
+        place = f"{self._options.checkpoint.rstrip('/')}/{name}"
+        named = writer.queryName(name).option("checkpointLocation", place)
+        try:
+            return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())
+        except GONE as gone:
+            raise GoneError(str(gone)) from gone
+
+
+def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
+    """A writer of records (key, value, topic)."""
+    return frame.writeStream.format("kafka").options(**kafka)
+
+
+def tell(bad: DataFrame, _number: int) -> None:
+    """Say in the log what is bad, where no topic takes it; the first of each batch, the count is in the metrics."""
+    for row in bad.limit(TOLD).toJSON().collect():
+        say(f"not an event, and left out: {row[:1_000]}")
+
+
+def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
+    """Run until told to stop (0), or until a query has failed too often (1). Raises GoneError."""
+    meters = Meters(QUERIES)
+    with ExitStack() as stack:
+        if options.metrics_listen is not None:
+            stack.callback(serve(meters, *options.metrics_listen))
+        jars = [Path(jar) for jar in options.jars]
+        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
+        stack.callback(end_java, spark)
+        wish.listen()
+        listener = Listener(meters)
+        spark.streams.addListener(listener)
+        say(f"Spark {spark.version} runs; reading {' '.join(options.subscription)}")
+        job, limit = Job(spark, options, kafka), wish.now() + FIRST_SECONDS
+        supervisor = Supervisor(
+            job.starts,
+            wish,
+            most=options.max_failures,
+            say=say,
+            restarting=meters.restarting,
+            may_begin=lambda name: name == "view" or listener.settled("view") or wish.now() > limit,
+        )
+        with shown(listener.rows):
+            good = supervisor.run()
+        say("stopped" if good else "ended: too many failures")
+    return 0 if good else 1
+
+
+def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
+    """Serve the metrics until the answer is called. Raises OSError."""
+    server, _ = start_http_server(port, host, meters.registry)
+    say(f"metrics at http://{host}:{server.server_port}/metrics")
+    return server.shutdown
+
+
+def after_death(options: Run, ran: float, gone: GoneError, wish: Wish) -> int:
+    """The Java process has died: start anew after a wait, unless it dies too often or we are told to stop."""
+    if (process := java_process()) is not None:
+        end(process)
+    streak = Streak(options.deaths).failed(ran)
+    count = f"{streak.failures} of {options.max_failures} deaths in a row"
+    if submitted() or streak.failures >= options.max_failures:
+        say(f"Spark's Java process has died ({count}), and the job ends: {gone}")
+        return 1
+    say(f"Spark's Java process has died ({count}); starting anew in {streak.wait:g} s: {gone}")
+    if not wish.pause(streak.wait):
+        start_anew(streak.failures)
+    return 0

@@ -1,0 +1,221 @@
+"""The arguments of `python -m spark`, and of the same module under `spark-submit`, as one frozen value.
+
+Pure: no file is read here but by argparse's caller, and nothing of Spark is imported, so that a wrong option is told at
+once. `reconsume view run` calls this too, as a program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from spark.names import EVENTS_SUFFIX
+from topics.durations import parse_duration, render_duration
+from topics.names import check_name
+from topics.specs import VIEW_RETENTION
+
+TRIGGER = "1s"
+SLOW_TRIGGER = "10s"
+"""The sums lag by their watermark, and bad events are for people: run every second, they would take the CPU of the
+view, whose batches alone must be quick."""
+SUMS_DELAY = "10m"
+MAX_OFFSETS = 50_000
+MAX_FAILURES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What `run` shall do. Durations in ms."""
+
+    checkpoint: str
+    groups: tuple[str, ...]
+    pattern: str | None
+    kafka_properties: str | None
+    bootstrap: str | None
+    master: str | None
+    keep: int
+    sums_delay: int
+    trigger: int
+    slow_trigger: int
+    max_offsets: int
+    max_failures: int
+    bad_topic: str | None
+    metrics_listen: tuple[str, int] | None
+    jars: tuple[str, ...]
+    conf: tuple[tuple[str, str], ...]
+    deaths: int
+
+    @property
+    def subscription(self) -> tuple[str, str]:
+        """The name and the value of the option by which Spark's Kafka source finds the topics.
+
+        A pattern is matched on the whole name of a topic, and only topics of events end so: never our own output.
+        """
+        if self.pattern is not None:
+            return "subscribePattern", f"(?:{self.pattern}){EVENTS_SUFFIX}"
+        return "subscribe", ",".join(f"{group}{EVENTS_SUFFIX}" for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """What `sql` shall do."""
+
+    query: str
+    group: str
+    kafka_properties: str | None
+    bootstrap: str | None
+    master: str | None
+    jars: tuple[str, ...]
+    conf: tuple[tuple[str, str], ...]
+
+
+def parse(arguments: Sequence[str]) -> Run | Sql:
+    """The options; wrong ones end the program with 2 and a sentence, as argparse does."""
+    parser = build_parser()
+    given = vars(parser.parse_args(arguments))
+    given["conf"] = tuple(given["conf"])
+    if given.pop("command") == "sql":
+        return Sql(**given)
+    if (problem := problem_of(given["pattern"], given["groups"], given["bad_topic"])) is not None:
+        parser.error(problem)
+    return Run(**{**given, "groups": given["groups"] or ()})
+
+
+def problem_of(pattern: str | None, groups: Sequence[str] | None, bad_topic: str | None) -> str | None:
+    """What is wrong between options, if anything is."""
+    if bad_topic is None:
+        return None
+    reads = pattern is not None and re.fullmatch(f"(?:{pattern}){EVENTS_SUFFIX}", bad_topic) is not None
+    reads = reads or (bad_topic.removesuffix(EVENTS_SUFFIX) in (groups or ()) and bad_topic.endswith(EVENTS_SUFFIX))
+    return f"--bad-topic {bad_topic} is one of the topics that are read: the job would feed itself" if reads else None
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one sentence, and not the whole usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2, wrong usage."""
+        self.exit(2, f"reconsume: {message}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of both commands."""
+    parser = Parser(prog="python -m spark", description="The group-wide view, as a Spark job.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    add_run(commands.add_parser("run", help="keep the views up to date"))
+    sql = commands.add_parser("sql", help="one query over the present state of a group")
+    sql.add_argument("--query", required=True)
+    sql.add_argument("--group", required=True, type=group)
+    add_common(sql)
+    return parser
+
+
+def add_run(run: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    which = run.add_mutually_exclusive_group(required=True)
+    which.add_argument("--groups", type=groups, metavar="A,B", help="the groups")
+    which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
+    run.add_argument("--checkpoint", required=True, metavar="DIR", help="where the job keeps its place and its state")
+    run.add_argument("--keep", type=duration, default=render_duration(VIEW_RETENTION), help="how long a row is kept")
+    run.add_argument("--sums-delay", type=duration, default=SUMS_DELAY, help="how late an event may be and still count")
+    run.add_argument("--trigger", type=duration, default=TRIGGER, help="how often the view is brought up to date")
+    run.add_argument("--slow-trigger", type=duration, default=SLOW_TRIGGER, help="the same for sums and bad events")
+    run.add_argument("--max-offsets", type=count, default=MAX_OFFSETS, help="records in one batch at most")
+    run.add_argument("--max-failures", type=count, default=MAX_FAILURES, help="failures in a row, then the job ends")
+    run.add_argument("--bad-topic", type=topic, metavar="TOPIC", help="where events that are none go; else to the log")
+    run.add_argument("--metrics-listen", type=address, metavar="HOST:PORT", help="Prometheus metrics")
+    # Set by the job itself when it starts anew after the death of its Java process.
+    run.add_argument("--deaths", type=int, default=0, help=argparse.SUPPRESS)
+    add_common(run)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options of both commands: where Kafka is, and how Spark is started."""
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="Kafka, unless the properties say it")
+    parser.add_argument("--kafka-properties", metavar="FILE", help="properties of Kafka's Java client, such as ssl.*")
+    parser.add_argument("--master", help="local[2], unless spark-submit says it")
+    parser.add_argument("--jars", type=words, default=(), metavar="A,B", help="Spark's Kafka connector")
+    parser.add_argument(
+        "--conf", type=pair, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeatable"
+    )
+
+
+def wrong(sentence: object) -> argparse.ArgumentTypeError:
+    """The error whose text argparse shows as it is."""
+    return argparse.ArgumentTypeError(str(sentence))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Parts between commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def groups(text: str) -> tuple[str, ...]:
+    """Names of groups between commas."""
+    found = tuple(group(part) for part in words(text))
+    if not found:
+        raise wrong("name at least one group")
+    return found
+
+
+def group(text: str) -> str:
+    """A group's name: its topics must be legal on Kafka."""
+    topic(f"{text}{EVENTS_SUFFIX}")
+    return text
+
+
+def topic(text: str) -> str:
+    """A topic's name."""
+    try:
+        check_name(text)
+    except ValueError as error:
+        raise wrong(error) from error
+    return text
+
+
+def regex(text: str) -> str:
+    """A regular expression; closed in itself, or it would take the suffix apart."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise wrong(f"{text!r} is not a regular expression: {error}") from error
+    if not text:
+        raise wrong("an empty pattern matches no group; every group is .*")
+    return text
+
+
+def duration(text: str) -> int:
+    """A duration in ms, more than nothing."""
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise wrong(error) from error
+    if found == 0:
+        raise wrong("must be more than 0s")
+    return found
+
+
+def count(text: str) -> int:
+    """A number from 1."""
+    if not text.isdecimal() or int(text) == 0:
+        raise wrong(f"{text!r} is not a number from 1")
+    return int(text)
+
+
+def address(text: str) -> tuple[str, int]:
+    """Where to listen; port 0 takes a free one."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise wrong(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """A setting."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise wrong(f"{text!r} is not KEY=VALUE")
+    return name.strip(), value.strip()

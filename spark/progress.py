@@ -1,0 +1,124 @@
+"""What a micro-batch says about itself, read from Spark's own JSON, and the line for people that follows from it.
+
+Pure: who asks Spark is `listener`, who draws is `display`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+OBSERVED = "events"
+"""The name of the counts (`read`, `bad`) that `schema` has each query report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One finished micro-batch. `behind` counts the records that were in Kafka and not yet read when it began."""
+
+    query: str
+    number: int
+    rows: int
+    seconds: float
+    behind: int
+    state_rows: int
+    dropped: int
+    bad: int
+    watermark: datetime | None
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the query keeps rows between batches."""
+        return self.watermark is not None
+
+
+def read_batch(progress: Mapping[str, Any]) -> Batch:
+    """The batch in a progress of Spark; what is missing counts as 0."""
+    operators = progress.get("stateOperators") or ()
+    observed = (progress.get("observedMetrics") or {}).get(OBSERVED) or {}
+    return Batch(
+        query=str(progress.get("name") or "?"),
+        number=int(progress.get("batchId") or 0),
+        rows=int(progress.get("numInputRows") or 0),
+        seconds=int((progress.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
+        behind=sum(behind(source) for source in progress.get("sources") or ()),
+        state_rows=sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
+        dropped=sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
+        bad=int(observed.get("bad") or 0),
+        watermark=read_time((progress.get("eventTime") or {}).get("watermark")),
+    )
+
+
+def behind(source: Mapping[str, Any]) -> int:
+    """How many offsets lie between the end of the batch and the end of the topics."""
+    ends, latest = offsets(source.get("endOffset")), offsets(source.get("latestOffset"))
+    return sum(max(0, end - ends.get(place, 0)) for place, end in latest.items())
+
+
+def offsets(value: object) -> dict[tuple[str, str], int]:
+    """Offsets by topic and partition; Spark gives them as JSON, or as JSON in a text."""
+    found = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(found, Mapping):
+        return {}
+    return {
+        (topic, number): int(offset)
+        for topic, partitions in found.items()
+        if isinstance(partitions, Mapping)
+        for number, offset in partitions.items()
+    }
+
+
+def read_time(text: object) -> datetime | None:
+    """A time as Spark writes it; None where there is none, or where no event has moved it yet."""
+    if not isinstance(text, str):
+        return None
+    time = datetime.fromisoformat(text)
+    return time if time.year > 1970 else None
+
+
+class Board:
+    """The last batch of each query, and the rows since the last line."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._rows: dict[str, int] = {}
+        self._last: dict[str, Batch] = {}
+
+    def took(self, batch: Batch) -> None:
+        """A batch has ended."""
+        self._last[batch.query] = batch
+        self._rows[batch.query] = self._rows.get(batch.query, 0) + batch.rows
+
+    def rows(self, now: float) -> list[tuple[str, ...]]:
+        """The cells of each query: name, rows/s since the last call, behind, state rows, watermark, s of a batch."""
+        seconds = max(now - self._since, 0.001)
+        counts, self._rows, self._since = self._rows, {}, now
+        return [cells(batch, counts.get(name, 0) / seconds) for name, batch in sorted(self._last.items())]
+
+
+COLUMNS = ("query", "rows/s", "behind", "state rows", "watermark", "last batch")
+
+
+def cells(batch: Batch, rate: float) -> tuple[str, ...]:
+    """One query's cells, as `COLUMNS` names them."""
+    watermark = "-" if batch.watermark is None else batch.watermark.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        batch.query,
+        f"{rate:,.0f}",
+        f"{batch.behind:,}",
+        f"{batch.state_rows:,}",
+        watermark,
+        f"{batch.seconds:.1f} s",
+    )
+
+
+def line(rows: Iterable[tuple[str, ...]]) -> str:
+    """All queries on one line, for a log."""
+    told = (
+        f"{name} {rate} rows/s, {behind} behind, {state} state rows, watermark {watermark}, batch {took}"
+        for name, rate, behind, state, watermark, took in rows
+    )
+    return "; ".join(told)

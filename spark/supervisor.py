@@ -1,0 +1,126 @@
+"""Keeps queries running: each that ends is started again after its own wait, and the others go on meanwhile.
+
+Knows no Spark: a query is a port, so that restarts are tested on a clock that does not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from spark.backoff import Streak
+
+LOOK_SECONDS = 0.2
+"""How often it is looked whether the queries still run."""
+
+
+class GoneError(Exception):
+    """The Java process that ran the queries is no more: nothing can be started in it."""
+
+
+class Running(Protocol):
+    """A query that was started."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why it has ended, as one sentence; None while it runs. Raises GoneError."""
+
+    def stop(self) -> None:
+        """End it between two batches, or in one when that takes too long. Raises GoneError."""
+
+
+class Clock(Protocol):
+    """Time, and the wish to stop."""
+
+    def now(self) -> float:
+        """Seconds that never go back."""
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; True, at once, when the job shall stop."""
+
+
+Start = Callable[[], Running]
+"""Starts a query; whatever it raises, but GoneError, is a failure of the query."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """One query's place: what runs there, and what happened before."""
+
+    start: Start
+    running: Running | None = None
+    streak: Streak = field(default_factory=Streak)
+    began: float = 0.0
+    again_at: float = 0.0
+
+
+class Supervisor:
+    """Runs until told to stop, or until one query has failed `most` times in a row.
+
+    A query is not begun for the first time before `may_begin` says so.
+    """
+
+    def __init__(
+        self,
+        starts: Mapping[str, Start],
+        clock: Clock,
+        *,
+        most: int,
+        say: Callable[[str], None],
+        restarting: Callable[[str], None] = lambda _name: None,
+        may_begin: Callable[[str], bool] = lambda _name: True,
+    ) -> None:
+        self._slots = {name: Slot(start) for name, start in starts.items()}
+        self._clock, self._most, self._say, self._restarting = clock, most, say, restarting
+        self._may_begin = may_begin
+
+    def run(self) -> bool:
+        """True when it was told to stop and all queries have; False when it gave up. Raises GoneError."""
+        good = True
+        while good and not self._clock.pause(LOOK_SECONDS):
+            for name, slot in self._slots.items():
+                good = self._look(name, slot) and good
+        for slot in self._slots.values():
+            if slot.running is not None:
+                slot.running.stop()
+        return good
+
+    def _look(self, name: str, slot: Slot) -> bool:
+        if slot.running is None:
+            if self._clock.now() < slot.again_at or not (slot.streak.failures or self._may_begin(name)):
+                return True
+            fault = self._begin(name, slot)
+        else:
+            fault = slot.running.fault
+        return fault is None or self._failed(name, slot, fault)
+
+    def _begin(self, name: str, slot: Slot) -> str | None:
+        if slot.streak.failures:
+            self._restarting(name)
+        slot.began = self._clock.now()
+        try:
+            slot.running = slot.start()
+        except GoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Spark, Java and the disk all fail in their own classes
+            return first_line(error)
+        return None
+
+    def _failed(self, name: str, slot: Slot, fault: str) -> bool:
+        """Plan the next start; False when there were too many failures."""
+        now = self._clock.now()
+        slot.streak = slot.streak.failed(now - slot.began)
+        slot.running, slot.again_at = None, now + slot.streak.wait
+        count = f"{slot.streak.failures} of {self._most} failures in a row"
+        if slot.streak.failures >= self._most:
+            self._say(f"the {name} query failed, and is given up after {count}: {fault}")
+            return False
+        self._say(f"the {name} query failed ({count}) and starts again in {slot.streak.wait:g} s: {fault}")
+        return True
+
+
+def first_line(error: BaseException) -> str:
+    """The class and the first line of an error: what Java says goes on for a screen."""
+    text = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text[:500]}".rstrip(": ")

@@ -1,0 +1,108 @@
+"""`view run` and `view sql`: what is refused before anything starts, and a query over real topics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sidecar.cli.view import folder_name, state_folder
+from tests.support.broker import Broker
+from tests.support.cli import reconsume
+from tests.support.view_topics import create_view_topics, event, tell
+from topics.events import State
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(200)  # Spark starts twice
+
+
+def config(folder: Path, bootstrap: str = "localhost:9", group: str = "g", **kafka: str) -> Path:
+    file = folder / "reconsume.yaml"
+    file.write_text(yaml.safe_dump({"group": group, "kafka": {"bootstrap.servers": bootstrap, **kafka}}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def without_pyspark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment of all installed packages but that one."""
+    packages = tmp_path_factory.mktemp("packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith("pyspark"):
+            (packages / entry.name).symlink_to(entry)
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{packages}"}
+
+
+@pytest.mark.parametrize("words", [("run",), ("sql", "SELECT 1")], ids=" ".join)
+def test_without_pyspark_it_says_what_to_install(
+    words: tuple[str, ...], without_pyspark: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-S", "-m", "sidecar", "view", *words, "-c", str(config(tmp_path))]
+    done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
+    sentence = "setup: the view is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"reconsume: {sentence}\n")
+
+
+def test_the_job_itself_says_it_too(without_pyspark: dict[str, str]) -> None:
+    command = [sys.executable, "-S", "-m", "spark", "run", "--groups=a", "--checkpoint=/tmp/x", "--bootstrap=b:1"]
+    done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "reconsume: PySpark is not installed: pip install 'reconsume[spark]'\n"
+
+
+def test_every_property_that_java_cannot_be_told_is_named(tmp_path: Path) -> None:
+    file = config(tmp_path, **{"ssl.cipher.suites": "x", "enable.ssl.certificate.verification": "false"})
+    done = reconsume("view", "run", "-c", file)
+    assert done.exit_code == 78
+    named = {line.split(" ")[2] for line in done.stderr.splitlines()}
+    assert named == {"kafka.ssl.cipher.suites", "kafka.enable.ssl.certificate.verification"}
+
+
+def test_groups_and_a_pattern_are_two_answers_to_one_question(tmp_path: Path) -> None:
+    done = reconsume("view", "run", "--groups", "a", "--pattern", "b", "-c", config(tmp_path))
+    assert done.exit_code == 2
+    assert "give one of them" in done.stderr
+
+
+def test_a_wrong_duration_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
+    done = reconsume("view", "run", "--keep", "14", "-c", config(tmp_path))
+    assert done.exit_code == 2
+    assert "'14' is not a duration" in done.stderr
+
+
+def test_each_cluster_and_set_of_groups_has_a_checkpoint_of_its_own() -> None:
+    names = {folder_name(groups, servers) for groups in ("a", "a,b", "a/b") for servers in ("x:1", "y:1")}
+    assert len(names) == 6
+    assert all("/" not in name for name in names)
+    assert state_folder({"XDG_STATE_HOME": "/s"}) == Path("/s/reconsume/view")
+
+
+@pytest.fixture(scope="module")
+def told(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of a group with two records in retry and one dead."""
+    group = f"sql-{uuid.uuid4().hex[:8]}"
+    create_view_topics(kafka.bootstrap, group)
+    states = (State.WAITING_RETRY, State.WAITING_RETRY, State.DLQ)
+    tell(kafka.bootstrap, [event(group, number, state) for number, state in enumerate(states)])
+    return config(tmp_path_factory.mktemp("sql"), kafka.bootstrap, group)
+
+
+def test_a_query_prints_its_rows_in_the_format_that_is_asked_for(told: Path) -> None:
+    query = "SELECT state, count(*), count(*) FROM view GROUP BY state ORDER BY state"
+    done = reconsume("view", "sql", query, "-o", "tsv", "-c", told)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["state\tcount(1)\tcount(1)_2", "DLQ\t1\t1", "WAITING_RETRY\t2\t2"]
+
+
+def test_a_wrong_query_is_one_sentence(told: Path) -> None:
+    done = reconsume("view", "sql", "SELECT nothing FROM view", "-o", "jsonl", "-c", told)
+    assert (done.exit_code, done.stdout) == (1, "")
+    [sentence] = done.stderr.splitlines()
+    assert sentence.startswith("reconsume: the query failed: [UNRESOLVED_COLUMN")
+    assert json.dumps("nothing").strip('"') in sentence

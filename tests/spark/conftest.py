@@ -1,0 +1,42 @@
+"""One Spark for the whole run, and frames that look as if Kafka's source had read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sidecar.dev
+from sidecar.dev.jars import fetch
+from spark import session
+
+SPARK_LOCK = Path(sidecar.dev.__file__).with_name("spark.lock")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark 4.0's `collect` leaves its socket to the garbage collector, which says so."""
+    mark = pytest.mark.filterwarnings("ignore:.*socket.socket.*:pytest.PytestUnraisableExceptionWarning")
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(mark)
+            # Spark's start and first plans take most of a minute where other tests want the same cores; and a call into
+            # Java that is interrupted leaves its answer to the next one, so that all later tests fail too.
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of this process. Of two workers each starts one, so the tests of Spark are in few files."""
+    local = tmp_path_factory.mktemp("spark-local")
+    options = {
+        "spark.local.dir": str(local),
+        "spark.sql.warehouse.dir": str(local / "warehouse"),
+        # Each batch's query plan is a new one: what is compiled for it is thrown away soon.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "600s",
+    }
+    started = session.build("tests", jars=fetch(SPARK_LOCK), options=options)
+    started.sparkContext.setLogLevel("ERROR")
+    yield started
+    started.stop()

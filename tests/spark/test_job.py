@@ -1,0 +1,150 @@
+"""The job as users start it: groups found while it runs, bad events, failures, the death of its Java, and its end."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.broker import Broker
+from tests.support.deadline import until
+from tests.support.kafka import Out, create_topic, dump, produce
+from tests.support.view_process import SELDOM, START_SECONDS, Batches, ViewProcess, numbers
+from tests.support.view_topics import create_view_topics, event, tell, view_of
+from topics.events import State
+from topics.names import Names
+
+pytestmark = pytest.mark.timeout(200)
+SOON = 60.0
+
+
+class World(NamedTuple):
+    """A job that runs, for all groups of one pattern."""
+
+    bootstrap: str
+    job: ViewProcess
+    prefix: str
+    bad_topic: str
+    checkpoint: Path
+
+    def group(self, name: str) -> str:
+        return f"{self.prefix}-{name}"
+
+    def seen(self, group: str, number: int, state: State = State.WAITING_RETRY) -> None:
+        """Wait until the view says so."""
+        self.job.until(
+            lambda: view_of(self.bootstrap, group).get(f"orders:0:{number}", {}).get("state") == state,
+            SOON,
+            f"record {number} of {group} is {state} in the view",
+            SELDOM,
+        )
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def world(kafka: Broker, tmp_path_factory: pytest.TempPathFactory, stack: ExitStack) -> World:
+    prefix = f"job-{uuid.uuid4().hex[:8]}"
+    bad_topic, folder = f"{prefix}-BAD", tmp_path_factory.mktemp("job")
+    create_view_topics(kafka.bootstrap, f"{prefix}-first")
+    create_topic(kafka.bootstrap, bad_topic)
+    words = ("--pattern", f"{prefix}-.*", "--bad-topic", bad_topic, "--slow-trigger=1s", "--metrics-listen=127.0.0.1:0")
+    job = ViewProcess(kafka.bootstrap, folder, *words, f"--checkpoint={folder / 'place'}")
+    return World(kafka.bootstrap, stack.enter_context(job), prefix, bad_topic, folder / "place")
+
+
+def test_an_event_becomes_a_row_of_its_groups_view(world: World) -> None:
+    first = world.group("first")
+    told = [event(first, 1), event(first, 1, State.COMMIT), event(first, 2)]
+    tell(world.bootstrap, told)
+    world.seen(first, 1, State.COMMIT)
+    world.seen(first, 2)
+    row = view_of(world.bootstrap, first)["orders:0:2"]
+    assert (row["group"], row["at"], row["instance"]) == (first, told[2].at, told[2].instance)
+
+
+def test_a_group_that_is_made_while_the_job_runs_gets_its_view(world: World) -> None:
+    second = create_view_topics(world.bootstrap, world.group("second")).group
+    tell(world.bootstrap, [event(second, 7)])
+    world.seen(second, 7)
+
+
+def test_a_bad_event_is_counted_and_written_aside_and_the_next_one_is_seen(world: World) -> None:
+    first = world.group("first")
+    [(partition, offset)] = produce(world.bootstrap, Names(first).events, [Out(b'{"v": 1}', b"x")])
+    tell(world.bootstrap, [event(first, 3)])
+    world.seen(first, 3)
+    world.job.until(lambda: dump(world.bootstrap, world.bad_topic), SOON, "the bad event is written aside", SELDOM)
+    [row] = dump(world.bootstrap, world.bad_topic)
+    bad = json.loads(row.value or b"null")
+    assert (bad["topic"], bad["partition"], bad["offset"]) == (Names(first).events, partition, offset)
+    assert bad["fault"] == "no state"
+    world.job.until(lambda: world.job.metric("bad_events_total") == 1, SOON, "the bad event is counted once")
+
+
+def test_the_metrics_say_how_the_queries_fare(world: World) -> None:
+    world.job.until(lambda: world.job.metric('input_rows_total{query="view"}') >= 6, SOON, "rows are counted")
+    assert world.job.metric('state_rows{query="view"}') == 4
+    assert world.job.metric('batch_duration_seconds_count{query="view"}') >= 2
+    for query in ("view", "stats", "bad"):
+        assert world.job.metric(f'rows_dropped_by_watermark_total{{query="{query}"}}') == 0
+        assert world.job.metric(f'restarts_total{{query="{query}"}}') == 0
+        assert world.job.metric(f'last_progress_timestamp_seconds{{query="{query}"}}') > 1.7e9
+
+
+def test_the_job_outlives_the_death_of_its_java_process(world: World) -> None:
+    driver = world.job.driver()
+    java = world.job.java()
+    java.kill()
+    first = world.group("first")
+    tell(world.bootstrap, [event(first, 2, State.COMMIT)])
+    world.seen(first, 2, State.COMMIT)
+    assert "Spark's Java process has died (1 of 10 deaths in a row); starting anew in 1 s" in world.job.log()
+    assert world.job.driver() == driver
+    assert world.job.java() != java
+
+
+def test_sigterm_in_a_batch_lets_it_end_and_nothing_stays(world: World) -> None:
+    first, batches = world.group("first"), Batches(world.checkpoint / "view")
+    tell(world.bootstrap, [event(first, 4)])
+    number = world.job.until(batches.inside, SOON, "a batch is under way")
+    assert world.job.stop() == 0
+    for query in ("view", "stats", "bad"):
+        assert Batches(world.checkpoint / query).between()
+    assert number in numbers(world.checkpoint / "view" / "commits")
+    assert "stopped" in world.job.log().splitlines()[-1]
+
+
+def test_a_query_that_fails_starts_again_and_the_end_of_its_parent_ends_all(kafka: Broker, tmp_path: Path) -> None:
+    group = f"job-{uuid.uuid4().hex[:8]}"
+    words = ("--groups", group, "--metrics-listen=127.0.0.1:0", f"--checkpoint={tmp_path / 'place'}")
+    with ViewProcess(kafka.bootstrap, tmp_path, *words) as job:
+        job.until(lambda: "the view query failed (1 of 10" in job.log(), START_SECONDS, "there is no topic to read")
+        create_view_topics(kafka.bootstrap, group)
+        tell(kafka.bootstrap, [event(group, 1)])
+        job.until(lambda: view_of(kafka.bootstrap, group), SOON, "the view has a row", SELDOM)
+        assert job.metric('restarts_total{query="view"}') >= 1
+        secrets = list(tmp_path.glob("reconsume-view-*/kafka.properties"))
+        assert [file.stat().st_mode & 0o777 for file in secrets] == [0o600]
+        job.family()
+        job.process.kill()
+        job.process.wait()
+        job.await_gone()
+        until(lambda: not list(tmp_path.glob("reconsume-view-*")), SOON, "the folder of secrets is removed")
+
+
+def test_the_job_ends_with_1_after_failures_in_a_row(kafka: Broker, tmp_path: Path) -> None:
+    words = ("--groups", f"none-{uuid.uuid4().hex[:8]}", "--max-failures=2", f"--checkpoint={tmp_path / 'place'}")
+    with ViewProcess(kafka.bootstrap, tmp_path, *words) as job:
+        assert job.process.wait(START_SECONDS) == 1
+        assert "given up after 2 of 2 failures in a row" in job.log()
+        job.await_gone()

@@ -1,0 +1,145 @@
+"""What is an event and what is not: `decode_event` decides, Spark must agree, and more is refused where it is said."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from pyspark.sql import SparkSession
+
+from spark import schema
+from tests.spark.frames import BASE, EVENT, TOPIC, Record, batch, changed
+from tests.spark.histories import few, randoms
+from topics.events import Event, decode_event, encode_event
+
+TEXT = encode_event(EVENT).decode()
+BUILTINS = msgspec.to_builtins(EVENT)
+NUMBERS = (-1, 0, 1, 1.0, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 10**40)
+ODD: tuple[Any, ...] = (*NUMBERS, None, True, "", "5", 'x\0|"é😀', [], [1], {}, {"a": 1})
+COUNTS = ("1.0", "1e0", "-0", "01", "+1", "NaN", "0x1", "1" * 2000)
+PAIR = r"\ud83d\ude00"
+ESCAPES = (r"\ud800", r"\udc00", PAIR, r"\\ud800", r"\\\ud800", r"\u0000", rf"\\{PAIR}", r"\ude00\ud83d", r"\q", r"\/")
+UNKNOWN = ('"x":NaN', '"x":-Infinity', '"x":1e999', '"x":"\x01"', '"x":01', "x:1", "'x':1", '"x":1,', '"x":{"v":2}')
+CUTS = (b"", b'"', b"0", b"-", b"\\u", b"}", b"\xc3")
+
+
+def replaced(old: str, new: str) -> bytes:
+    """EVENT's JSON with one change."""
+    assert old in TEXT
+    return TEXT.replace(old, new, 1).encode("utf-8", "surrogatepass")
+
+
+def added(more: str) -> bytes:
+    """EVENT's JSON and something behind its last field."""
+    return f"{TEXT[:-1]},{more}}}".encode()
+
+
+SAME: list[bytes | None] = [
+    *(msgspec.json.encode({**BUILTINS, name: odd}) for name in BUILTINS for odd in ODD),
+    *(msgspec.json.encode({key: BUILTINS[key] for key in BUILTINS if key != name}) for name in BUILTINS),
+    *(None, b"", b" ", b"null", b"[]", b"{}", b"5", b'"x"', b"\xff", b"\xef\xbb\xbf" + TEXT.encode()),
+    *(f"[{TEXT}]".encode(), f"{TEXT}{TEXT}".encode(), f"{TEXT},{TEXT}".encode(), f"{TEXT} x".encode()),
+    *(f" \n{TEXT}\t ".encode(), f"{TEXT}]".encode(), f'{TEXT},"z":1}}'.encode(), TEXT[:-1].encode()),
+    *(replaced('"times":1', f'"times":{number}') for number in COUNTS),
+    *(replaced("http-500", text) for text in (*ESCAPES, "\ud800", "\x01")),
+    *(added(more) for more in (*UNKNOWN, '"x":"\\ud800"', '"\\ud800":1', '"z":1,"e":2')),
+    *(added(f'"x":{"[" * depth}{"]" * depth}') for depth in (50,)),
+    replaced("{", '{"times":"no",'),
+    *(replaced('"times"', '"t\\u0069mes"'), replaced('"times"', '"Times"'), TEXT.replace('"', "'").encode()),
+]
+"""Values about which `decode_event` and Spark must agree."""
+
+ELSEWHERE = ("not of this topic's group", "its clock is ahead")
+STRICTER = {
+    added('"x":"\xff"').decode().encode("latin-1"): "not UTF-8",
+    added(f'"x":{"[" * 900}{"]" * 900}'): "nested too deep",
+    added('"x":' + '{"a":' * 900 + "1" + "}" * 900): "nested too deep",
+    replaced('"http-500"', "[" * 900 + "]" * 900): "nested too deep",
+    replaced('"http-500"', '{"a":' * 900 + "1" + "}" * 900): "nested too deep",
+    added('"times":7'): "not JSON, or a name is in it twice",
+    encode_event(changed(reason="x" * schema.LONGEST)): "longer than 65536 bytes",
+    encode_event(changed(group="payroll")): "not of this topic's group",
+}
+"""Values that `decode_event` takes and Spark does not, and why."""
+
+
+def verdicts(spark: SparkSession, values: list[bytes | None]) -> list[Event | str]:
+    """For each value the event, or the fault."""
+    parsed = schema.events(batch(spark, [Record(value, number) for number, value in enumerate(values)]))
+    found: dict[int, Event | str] = {}
+    for row in parsed.good.collect():
+        fields = {name: row[name] for name in schema.FIELDS}
+        found[row.from_offset] = msgspec.convert(fields, Event)
+    for row in parsed.bad.collect():
+        assert row.offset not in found, "both good and bad"
+        found[row.offset] = row.fault
+    return [found[number] for number in range(len(values))]
+
+
+def agree(values: list[bytes | None], told: list[Event | str]) -> None:
+    """Good with the same fields, or bad, as `decode_event` says; or refused for what it does not look at."""
+    for value, verdict in zip(values, told, strict=True):
+        event = decode_event(value)
+        if isinstance(verdict, Event) or verdict not in ELSEWHERE:
+            assert (verdict == event) if isinstance(event, Event) else isinstance(verdict, str), (value, event, verdict)
+
+
+def test_spark_calls_good_and_bad_what_decode_event_does(spark: SparkSession) -> None:
+    told = verdicts(spark, SAME)
+    agree(SAME, told)
+    assert sum(isinstance(one, Event) for one in told) > 20
+    assert "not JSON, or a name is in it twice" in told
+    assert "not version 1" in told
+    assert "a field is missing or of another type" in told
+
+
+def test_what_is_refused_beyond_decode_event_is_refused_for_its_own_reason(spark: SparkSession) -> None:
+    assert verdicts(spark, list(STRICTER)) == list(STRICTER.values())
+
+
+def edited(random: Random) -> bytes:
+    """EVENT's JSON with up to two cuts and insertions."""
+    value = TEXT.encode()
+    for _ in range(random.randint(1, 2)):
+        start = random.randint(0, len(value))
+        value = value[:start] + random.choice(CUTS) + value[start + random.choice([0, 0, 1, 8]) :]
+    return value
+
+
+@settings(few, max_examples=3)
+@given(randoms)
+def test_spark_agrees_about_events_that_were_cut_and_changed_anywhere(spark: SparkSession, random: Random) -> None:
+    values: list[bytes | None] = [edited(random) for _ in range(500)]
+    agree(values, verdicts(spark, values))
+
+
+def clock(**times: int) -> bytes:
+    return encode_event(changed(**times))
+
+
+def test_a_clock_that_is_ahead_is_a_fault_and_a_record_without_a_time_is_not(spark: SparkSession) -> None:
+    now, edge = time.time_ns() // 1_000_000, schema.AHEAD
+    cases: list[tuple[bytes, int, bool]] = [
+        (clock(at=BASE + edge), BASE, True),
+        (clock(at=BASE + edge + 1), BASE, False),
+        (clock(first_failed_at=BASE + edge + 1), BASE, False),
+        (clock(at=2**63 - 1), BASE, False),
+        (clock(first_failed_at=2**63 - 1), BASE, False),
+        (clock(at=now + 2 * edge), now + 2 * edge, False),  # the record's own clock is ahead too
+        (clock(at=BASE), -1, True),
+        (clock(at=now + 2 * edge), -1, False),
+    ]
+    records = [Record(value, number, timestamp=at) for number, (value, at, _) in enumerate(cases)]
+    parsed = schema.events(batch(spark, records))
+    assert {row.from_offset for row in parsed.good.collect()} == {n for n, case in enumerate(cases) if case[2]}
+    assert {row.fault for row in parsed.bad.collect()} == {"its clock is ahead"}
+
+
+def test_a_bad_event_is_told_with_its_place(spark: SparkSession) -> None:
+    bad: Any = schema.events(batch(spark, [Record(b"{", 7, 3, BASE)])).bad.collect()[0]
+    assert (bad.topic, bad.partition, bad.offset, bad.fault) == (TOPIC, 3, 7, "not JSON, or a name is in it twice")
+    assert bad.timestamp.timestamp() * 1000 == pytest.approx(BASE)

@@ -1,0 +1,162 @@
+"""The view of any history, in any order, split, repeated and interrupted anywhere, is what a plain fold says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from pyspark.sql import DataFrame, SparkSession
+
+from spark import schema, view
+from tests.spark.frames import BASE, EVENT, TOPIC, Reader, Record, batch, changed, written
+from tests.spark.histories import disturbed, few, histories, randoms, truth
+from tests.spark.streams import Played
+from topics.events import Event, State, decode_event, encode_event
+
+HOUR = 3_600_000
+
+
+def view_of(raw: DataFrame, keep: str = view.KEEP) -> DataFrame:
+    return view.view(schema.events(raw).good, keep)
+
+
+def values(frame: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows by group and id, each once."""
+    rows = [row.asDict() for row in frame.select(*view.VALUE).collect()]
+    found = {(row["group"], row["id"]): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@settings(few, max_examples=3)
+@given(randoms)
+def test_the_view_of_a_batch_is_the_fold_of_its_events(spark: SparkSession, random: Random) -> None:
+    events = histories(random, 100)
+    assert values(view_of(batch(spark, written(disturbed(random, events))))) == truth(events)
+
+
+@settings(few, max_examples=2)
+@given(randoms)
+def test_a_view_that_is_split_restarted_and_torn_anywhere_is_the_fold(
+    spark: SparkSession, tmp_path: Path, random: Random
+) -> None:
+    folder = tmp_path / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    events = histories(random, 60)
+    records = written(disturbed(random, events))
+    cuts = sorted(random.sample(range(len(records)), 4))
+    parts = [records[start:end] for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True)]
+    parts.append(random.choice(parts))  # replayed
+    played = Played(spark, folder, view_of, "update")
+    split = random.randint(1, len(parts) - 1)
+    played.play(*parts[:split], torn=[random.randrange(4)])
+    played.play(*parts[split:], torn=[random.randrange(4)])
+    reader = Reader()
+    reader.take(played.rows)
+    assert reader.values() == truth(events)
+
+
+def test_a_checkpoint_that_is_lost_is_rebuilt_to_the_same_view(spark: SparkSession, tmp_path: Path) -> None:
+    events = histories(Random(5), 30)
+    records = written(disturbed(Random(6), events))
+    reader = Reader()
+    for name, parts in ("first", [records]), ("rebuilt", [records[:50], records[50:]]):
+        played = Played(spark, tmp_path / name, view_of, "update")
+        played.play(*parts)
+        reader.take(played.rows)
+    assert reader.values() == truth(events)
+
+
+def test_of_events_at_the_same_place_the_later_record_counts(spark: SparkSession) -> None:
+    one, other = changed(instance="a"), changed(instance="b")
+    for events in (one, other), (other, one):
+        assert values(view_of(batch(spark, written(events))))[EVENT.group, EVENT.id]["instance"] == events[1].instance
+
+
+def test_a_later_success_leaves_the_failures_times(spark: SparkSession) -> None:
+    life = [EVENT, changed(times=2, at=BASE + 5), changed(state=State.COMMIT, times=2, level=None, due=0, at=BASE + 9)]
+    row = values(view_of(batch(spark, written(life))))[EVENT.group, EVENT.id]
+    assert (row["state"], row["first_failed_at"], row["last_failed_at"]) == ("COMMIT", BASE, BASE + 5)
+    assert (row["retries"], row["updated_at"]) == (2, BASE + 9)
+
+
+def test_a_record_of_the_view_is_the_documented_json(spark: SparkSession) -> None:
+    ended = changed(state=State.COMMIT, level=None, due=0, reason='"|é')
+    row = view.records(view_of(batch(spark, written([ended])))).collect()[0]
+    assert (row.key, row.topic) == (EVENT.id, "billing-RETRY-VIEW")
+    assert decode_event(row.value.encode()) == ended
+    found = json.loads(row.value)
+    assert list(found) == ["v", *schema.FIELDS, *schema.SUMMED]
+    assert found["level"] is None
+
+
+def test_state_is_kept_in_two_partitions_of_rocksdb(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert "RocksDB" in str(spark.conf.get("spark.sql.streaming.stateStore.providerClass"))
+
+
+def ages(played: Played) -> tuple[str, int, int]:
+    """The last watermark, the rows in the state, and how many events were dropped by age so far."""
+    progress = played.progress
+    states = [each["stateOperators"][0] for each in progress if each["stateOperators"]]
+    dropped = sum(state["numRowsDroppedByWatermark"] for state in states)
+    return progress[-1]["eventTime"]["watermark"], states[-1]["numRowsTotal"], dropped
+
+
+def failing(number: int, at: int) -> Event:
+    """A first failure."""
+    return changed(id=f"orders:3:{number}", at=at, first_failed_at=at)
+
+
+def test_rows_leave_by_age_and_what_comes_too_late_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    played = Played(spark, tmp_path / "run", lambda raw: view_of(raw, "1 hour"), "update")
+    played.play(written([failing(number, BASE + number) for number in range(3)]))
+    assert ages(played)[1:] == (3, 0)
+    played.play(written([failing(9, BASE + HOUR + 1)]))
+    assert ages(played)[1:] == (2, 0), "first_failed_at ≤ W leaves: 0 and 1 do, 2 stays"
+    played.play(written([changed(id="orders:3:0", times=2, at=BASE + HOUR), failing(2, BASE + 2)]))
+    assert ages(played)[1:] == (2, 1)
+
+
+def test_a_bad_event_neither_stops_the_view_nor_moves_its_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    ahead = time.time_ns() // 1_000_000 + 24 * HOUR
+    values = [b"{", None, b"\xff", encode_event(failing(1, 2**63 - 1)), encode_event(failing(2, ahead))]
+    bad = [Record(value, number, timestamp=BASE) for number, value in enumerate(values)]
+    played = Played(spark, tmp_path / "run", lambda raw: view_of(raw, "1 hour"), "update")
+    played.play([*written([failing(3, BASE)]), *bad], bad)
+    assert ages(played) == ("2025-11-21T00:53:20.000Z", 1, 0)
+    assert [row.id for row in played.rows] == ["orders:3:3"]
+    counted = [each["observedMetrics"]["events"] for each in played.progress if each["numInputRows"]]
+    assert [(each["read"], each["bad"]) for each in counted] == [(6, 5), (5, 5)]
+
+
+def test_a_record_with_two_first_failures_is_one_row_of_the_present(spark: SparkSession) -> None:
+    events = [EVENT, changed(times=2, at=BASE + 10, first_failed_at=BASE + 5)]
+    raw = batch(spark, written(events))
+    assert view_of(raw).count() == 2
+    assert values(view.present(raw)) == truth(events)
+
+
+@pytest.mark.parametrize("split", [0, 150, 10_000])
+def test_the_present_is_the_same_from_events_and_from_the_view_of_those_that_are_gone(
+    spark: SparkSession, split: int
+) -> None:
+    events = histories(Random(7), 40)
+    Random(8).shuffle(events)
+    rows = view.records(view_of(batch(spark, written(events[:split])))).collect() if split else []
+    later = BASE + 2 * HOUR
+    remembered = [Record(row.value.encode(), n, timestamp=later, topic=row.topic) for n, row in enumerate(rows)]
+    raw = batch(spark, [*written(events[split:]), *remembered, Record(b"{}", topic="billing-RETRY-VIEW")])
+    assert values(view.present(raw)) == truth(events)
+
+
+def test_the_sums_of_a_view_row_are_no_part_of_an_event(spark: SparkSession) -> None:
+    forged = json.dumps({**json.loads(encode_event(EVENT)), "retries": 99, "updated_at": 2**60}).encode()
+    row = values(view.present(batch(spark, [Record(forged, topic=TOPIC)])))[EVENT.group, EVENT.id]
+    assert (row["retries"], row["updated_at"]) == (1, BASE)

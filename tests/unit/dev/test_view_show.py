@@ -1,0 +1,54 @@
+"""What the demo says of a view that is not what the events make."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict, replace
+
+from sidecar.dev.view_show import differences, fold, newer
+from topics.events import Event, State
+from topics.view_record import ViewRow
+
+WAITS = Event(
+    *(
+        "billing",
+        "orders:0:7",
+        State.WAITING_RETRY,
+        1,
+        0,
+        "1s",
+        2_000,
+        1_000,
+        "http-500",
+        "orders",
+        0,
+        7,
+        900,
+        1_000,
+        "p",
+    )
+)
+DONE = replace(WAITS, state=State.COMMIT, level=None, due=0, at=3_000, reason="")
+
+
+def row(event: Event) -> ViewRow:
+    return ViewRow(**asdict(event), last_failed_at=1_000, retries=1, updated_at=3_500)
+
+
+def test_a_view_that_says_what_the_last_events_say_is_right() -> None:
+    expected = fold([DONE, WAITS, DONE])
+    assert expected == {WAITS.id: DONE}
+    assert differences({WAITS.id: row(DONE)}, expected) == []
+
+
+def test_each_row_that_is_missing_wrong_or_from_nowhere_is_told() -> None:
+    expected = fold([WAITS, DONE])
+    assert differences({}, expected) == ["orders:0:7: not in the view, which should say COMMIT"]
+    assert differences({WAITS.id: row(WAITS)}, expected) == [
+        "orders:0:7: the view is wrong in state, level, due, at, reason"
+    ]
+    assert differences({WAITS.id: row(DONE)}, {}) == ["orders:0:7: in the view, and in no event"]
+
+
+def test_an_older_row_that_comes_late_is_not_newer() -> None:
+    assert newer(row(DONE), row(WAITS))
+    assert not newer(row(WAITS), row(DONE))
