@@ -23,6 +23,7 @@ from benchmarks.sidecar import Sidecar, Usage
 from sidecar.dev.kafka import EmbeddedKafka
 
 console = Console(width=120)
+talk = Console(stderr=True)
 
 BATCH = ("deliver.batch.max_size=128", "deliver.concurrency=8")
 BATCHED_TIMES = 5
@@ -79,9 +80,10 @@ class Bench:
             "log.level=warning",
         ]
 
-    def through(self, path: str, done: Callable[[str, str], int]) -> tuple[float, float, int, float]:
+    def through(self, path: str, done: Callable[[str, str], int], *more: str) -> tuple[float, float, int, float]:
         """Send all records through a sidecar: records/s, CPU µs a record, peak memory, seconds to the first one."""
         topic, sets = self.sets(path)
+        sets += more
         cluster.create(self.bootstrap, topic, cluster.settings_of(sets))
         cluster.fill(self.bootstrap, topic, self.records)
         before = self.nginx.count()
@@ -161,11 +163,13 @@ class Bench:
 
     def rows(self) -> list[Row]:
         """Every scenario, each repeated; medians, and the ratio to the copy loop of the same round."""
-        push, unix, many, pull, fail, moved, bare = [], [], [], [], [], [], []
-        for _ in range(self.repeats):
+        push, unix, keyed, many, pull, fail, moved, bare = [], [], [], [], [], [], [], []
+        for number in range(self.repeats):
+            talk.print(f"round {number + 1} of {self.repeats}")
             bare.append(self.bare_copy())
             push.append(self.through("ok", self.delivered()))
             unix.append(self.through("unix-ok", self.delivered()))
+            keyed.append(self.through("ok", self.delivered(), "deliver.order=key"))
             many.append(self.batched())
             pull.append(pulled(self.bootstrap, self.records, self.sets))
             fail.append(self.through("fail", self.committed))
@@ -175,6 +179,7 @@ class Bench:
             Row("bare copy loop", base, 1.0, _median([cpu for _, cpu in bare]), "consume → produce, Python"),
             self._row("push, one a request", push, bare, "must 0.20, aim 0.30"),
             self._row("the same, over a Unix socket", unix, bare, "no target of its own"),
+            self._row("push, ordered by key", keyed, bare, "no target of its own"),
             self._row("push, batch of 128", many, bare, "must 0.8, aim 1.0"),
             self._row("pull, receive 128 + ack", pull, bare, "no target of its own"),
             self._row("all fail → level topics", fail, bare, "must 0.15, aim 0.30"),
@@ -238,10 +243,8 @@ def main() -> None:
     try:
         with EmbeddedKafka.start() as kafka:
             bench = Bench(kafka.bootstrap, nginx, records, repeats)
-            rows = bench.rows()
-            rows.append(idle_memory(bench))
-            rows.append(Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap)))
-            show(rows)
+            show(bench.rows())
+            show([idle_memory(bench), Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap))])
     finally:
         nginx.close()
 

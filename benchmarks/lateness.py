@@ -66,6 +66,7 @@ def lateness(bootstrap: str) -> str:
         f"deliver.url=http://127.0.0.1:{service.port}/",
         "retry.ladder=[5s]",
         "retry.levels=[5s]",
+        "deliver.outage_failures=null",  # every first delivery fails: that is no outage here
         "api.listen=127.0.0.1:19999",
         "api.probe_listen=null",
         "log.level=warning",
