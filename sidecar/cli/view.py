@@ -159,11 +159,20 @@ def reached(settings: Settings, file: Path | None) -> Cluster:
 
     bootstrap = settings.kafka["bootstrap.servers"]
     if file is not None:
+        expect_readable(file)
         return Cluster(bootstrap, file)
     done = to_java(settings.kafka, lambda name: Path(name).read_text("utf-8"))
     if done.problems:
         raise ConfigError(done.problems)
     return Cluster(bootstrap, done.properties)
+
+
+def expect_readable(file: Path) -> None:
+    """ConfigError unless the file can be read: here it is a sentence, and after Spark has started it is late."""
+    try:
+        file.read_bytes()
+    except OSError as error:
+        raise ConfigError([f"--kafka-properties: {file}: cannot be read: {error.strerror}"]) from error
 
 
 def words(given: Mapping[str, object], conf: Iterable[str]) -> list[str]:
