@@ -1,6 +1,19 @@
-"""`python -m sidecar`: the same as `reconsume`."""
+"""`python -m sidecar`: the same as `reconsume`. Ctrl-C is no traceback here while the commands are still loaded."""
 
-from sidecar.cli import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and end the program with its exit code."""
+    try:
+        from sidecar.cli import main as run_commands  # it takes half a second, and somebody may press Ctrl-C
+
+        run_commands()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -5,13 +5,33 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
-from sidecar.cli import config, demo, dev, explain, policy, run, topics
+from sidecar.cli import (
+    acls,
+    audit,
+    config,
+    demo,
+    dev,
+    dlq,
+    doctor,
+    explain,
+    policy,
+    reference,
+    retries,
+    run,
+    simulate,
+    topics,
+    ui,
+    view,
+)
+from sidecar.cli.failures import exit_code, report
 from sidecar.cli.options import Options, take_common
 from sidecar.cli.output import write
+from sidecar.cli.streams import make_good
 
 app = typer.Typer(
     help="A Kafka retry sidecar: delayed retries, dead letters and a group-wide view, for a service in any language.",
@@ -27,8 +47,7 @@ def show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        write(version("reconsume"))
-        raise typer.Exit
+        raise typer.Exit(exit_code(lambda: write(version("reconsume")), debug=False))
 
 
 def root(
@@ -42,14 +61,27 @@ def root(
 
 def main() -> None:
     """Run the command line and end the program with its exit code."""
-    app(prog_name="reconsume")
+    make_good()
+    try:
+        app(prog_name="reconsume")
+    except Exception as error:  # noqa: BLE001 — from outside a command: of help, say, that a full disk does not take
+        sys.exit(report(error, debug=False))
 
 
 take_common(app, root)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
+app.add_typer(acls.app, name="acls")
 app.add_typer(policy.app, name="policy")
+app.add_typer(view.app, name="view")
+app.add_typer(retries.app, name="retries")
+app.add_typer(dlq.app, name="dlq")
+doctor.add_to(app)
 explain.add_to(app)
+simulate.add_to(app)
+audit.add_to(app)
 run.add_to(app)
 app.add_typer(dev.app, name="dev")
 demo.add_to(app)
+reference.add_to(app)
+ui.add_to(app)

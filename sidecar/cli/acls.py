@@ -124,6 +124,7 @@ def export(
       reconsume acls export --role sidecar | sh
       reconsume acls export --format strimzi --cluster main | kubectl apply -f -
     """
+    options.expect_no_format("`acls plan` has rows")
     settings = load(options.config, options.sets)
     group, principals = group_of(settings, direct=direct), named(settings, role, principal)
     for who in principals:

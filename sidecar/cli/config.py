@@ -71,6 +71,7 @@ def schema(
     from sidecar.settings.reference import markdown_page, reference
 
     if markdown:
+        options.expect_no_format("without --markdown there are rows")
         write(markdown_page().rstrip("\n"))
     elif options.format in (None, Format.JSON):
         write(json.dumps(json_schema(), indent=2, ensure_ascii=False))

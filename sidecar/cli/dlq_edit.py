@@ -55,9 +55,10 @@ def edit(
       reconsume dlq edit orders:3:1024
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
+    given = None if value_file is None else from_file(value_file)
     settings, there, policy = look(options, who)
     letter = the_letter(there, policy, ident, scan)
-    value = from_file(value_file) if value_file is not None else from_editor(letter.record.value or b"")
+    value = from_editor(letter.record.value or b"") if given is None else given
     if value == (letter.record.value or b""):
         talk("the value is as it was: nothing is done; `dlq redrive --id` brings it back unchanged")
         return DONE

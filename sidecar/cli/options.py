@@ -47,6 +47,11 @@ class Options:
         """Where and how the command prints."""
         return Output(self.format, color=not self.no_color)
 
+    def expect_no_format(self, instead: str) -> None:
+        """Wrong usage where rows are asked of a command that prints none: its output is for another program."""
+        if self.format is not None:
+            raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
+
 
 def common(
     config: Annotated[
@@ -94,7 +99,7 @@ def with_common(
 
 
 def command(
-    app: typer.Typer, name: str
+    app: typer.Typer, name: str, *, hidden: bool = False
 ) -> Callable[[Callable[Concatenate[Options, P], int | None]], Callable[Concatenate[Options, P], int | None]]:
     """Register a function as a command of `app`."""
 
@@ -107,7 +112,7 @@ def command(
             if code != 0:
                 raise typer.Exit(code)  # raised: a returned typer.Exit would end with 0
 
-        app.command(name)(with_common(function, call))
+        app.command(name, hidden=hidden)(with_common(function, call))
         return function
 
     return register

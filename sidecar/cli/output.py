@@ -9,9 +9,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+
+from sidecar.errors import SetupError
 
 Row = Mapping[str, object]
 UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -72,16 +75,42 @@ class Output:
         if not table.rows:
             return
         on_terminal = stream.isatty()  # type: ignore[attr-defined]
-        Console(
+
+        class Plain(Console):
+            def on_broken_pipe(self) -> None:
+                raise  # rich would end the program here, with the code of a failure
+
+        console = Plain(
             file=stream,  # type: ignore[arg-type]
             no_color=True if not self.color else None,
             width=None if on_terminal or "COLUMNS" in os.environ else WIDEST,
-        ).print(table)
+        )
+        with taken():
+            console.print(table)
 
 
 def write(text: str) -> None:
-    """One line of data."""
-    sys.stdout.write(f"{text}\n")
+    """One line of data; SetupError when stdout does not take it, BrokenPipeError when its reader went away."""
+    with taken():
+        sys.stdout.write(f"{text}\n")
+
+
+def flush() -> None:
+    """Send off what was written. Raises as `write` does."""
+    with taken():
+        sys.stdout.flush()
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """Say what is wrong with stdout, when it is: the disk is full, or it was closed."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = f"stdout cannot be written: {error.strerror}"
+        raise SetupError(f"{why}; what was written is not complete, so send it elsewhere") from error
 
 
 def talk(text: str) -> None:

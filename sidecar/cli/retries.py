@@ -166,9 +166,12 @@ def watch(
     form = options.output.format
     if form is Format.JSON:
         raise typer.BadParameter("json has an end, and watching has none: take -o jsonl")
+    drawn = form is Format.TABLE and sys.stdout.isatty()
+    if form is Format.TABLE and not drawn and end is None:  # it would be printed at the end, and there is none
+        raise typer.BadParameter("a table is drawn on a terminal, and here is none: take -o jsonl, or --for")
     settings = load(options.config, options.sets)
     with view(settings) as look:
-        if form is Format.TABLE and sys.stdout.isatty():
+        if drawn:
             retries_watch.draw(look, filters, rule_of(settings), end, color=not options.no_color)
         else:
             rows = (for_people(row, form) for row in retries_watch.changes(look, filters, end))

@@ -118,6 +118,7 @@ def export(
     Example:
       reconsume topics export --format strimzi --cluster main | kubectl apply -f -
     """
+    options.expect_no_format("`topics plan` has rows")
     _, steps = look(options)
     sys.stdout.write(documents(topic_resource(spec_of(step), cluster) for step in steps))
     talk("from now on only Strimzi should change these topics; `reconsume topics check` still compares them")

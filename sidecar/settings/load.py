@@ -56,6 +56,8 @@ def load_with_origins(
     """As `load`, with the origin of each value."""
     layers = Layers()
     read_file(layers, file or DEFAULT_FILE, needed=file is not None)
+    if layers.faults and not layers.tree:
+        raise ConfigError(layers.faults)  # what cannot be read must not be told to lack each setting too
     read_environment(layers, os.environ if environ is None else environ)
     read_sets(layers, sets)
     layers.drop_empty_sections()

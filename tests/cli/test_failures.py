@@ -36,9 +36,14 @@ def fail(error: BaseException) -> Any:
     [
         (ConfigError(["a: bad", "b: bad"]), 78, "reconsume: configuration: a: bad\nreconsume: configuration: b: bad\n"),
         (SetupError("no Java"), 1, "reconsume: setup: no Java\n"),
-        (BrokerError("no broker"), 1, "reconsume: Kafka: no broker\n"),
+        (
+            BrokerError("no broker"),
+            1,
+            "reconsume: Kafka: no broker; `reconsume doctor` looks for the cause\n",
+        ),
         (ContractError("no topic"), 1, "reconsume: topics: no topic\n"),
         (ReconsumeError("other"), 1, "reconsume: other\n"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "reconsume: the system refused: /x: Permission denied\n"),
         (KeyboardInterrupt(), 130, ""),
         (typer.Exit(3), 3, ""),
     ],
@@ -66,3 +71,11 @@ def test_a_returned_exit_cannot_end_with_0() -> None:
     result = run_command(lambda: typer.Exit(1))
     assert result.exit_code == 1
     assert isinstance(result.exception, TypeError)
+
+
+def test_ctrl_c_that_c_code_swallowed_is_ctrl_c() -> None:
+    def body() -> None:
+        raise SystemError("<method> returned a result with an exception set") from KeyboardInterrupt()
+
+    result = run_command(body)
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "")

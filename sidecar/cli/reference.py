@@ -1,0 +1,160 @@
+"""`reference`: the page of the whole command line, made from the command tree, so that it cannot say anything else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import typer
+
+from sidecar.cli.failures import MEANINGS
+from sidecar.cli.options import COMMON, Options, command
+from sidecar.cli.output import Row, write
+
+Tree = Any
+"""A command or a group as typer builds it; its class is typer's own, and not the same in all its versions."""
+PROGRAM = "reconsume"
+COLUMNS = ("command", "option", "default", "meaning")
+LIMITS = re.compile(r"(?:^|\s+)\[([^\[\]]*)\]$")
+"""How typer ends an option's help: `[required]`, `[default: 50; x>=1]`."""
+RANGE = re.compile(r"\bx[<>]|[<>]=?x\b")
+EXAMPLES = re.compile(r"\x08\n(Examples?):\n((?:  .*\n?)+)")
+EVERYWHERE = ("--help", "--install-completion", "--show-completion")
+
+ENVIRONMENT = (
+    ("RECONSUME_<KEY>", "A setting: RECONSUME_RETRY__MAX_RECONSUME_TIMES is retry.max_reconsume_times."),
+    ("RECONSUME_CACHE", "Where the embedded broker and Spark's Kafka connector are kept."),
+    ("RECONSUME_MAVEN_MIRROR", "Where they are downloaded from, instead of Maven Central."),
+    ("XDG_CACHE_HOME", "As RECONSUME_CACHE, with reconsume/ below it; ~/.cache by default."),
+    (
+        "XDG_STATE_HOME",
+        "Where `view run` keeps its checkpoints, in reconsume/view/; ~/.local/state by default.",
+    ),
+    ("JAVA_HOME", "The Java of `dev broker`, `demo` and `view`; else the first one on PATH."),
+    ("PATH", "Where java is looked for."),
+    ("POD_NAME", "The instance's name, where instance: is not set."),
+    ("VISUAL, EDITOR", "The editor of `dlq edit`; vi by default."),
+    ("NO_COLOR", "No colours, as --no-color."),
+    ("COLUMNS", "The width of tables and of help."),
+)
+INTRODUCTION = """\
+# Command line
+
+Made from the commands by `reconsume reference`; a test fails when it is not current.
+
+Data goes to stdout, and talk to stderr. What a command prints as rows is a table on a terminal and JSON Lines in a
+pipe, or what `-o` says. A command that changes something shows its plan and asks; `--yes` agrees where there is no
+terminal, and `--dry-run` changes nothing. An error is one sentence with its cause and what mends it. Ctrl-C ends every
+command, with nothing half done.
+
+`reconsume --install-completion` lets the shell complete commands and options (bash, zsh, fish, PowerShell).
+"""
+
+
+class Given(NamedTuple):
+    """An option or argument as help shows it."""
+
+    option: str
+    default: str
+    meaning: str
+
+
+def reference(options: Options) -> None:
+    """Print the reference of all commands.
+
+    As a page in Markdown; with -o, as rows.
+
+    \b
+    Examples:
+      reconsume reference > reference.md
+      reconsume reference -o tsv
+    """
+    from sidecar.cli import app
+
+    tree = typer.main.get_command(app)
+    if options.format is None:
+        write(page(tree).rstrip("\n"))
+    else:
+        options.output.rows(COLUMNS, rows(tree))
+
+
+def rows(tree: Tree) -> Iterator[Row]:
+    """A row for each command's own options, and for those of all commands under the program's name."""
+    for context in walk(tree):
+        for given in own(context):
+            yield {"command": context.command_path, **given._asdict()}
+
+
+def page(tree: Tree) -> str:
+    """The page in Markdown."""
+    contexts = list(walk(tree))
+    parts = [INTRODUCTION, "## Options of every command\n\nBefore, between or after the words of a command.\n"]
+    parts += [table(own(contexts[0])), *(section(context) for context in contexts[1:])]
+    codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANINGS.items())
+    parts.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}")
+    variables = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in ENVIRONMENT)
+    parts.append(f"## Environment\n\n| variable | meaning |\n|---|---|\n{variables}")
+    return "\n".join(parts)
+
+
+def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Context]:
+    """The command and every one below it, in the order of help; hidden ones are left out."""
+    context = typer.Context(tree, parent=above, info_name=PROGRAM if above is None else tree.name)
+    yield context
+    for name in tree.list_commands(context) if hasattr(tree, "list_commands") else ():
+        below = tree.get_command(context, name)
+        if not below.hidden:
+            yield from walk(below, context)
+
+
+def own(context: typer.Context) -> list[Given]:
+    """What a command takes beside the common options; the program itself has those."""
+    left_out = {*COMMON} if context.parent is not None else set()
+    found = [param for param in context.command.params if param.name not in left_out]
+    records = [record for param in found if (record := param.get_help_record(context)) is not None]
+    return [given_of(*record) for record in records if not any(word in record[0] for word in EVERYWHERE)]
+
+
+def given_of(option: str, text: str) -> Given:
+    """An option from its two columns in help."""
+    limits, meaning = LIMITS.search(text), LIMITS.sub("", text)
+    facts = [] if limits is None else limits[1].split("; ")
+    default = "".join(fact.removeprefix("default: ") for fact in facts if not RANGE.search(fact))
+    return Given(option, default, " ".join([meaning, *(f"({fact})" for fact in facts if RANGE.search(fact))]))
+
+
+def section(context: typer.Context) -> str:
+    """One command: what it does, how it is called, examples, options. A group has only its sentence."""
+    text, (heading, *pieces) = inspect.cleandoc(context.command.help or ""), heading_of(context)
+    parts = [heading, EXAMPLES.sub("", text).strip() + "\n"]
+    if hasattr(context.command, "list_commands"):
+        return "\n".join(parts)
+    parts.append(fenced([context.command_path, *pieces]))
+    if found := EXAMPLES.search(text):
+        parts += [f"{found[1]}:\n", f"```sh\n{inspect.cleandoc(found[2])}\n```\n"]
+    return "\n".join([*parts, table(own(context))] if own(context) else parts)
+
+
+def heading_of(context: typer.Context) -> list[str]:
+    """The heading, then the words of usage after the command's name."""
+    level = "##" if context.parent is not None and context.parent.parent is None else "###"
+    return [f"{level} {context.command_path}\n", *context.command.collect_usage_pieces(context)]
+
+
+def fenced(words: list[str]) -> str:
+    """A line of usage."""
+    return f"```text\n{' '.join(words)}\n```\n"
+
+
+def table(given: list[Given]) -> str:
+    """Options as a table in Markdown."""
+    lines = [f"| `{one.option}` | {one.default} | {one.meaning} |".replace("||", "\\|\\|") for one in given]
+    cells = [re.sub(r"(?<=\w)\|(?=\w)", r"\\|", line) for line in lines]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *cells, ""])
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command, for whoever looks for it."""
+    command(app, "reference", hidden=True)(reference)

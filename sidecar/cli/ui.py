@@ -1,0 +1,93 @@
+"""`ui`: the dashboard."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import talk
+from sidecar.settings import load
+from sidecar.settings.addresses import Listen, parse_listen
+
+if TYPE_CHECKING:
+    from sidecar.edges.server import Server
+
+LISTEN = "127.0.0.1:8473"
+AUDIT = "reconsume-ui-audit.jsonl"
+
+
+def ui(
+    options: Options,
+    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")] = LISTEN,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Who knows its token may redrive; else all is read-only."),
+    ] = None,
+    audit_file: Annotated[
+        Path | None,
+        typer.Option("--audit-file", metavar="FILE", help=f"The log of what was done; {AUDIT} in your state folder."),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="Another name by which it is called; may be repeated."),
+    ] = None,
+) -> int:
+    """Serve the dashboard.
+
+    The group live: what is due when, reasons, a storm sign; search, and one record's journey as a picture; dead
+    letters; the policy and who changed it; instances and lag. It follows the view that `view run` writes.
+
+    It is read-only, and only this machine reaches it. With --token-file whoever signs in by the token may redrive dead
+    letters, each time after a dry run; every action is logged. Outside loopback the token is needed to read, too, and
+    a proxy for TLS. Ends on Ctrl-C; a redrive under way ends between two transactions.
+
+    \b
+    Examples:
+      reconsume ui
+      reconsume ui --token-file /run/secrets/reconsume-ui --audit-file /var/log/reconsume-ui.jsonl
+    """
+    place = place_of(listen)
+    if token_file is not None and not token_file.is_file():
+        raise typer.BadParameter(f"--token-file: {token_file} is not a file")
+    settings = load(options.config, options.sets)
+    from sidecar.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
+    from sidecar.cli.dlq_rows import preview, why
+    from sidecar.ui.app import Dashboard, Wanted, serve
+    from sidecar.ui.pages import Wording
+
+    audit = audit_file or state_folder() / AUDIT
+    if token_file is not None:
+        audit.parent.mkdir(parents=True, exist_ok=True)
+    wanted = Wanted(place, token_file, audit, tuple(hosts or ()))
+    dashboard = Dashboard(settings, policy_of(settings, "ui"), Wording(preview, why), wanted)
+    serve(dashboard, lambda server: tell(server, place, token_file is None))
+    return 0
+
+
+def place_of(listen: str) -> Listen:
+    """The address; wrong usage for what is none."""
+    try:
+        return parse_listen(listen)
+    except ValueError as fault:
+        raise typer.BadParameter(f"--listen {fault}") from fault
+
+
+def state_folder() -> Path:
+    """Where programs of this user keep what they have done (XDG_STATE_HOME)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
+
+
+def tell(server: Server, place: Listen, read_only: bool) -> None:
+    """Say where it is."""
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}/"
+    talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "ui")(ui)
