@@ -1,0 +1,186 @@
+"""The dashboard as one application: its parts, its routes, and how it is served until it is told to stop.
+
+Without a token file there is no way to sign in, and the routes that change something do not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.core.policy import Policy
+from sidecar.edges.access import LOOPBACK_NAMES, Access, Guard
+from sidecar.edges.api_view import Readers
+from sidecar.edges.server import Server
+from sidecar.edges.tokens import Tokens
+from sidecar.edges.view_topic import ViewTopic
+from sidecar.errors import ConfigError
+from sidecar.settings import Settings
+from sidecar.settings.addresses import Listen, is_loopback
+from sidecar.ui.actions import Desk
+from sidecar.ui.asking import Asker, Front
+from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.doing import Doing
+from sidecar.ui.looks import Looks
+from sidecar.ui.pages import Pages, Wording
+from sidecar.ui.rendering import ASSETS, FOLDER, Renderer
+from sidecar.ui.security import Hardened, Sessions
+
+STOPPED_WITHIN = 15.0
+"""Seconds that a redrive under way has to end its transaction."""
+VIEW_WITHIN = 2.0
+"""Seconds for the thread that follows the view; it keeps nothing but a temporary file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How the dashboard is to be served. `hosts`: further names by which it may be called."""
+
+    listen: Listen
+    token_file: Path | None
+    audit_file: Path
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def near(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.listen.path is not None or is_loopback(self.listen.host)
+
+
+class Dashboard:
+    """The parts. `start` and `stop` on the event loop. Raises ConfigError when it would be open to the network."""
+
+    def __init__(self, settings: Settings, policy: Policy, wording: Wording, wanted: Wanted) -> None:
+        if not wanted.near and wanted.token_file is None:
+            raise ConfigError(
+                [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
+            )
+        self._looks = Looks(settings, policy)
+        self._asker = Asker()
+        self._topic = ViewTopic(settings.kafka, settings.names, None, "reconsume-ui")
+        self._readers = Readers(self._topic)
+        self._audit = AuditLog(wanted.audit_file)
+        self._desk = Desk(self._looks, self._audit)
+        self._sessions = Sessions(far=not wanted.near)
+        self._render = Renderer(
+            {
+                "group": settings.group,
+                "topics": settings.topic_names,
+                "levels": settings.delays,
+                "may_change": wanted.token_file is not None,
+                "session": None,
+                "why": wording.why,
+            }
+        )
+        self._wanted = wanted
+        self.server = Server(self._app(wording), wanted.listen)
+
+    async def start(self) -> None:
+        """Follow the view, and listen. Raises SetupError."""
+        await self.server.start()
+        self._topic.start()
+
+    async def stop(self) -> None:
+        """End all of it; a redrive under way ends between two transactions."""
+        await self.server.stop()
+        self._topic.stop()
+        self._readers.close()
+        self._asker.close()
+        await asyncio.to_thread(self._desk.close, STOPPED_WITHIN)
+        if self._topic.is_alive():  # not where it could not even listen
+            await asyncio.to_thread(self._topic.join, VIEW_WITHIN)
+
+    def _app(self, wording: Wording) -> Starlette:
+        wanted = self._wanted
+        front = Front(self._render, self._sessions, everyone_reads=wanted.near)
+        pages = Pages(self._render, self._asker, self._looks, self._topic, self._readers, wording)
+        routes = [*_assets(), *_showing(front, pages)]
+        if wanted.token_file is not None:
+            tokens = Tokens(wanted.token_file)
+            doing = Doing(self._render, self._asker, self._desk, self._audit, self._sessions, tokens)
+            routes += _changing(front, doing)
+        hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
+        app = Starlette(
+            routes=routes,
+            middleware=[Middleware(Hardened), Middleware(Guard, access=Access(hosts=hosts))],
+            exception_handlers={HTTPException: self._on_http_error, Exception: self._on_fault},
+        )
+        app.router.redirect_slashes = False
+        return app
+
+    async def _on_http_error(self, request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):  # starlette types all handlers alike
+            raise error
+        text = {404: "There is no such page.", 405: "This page is not asked for like that."}
+        return self._render("error.html", error.status_code, here="", text=text.get(error.status_code, error.detail))
+
+    async def _on_fault(self, request: Request, fault: Exception) -> Response:
+        return self._render("error.html", 500, here="", text="A fault of the dashboard itself; its log says more.")
+
+
+def _showing(front: Front, pages: Pages) -> Sequence[Route]:
+    shown = {
+        "/": pages.group,
+        "/part/group": pages.group_part,
+        "/records": pages.records,
+        "/record": pages.record,
+        "/record/journey": pages.journey,
+        "/dlq": pages.letters,
+        "/dlq/letter": pages.letter,
+        "/policy": pages.policy,
+        "/instances": pages.instances,
+        "/part/instances": pages.instances_part,
+    }
+    return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
+
+
+def _changing(front: Front, doing: Doing) -> Sequence[Route]:
+    return [
+        Route("/sign-in", front(doing.ask_token, open_to_all=True), methods=["GET"]),
+        Route("/sign-in", front(doing.sign_in, open_to_all=True), methods=["POST"]),
+        Route("/sign-out", front(doing.sign_out), methods=["POST"]),
+        Route("/dlq/plan", front(doing.plan), methods=["POST"]),
+        Route("/dlq/redrive", front(doing.redrive), methods=["POST"]),
+        Route("/dlq/redrives/{job}", front(doing.job), methods=["GET"]),
+        Route("/dlq/redrives/{job}/stop", front(doing.stop), methods=["POST"]),
+        Route("/audit", front(doing.audit), methods=["GET"]),
+    ]
+
+
+def _assets() -> Sequence[Route]:
+    def served(name: str, kind: str) -> Route:
+        content = (FOLDER / "static" / name).read_bytes()
+
+        async def asset(_request: Request) -> Response:
+            return Response(content, media_type=kind)
+
+        return Route(f"/static/{name}", asset, methods=["GET"])
+
+    return [served(name, kind) for name, kind in ASSETS.items()]
+
+
+def serve(dashboard: Dashboard, told: Callable[[Server], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `told` is called once it listens. Raises SetupError."""
+
+    async def run() -> None:
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end.set)
+        try:
+            await dashboard.start()
+            told(dashboard.server)
+            await end.wait()
+        finally:
+            await dashboard.stop()
+
+    asyncio.run(run())

@@ -1,0 +1,63 @@
+"""The log of what was done on the dashboard: JSON lines, appended and flushed before the action begins.
+
+An action that cannot be written down does not happen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from sidecar.errors import SetupError
+
+MODE = 0o600
+SHOWN = 200
+TAIL = 256 * 1024
+"""Bytes of the file's end that are read to show it."""
+
+
+class AuditLog:
+    """One file, appended to by any thread. Every method raises SetupError when the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+
+    def write(self, action: str, who: str, **facts: Any) -> None:
+        """Write a line, and wait until the disk has it."""
+        at = time.time_ns() // 1_000_000
+        line = json.dumps({"v": 1, "at": at, "action": action, "who": who, **facts})
+        try:
+            with self._lock:
+                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
+                with open(handle, "ab") as file:  # noqa: PTH123 - the mode must be right from the beginning
+                    file.write(line.encode() + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise SetupError(f"the audit log {self.path} cannot be written: {error.strerror}") from error
+
+    def last(self) -> list[dict[str, Any]]:
+        """The newest lines first; what is no line of ours is passed over."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(0, self.path.stat().st_size - TAIL))
+                lines = deque(file.read().splitlines(), SHOWN)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SetupError(f"the audit log {self.path} cannot be read: {error.strerror}") from error
+        return [row for line in reversed(lines) if (row := _row(line)) is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # the first one may be half a line
+        return None
+    return row if isinstance(row, dict) else None

@@ -1,0 +1,189 @@
+"""The pages that only show. Each asks, renders, and changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sidecar.core.redrive import Filter
+from sidecar.core.storm import Rule
+from sidecar.edges.api_view import Readers, UnknownError
+from sidecar.edges.dlq_survey import Kind
+from sidecar.edges.view_query import Filters
+from sidecar.edges.view_topic import ViewTopic
+from sidecar.ui.asking import Asker
+from sidecar.ui.drawing import due_picture, minutes_picture
+from sidecar.ui.journey import journey_picture
+from sidecar.ui.looks import Looks
+from sidecar.ui.rendering import Renderer
+from sidecar.ui.security import Session
+from sidecar.ui.summary import MINUTES, summarize
+from topics.events import State
+
+ROWS = 50
+LONGEST_TEXT = 1_024
+SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
+OLD = 60_000
+"""ms after which the view counts as behind."""
+
+
+class Wording(NamedTuple):
+    """How the command line tells of dead letters, so that the pages say the same: a value, and why one is left."""
+
+    preview: Callable[[bytes | None], Mapping[str, Any]]
+    why: Callable[[Kind, int], str]
+
+
+class Pages:
+    """The endpoints."""
+
+    def __init__(
+        self, render: Renderer, asker: Asker, looks: Looks, topic: ViewTopic, readers: Readers, wording: Wording
+    ) -> None:
+        self._render, self._ask, self._looks = render, asker, looks
+        self._topic, self._readers, self._wording = topic, readers, wording
+        view = looks.settings.view
+        self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
+
+    async def group(self, request: Request, session: Session | None) -> Response:
+        """The group at a glance."""
+        live = request.query_params.get("live") != "off"
+        return self._render("group.html", session=session, here="/", live=live, **await self._group())
+
+    async def group_part(self, request: Request, session: Session | None) -> Response:
+        """Its living part."""
+        return self._render("group_part.html", **await self._group())
+
+    async def _group(self) -> dict[str, Any]:
+        now = wall()
+        try:
+            summary, as_of = await self._readers.ask(lambda query: summarize(query, now, self._rule))
+        except UnknownError as unknown:
+            return {"summary": None, "problem": str(unknown), "now": now}
+        return {
+            "summary": summary,
+            "as_of": as_of,
+            "old": now - as_of > OLD,
+            "problem": self._topic.seen.problem,
+            "bad": sum(self._topic.seen.bad.values()),
+            "due": due_picture(summary.lanes, summary.known),
+            "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
+            "rule": self._rule,
+            "now": now,
+        }
+
+    async def records(self, request: Request, session: Session | None) -> Response:
+        """Search: by id, state, level, topic, reason."""
+        asked = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
+        if "id" in asked:
+            return RedirectResponse(f"/record?{urlencode({'id': asked['id']})}", 303)
+        state = asked.get("state", str(State.WAITING_RETRY))
+        filters = Filters(
+            State(state) if state in list(State) else None, asked.get("level"), asked.get("topic"), asked.get("reason")
+        )
+        page, as_of = await self._readers.ask(lambda query: query.messages(filters, ROWS, asked.get("cursor")))
+        rows = [msgspec.json.decode(value) for value in page.values]
+        kept = {name: value for name, value in asked.items() if name != "cursor"}
+        more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
+        return self._render(
+            "records.html", session=session, here="/records", rows=rows, asked=asked, state=state, states=list(State),
+            more=more, as_of=as_of, now=wall(),
+        )  # fmt: skip
+
+    async def record(self, request: Request, session: Session | None) -> Response:
+        """One record: what the view says; its journey comes by itself."""
+        key = request.query_params.get("id", "")[:LONGEST_TEXT]
+        try:
+            value, _ = await self._readers.ask(lambda query: query.message(key))
+        except UnknownError:  # the journey may still be told
+            value = None
+        row = None if value is None else msgspec.json.decode(value)
+        query = urlencode({"id": key, **({} if row is None else {"since": row["first_failed_at"]})})
+        return self._render("record.html", session=session, here="/records", key=key, row=row, query=query, now=wall())
+
+    async def journey(self, request: Request, session: Session | None) -> Response:
+        """A record's journey: a part of a page, or a page of its own."""
+        key, since = request.query_params.get("id", "")[:LONGEST_TEXT], request.query_params.get("since", "")
+        first = int(since) if since.isascii() and since.isdecimal() and len(since) <= 15 else None
+        scan = await self._ask(lambda: self._looks.journey(key, first))
+        page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
+        picture = journey_picture(scan.events, wall()) if scan.events else None
+        return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
+
+    async def letters(self, request: Request, session: Session | None) -> Response:
+        """The dead letters."""
+        asked = fields_of(request.query_params, ("id", "reason", "topic", "since"))
+        found = await self._ask(lambda: self._looks.find(letter_filter(asked)))
+        return self._render(
+            "letters.html", session=session, here="/dlq", found=found, asked=asked, since=list(SINCE), now=wall()
+        )
+
+    async def letter(self, request: Request, session: Session | None) -> Response:
+        """One dead letter, with its headers and a look at its value."""
+        place = request.query_params.get("place", "")[:LONGEST_TEXT]
+        found = await self._ask(lambda: self._looks.letter(place))
+        if not found.letters:
+            return self._render(
+                "error.html", 404, session=session, here="/dlq", text="There is no such dead letter (any more)."
+            )
+        letter, verdict = found.letters[0]
+        headers = [(name, told(value)) for name, value in letter.record.headers or []]
+        return self._render(
+            "letter.html", session=session, here="/dlq", letter=letter, verdict=verdict, headers=headers,
+            key=told(letter.record.key), value=self._wording.preview(letter.record.value), now=wall(),
+        )  # fmt: skip
+
+    async def policy(self, request: Request, session: Session | None) -> Response:
+        """The policy in force, and who changed it."""
+        rules = await self._ask(self._looks.rules)
+        return self._render("policy.html", session=session, here="/policy", rules=rules, now=wall())
+
+    async def instances(self, request: Request, session: Session | None) -> Response:
+        """The instances, and how far the group has come."""
+        live = request.query_params.get("live") != "off"
+        return self._render("instances.html", session=session, here="/instances", live=live, **await self._running())
+
+    async def instances_part(self, request: Request, session: Session | None) -> Response:
+        """Its living part."""
+        return self._render("instances_part.html", **await self._running())
+
+    async def _running(self) -> dict[str, Any]:
+        instances = await self._ask(self._looks.instances)
+        return {"instances": instances, "lags": await self._ask(self._looks.lags), "now": wall()}
+
+
+def fields_of(given: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
+    """The fields of a search that are filled in."""
+    return {name: text for name in known if (text := given.get(name, "").strip()[:LONGEST_TEXT])}
+
+
+def letter_filter(asked: Mapping[str, str]) -> Filter:
+    """Which dead letters a form asks for."""
+
+    def one(name: str) -> tuple[str, ...]:
+        return (asked[name],) if asked.get(name) else ()
+
+    since = SINCE.get(asked.get("since", ""))
+    return Filter(one("id"), one("reason"), one("topic"), since=0 if since is None else wall() - since)
+
+
+def told(data: bytes | None) -> str:
+    """Bytes on one line: text, or hexadecimal digits."""
+    if data is None:
+        return "(null)"
+    try:
+        return data[:4096].decode() or "(empty)"
+    except UnicodeDecodeError:
+        return f"0x{data[:64].hex()}{'…' if len(data) > 64 else ''}"
+
+
+def wall() -> int:
+    """Epoch ms."""
+    return time.time_ns() // 1_000_000

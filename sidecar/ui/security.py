@@ -1,0 +1,167 @@
+"""Who may see and who may change: headers of every answer, sessions, tokens against forged forms (http-delivery §8).
+
+`Host`, the size of bodies and foreign origins are `edges/access.py`'s. Here a page may do nothing but load our own
+style and script, and a form counts only with the session's own token, from our own origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "reconsume-ui"
+IDLE, LONGEST = 1_800.0, 28_800.0
+"""Seconds after which a session ends: without a request, and in any case."""
+MOST_SESSIONS = 64
+MOST_TRIES, TRIES_WITHIN = 10, 60.0
+"""Wrong tokens that are heard out in so many seconds; after that nobody can sign in for a while."""
+MOST_FIELDS = 32
+LONGEST_NAME = 64
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # Not no-referrer: browsers then send `Origin: null` with forms, which could be anybody's.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+
+class Hardened:
+    """ASGI middleware: every answer, also a refusal, has the headers above."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the call on."""
+
+        async def hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        await self._app(scope, receive, hardened)
+
+
+class ForgedError(Exception):
+    """A form that does not come from our own page, or from a session that has ended."""
+
+
+@dataclass
+class Session:
+    """Somebody who gave the token. Times are steady seconds."""
+
+    id: str
+    who: str
+    csrf: str
+    began: float
+    seen: float
+
+
+class Sessions:
+    """Who is signed in. They live in memory: a restart signs everybody out."""
+
+    def __init__(self, *, far: bool = False) -> None:
+        self.far = far
+        """Whether pages go over a network, where the cookie goes by TLS alone."""
+        self._sessions: dict[str, Session] = {}
+        self._failures: list[float] = []
+
+    def open(self, who: str) -> Session:
+        """Sign somebody in."""
+        moment = time.monotonic()
+        self._sweep(moment)
+        if len(self._sessions) >= MOST_SESSIONS:
+            del self._sessions[min(self._sessions.values(), key=lambda one: one.seen).id]
+        session = Session(secrets.token_urlsafe(32), who, secrets.token_urlsafe(32), moment, moment)
+        self._sessions[session.id] = session
+        return session
+
+    def of(self, request: Request) -> Session | None:
+        """Whose request it is; None for a visitor."""
+        moment = time.monotonic()
+        self._sweep(moment)
+        session = self._sessions.get(request.cookies.get(COOKIE, ""))
+        if session is not None and "hx-request" not in request.headers:
+            session.seen = moment  # a part that renews itself is nobody's doing
+        return session
+
+    def close(self, session: Session) -> None:
+        """Sign somebody out."""
+        self._sessions.pop(session.id, None)
+
+    def may_try(self) -> bool:
+        """Whether another token is heard out now."""
+        moment = time.monotonic()
+        self._failures = [at for at in self._failures if moment - at < TRIES_WITHIN]
+        return len(self._failures) < MOST_TRIES
+
+    def failed(self) -> None:
+        """Note a wrong token."""
+        self._failures.append(time.monotonic())
+
+    def _sweep(self, moment: float) -> None:
+        for session in list(self._sessions.values()):
+            if moment - session.seen > IDLE or moment - session.began > LONGEST:
+                self.close(session)
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """The fields of a form, each at most once. Raises ForgedError for what no page of ours sends."""
+    expect_own_origin(request.headers)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise ForgedError("the form has another type than our pages send")
+    try:
+        text = (await request.body()).decode()
+        fields = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise ForgedError("the form cannot be read") from None
+    if any(len(values) > 1 for values in fields.values()):
+        raise ForgedError("a field is there twice")
+    return {name: values[0] for name, values in fields.items()}
+
+
+def expect_own_origin(headers: Headers) -> None:
+    """ForgedError unless the browser says that our own page sends it: the same host and the same port.
+
+    A page of another port of this host is the same site to a browser, which sends our cookie along with its forms.
+    """
+    origin, host = headers.get("origin", ""), headers.get("host", "")
+    if origin.partition("://")[2].lower() != host.lower() or not host:
+        raise ForgedError("the form comes from another page")
+    if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise ForgedError("the form comes from another page")
+
+
+def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
+    """The session, if the form is its own. Raises ForgedError."""
+    if session is None:
+        raise ForgedError("you are not signed in any more")
+    if not hmac.compare_digest(fields.get("csrf", "").encode(), session.csrf.encode()):
+        raise ForgedError("the form was not made for this session")
+    return session
+
+
+def name_of(text: str) -> str | None:
+    """The name under which somebody signs in; None for what is none."""
+    name = text.strip()
+    return name if 1 <= len(name) <= LONGEST_NAME and name.isprintable() else None

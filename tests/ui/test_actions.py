@@ -1,0 +1,100 @@
+"""Plans and redrives behind the pages, on a real broker: what is refused, and what is told when Kafka refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from sidecar.assembly import policy_of
+from sidecar.core.redrive import Filter
+from sidecar.errors import BrokerError
+from sidecar.ui.actions import PLAN_AGE, Desk, Job, RefusedError
+from sidecar.ui.asking import MOST_WAITING, Asker, BusyError
+from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.looks import Looks, within
+from tests.support.broker import Broker
+from tests.support.deadline import until
+from tests.support.kafka import produce
+from tests.support.redrive import dead_letter
+from tests.support.topics import GroupTopics, create_group, fresh_group
+from tests.ui.scene import settings_of
+
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def group(kafka: Broker) -> GroupTopics:
+    """A group with two dead letters, whose ready topic is missing."""
+    group = fresh_group(kafka.bootstrap, delays=(1_000,))
+    create_group(group, partitions=1, leave_out=[group.names.ready])
+    produce(group.bootstrap, group.dlq, [dead_letter(group, number) for number in range(2)])
+    return group
+
+
+@pytest.fixture
+def desk(group: GroupTopics, tmp_path: Path) -> Desk:
+    settings = settings_of(group, tmp_path)
+    return Desk(Looks(settings, policy_of(settings, "ui")), AuditLog(tmp_path / "audit.jsonl"))
+
+
+def ended(desk: Desk, job: Job) -> Job:
+    until(lambda: job.ended is not None, SECONDS, "the redrive has ended")
+    return job
+
+
+def test_a_plan_means_what_was_dead_when_it_was_made(desk: Desk) -> None:
+    plan = desk.plan(Filter(), "alice")
+    assert plan.ready == 2
+    assert plan.wish.filter.until == plan.at
+
+
+def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Desk, tmp_path: Path) -> None:
+    job = ended(desk, desk.carry_out(desk.plan(Filter(), "alice").id, "alice"))
+    assert "must exist before anything is redriven" in job.error
+    assert job.redriven == 0
+    last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
+    assert (last["action"], last["who"], last["error"]) == ("redrive-end", "alice", job.error)
+
+
+def test_a_plan_is_anothers_used_up_or_too_old(desk: Desk) -> None:
+    plan = desk.plan(Filter(), "alice")
+    with pytest.raises(RefusedError, match="new dry run"):
+        desk.carry_out(plan.id, "bob")
+    ended(desk, desk.carry_out(plan.id, "alice"))
+    with pytest.raises(RefusedError, match="new dry run"):
+        desk.carry_out(plan.id, "alice")
+    old = plan._replace(made=plan.made - PLAN_AGE - 1)
+    desk._plans[old.id] = old
+    with pytest.raises(RefusedError, match="new dry run"):
+        desk.carry_out(old.id, "alice")
+
+
+def test_one_redrive_at_a_time(desk: Desk) -> None:
+    plan = desk.plan(Filter(), "alice")
+    desk._jobs["other"] = Job("other", plan, 0)
+    with pytest.raises(RefusedError, match="under way"):
+        desk.carry_out(plan.id, "alice")
+
+
+def test_a_reading_that_takes_too_long_is_ended(desk: Desk) -> None:
+    within(SECONDS)(None, 0)
+    with pytest.raises(BrokerError, match="longer than 0 s"):
+        until(lambda: within(0)(None, 0), SECONDS, "it is told")
+
+
+def test_one_question_too_many_is_refused_and_not_queued() -> None:
+    async def ask() -> None:
+        asker, answer = Asker(), threading.Event()
+        asked = [asyncio.ensure_future(asker(lambda: answer.wait(SECONDS))) for _ in range(MOST_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await asker(lambda: None)
+        answer.set()
+        assert all(await asyncio.gather(*asked))
+        asker.close()
+
+    asyncio.run(ask())

@@ -1,0 +1,63 @@
+"""The pictures of docs/dashboard.md: made by a browser from the pages themselves, and all of them there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.ui.conftest import SCREENSHOTS
+from tests.ui.scene import TOKEN, Scene
+
+DOCS = Path(__file__).parents[2] / "docs"
+FOLDER = DOCS / "dashboard"
+MOST_BYTES = 600_000
+
+
+def test_the_page_shows_the_pictures_that_there_are_and_they_are_small() -> None:
+    shown = set(re.findall(r"\(dashboard/([\w-]+\.png)\)", (DOCS / "dashboard.md").read_text()))
+    assert shown == {file.name for file in FOLDER.iterdir()}
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < MOST_BYTES
+
+
+@pytest.mark.skipif(not SCREENSHOTS, reason="UPDATE_SCREENSHOTS=1 makes the pictures of the documentation anew")
+def test_the_pictures_are_made_anew(chromium: Any, scene: Scene) -> None:
+    for scheme in ("light", "dark"):
+        page = chromium.new_page(base_url=scene.url, color_scheme=scheme, viewport={"width": 1080, "height": 640})
+        page.goto("/")
+        page.wait_for_selector(".bubble")
+        page.screenshot(path=FOLDER / f"group-{scheme}.png", full_page=scheme == "light")
+        if scheme == "dark":
+            page.goto(f"/record?{urlencode({'id': scene.story})}")
+            page.wait_for_selector("svg.journey")
+            page.locator(".aside").screenshot(path=FOLDER / "journey.png")
+            page.goto("/instances")
+            page.screenshot(path=FOLDER / "instances.png", full_page=True)
+        page.close()
+    redrive(chromium, scene)
+    page = chromium.new_page(base_url=scene.url, viewport={"width": 360, "height": 760})
+    page.goto("/")
+    page.screenshot(path=FOLDER / "telephone.png")
+    page.close()
+
+
+def redrive(chromium: Any, scene: Scene) -> None:
+    """The way of a redrive, picture by picture."""
+    page = chromium.new_page(base_url=scene.url, viewport={"width": 1080, "height": 500})
+    page.goto("/sign-in")
+    page.get_by_label("Your name").fill("alice")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/dlq")
+    page.get_by_label("Reason").fill("timeout")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("button", name="Plan a redrive").click()
+    page.wait_for_url("**/dlq/plan")
+    page.screenshot(path=FOLDER / "dry-run.png")
+    page.locator("form[action='/dlq/redrive'] button").click()
+    page.wait_for_selector("text=/redriven to/")
+    page.screenshot(path=FOLDER / "result.png")
+    page.close()

@@ -1,0 +1,105 @@
+"""The pictures and the words on them: pure, and harmless whatever a record holds."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from sidecar.ui.drawing import Lane, Minute, across, bar, due_picture, minutes_picture, short
+from sidecar.ui.journey import journey_picture
+from sidecar.ui.words import ago, cut, length, moment, plain
+from tests.support.view_topics import event
+from tests.ui.hostile import ATTACKS
+from topics.events import Event, State
+
+NOW = 1_763_690_000_000
+
+
+def told(number: int, state: State, **changes: object) -> Event:
+    return event("billing", number, state, **{"at": NOW - 100_000 + number * 10_000, **changes})  # type: ignore[arg-type]
+
+
+def texts(svg: str) -> list[str]:
+    """Every text of a picture, which must be well-formed by itself."""
+    return [part.text or "" for part in ET.fromstring(svg).iter() if part.tag in ("text", "title")]
+
+
+def test_a_later_due_time_lies_further_right_and_what_is_overdue_at_the_beginning() -> None:
+    places = [across(wait, 3_600_000) for wait in (-5_000, 0, 10_000, 60_000, 3_000_000, 3_600_000)]
+    assert places[0] == places[1]
+    assert places[1:] == sorted(set(places[1:]))
+    assert places[-1] < 720
+
+
+def test_every_waiting_record_is_in_a_bubble_of_its_level() -> None:
+    svg = due_picture([Lane("10s", [-1, 5, 6_000]), Lane("1h", [3_000_000] * 40)], None)
+    counted = [text for text in texts(svg) if "due in" in text or "overdue" in text]
+    assert sum(int(text.split()[0]) for text in counted) == 43
+    assert "40 1h: due in 50m" in counted
+
+
+def test_what_is_not_known_is_drawn_as_such() -> None:
+    assert "unknown" in due_picture([Lane("1h", [3_000_000])], 600_000)
+    assert "unknown" not in due_picture([Lane("1h", [3_000_000])], None)
+
+
+def test_a_minute_is_as_tall_as_what_happened_in_it() -> None:
+    svg = ET.fromstring(minutes_picture([Minute(0, 6, 3, 1), Minute(60_000, 5, 0, 0)], 0, 60))
+    heights = [float(one.attrib["height"]) for one in svg.iter("rect")]
+    assert sum(heights[:3]) == pytest.approx(2 * heights[3], abs=0.2)
+
+
+def test_a_journey_shows_each_event_once_and_in_order() -> None:
+    events = [
+        told(0, State.WAITING_RETRY, times=1, reason="http-500"),
+        told(1, State.DLQ, times=1, reason="bad-sku"),
+        told(2, State.REDRIVEN, times=0, redrives=1, reason="bad-sku"),
+        told(3, State.COMMIT, times=0, redrives=1, reason=""),
+    ]
+    shown = [text for text in texts(journey_picture(events, NOW)) if text in "✕†↺✓"]
+    assert shown == ["✕", "†", "↺", "✓"]
+
+
+def test_a_record_that_still_waits_has_an_open_end_with_its_due_time() -> None:
+    waits = told(0, State.WAITING_RETRY, at=NOW - 4_000, due=NOW + 6_000, level="10s")
+    assert 'class="wait open"' in journey_picture([waits], NOW)
+    assert any("due in 6s" in text for text in texts(journey_picture([waits], NOW)))
+    assert "open" not in journey_picture([waits, told(1, State.COMMIT)], NOW)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_text_becomes_markup(attack: str) -> None:
+    events = [told(0, State.WAITING_RETRY, reason=attack, level=attack, instance=attack, due=NOW + 1)]
+    for svg in (journey_picture(events, NOW), due_picture([Lane(attack, [1] * 30)], None)):
+        kinds = {part.tag for part in ET.fromstring(svg).iter()}
+        assert kinds <= {"svg", "text", "title", "line", "circle", "path", "rect"}
+        assert "style=" not in svg
+        assert plain(svg) == svg
+
+
+def test_a_bar_of_nothing_is_empty() -> None:
+    assert 'width="0.00"' in bar(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (999, "999"), (1_200, "1.2k"), (34_000, "34k"), (1_200_000, "1.2M")]
+)
+def test_counts_are_short(count: int, text: str) -> None:
+    assert short(count) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0, "0ms"), (999, "999ms"), (61_000, "1m1s"), (7_384_000, "2h3m"), (-5_000, "-5s"), (900_000_000, "10d")],
+)
+def test_lengths_are_told_in_two_units(ms: int, text: str) -> None:
+    assert length(ms) == text
+
+
+def test_words_are_cut_and_never_move_the_reader() -> None:
+    assert cut("abcdef", 4) == "abc…"
+    assert plain("a\u202eb\x1b") == "a\\u202eb\\x1b"
+    assert moment(0) == ""
+    assert moment(2**62) == str(2**62)
+    assert ago(NOW - 500, NOW) == "0s ago"
