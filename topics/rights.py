@@ -154,12 +154,13 @@ def admin(group: Group) -> Iterator[Right]:
 
 
 def ui(group: Group) -> Iterator[Right]:
-    """Looking at what is in retry, at dead letters and at the policy."""
+    """Looking at what is in retry, at dead letters, at the policy, and at how far each lane has come."""
     names = group.names
     yield from following(names)
     yield from on_topics([names.events], READ)
     yield from on_topics([*group.dlqs, names.policy], READ, DESCRIBE_CONFIGS)
-    yield from (on_group(name, DESCRIBE) for name in (names.retry_group, names.redrive_group))
+    yield from on_topics([*group.topics, *group.levels, names.ready], DESCRIBE)
+    yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group, names.redrive_group))
 
 
 RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.ADMIN: admin, User.UI: ui}
