@@ -15,7 +15,7 @@ from sidecar.core.batch import Entry
 from sidecar.edges.clients import producer_config
 from sidecar.edges.dlq_topics import QUIET
 from sidecar.edges.guard import StuckError
-from sidecar.edges.transaction import API_LIMIT, TransactionalProducer
+from sidecar.edges.transaction import API_LIMIT, TransactionalProducer, Unsure, error_in
 from sidecar.errors import BrokerError, ReconsumeError
 from topics.names import Names
 
@@ -61,6 +61,11 @@ class DlqProducer(TransactionalProducer):
         self._expect_mine(error)
         try:
             super()._abort(error, entries)
+        except Unsure as unsure:
+            # The abort may be the first to hear of it, where the commit said "Unknown broker error".
+            if isinstance(unsure.__cause__, KafkaException | SystemError):
+                self._expect_mine(error_in(unsure.__cause__))
+            raise
         finally:
             if error.code() in RIGHTS:
                 raise BrokerError(self._lacks(error))

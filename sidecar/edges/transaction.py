@@ -119,7 +119,7 @@ class TransactionalProducer:
         except StuckError as stuck:
             raise Unsure(f"{stuck} did not come back") from None
         except (KafkaException, SystemError) as failure:
-            self._abort(_error_in(failure), entries)
+            self._abort(error_in(failure), entries)
 
     def _send_offsets(self, batch: Batch, metadata: Any) -> None:
         self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
@@ -160,8 +160,8 @@ class TransactionalProducer:
         spent = len(self._producer) > 0 or None in refusals
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
-        except (KafkaException, StuckError) as failure:
-            raise Unsure(f"abort after {error.str()}: {failure}") from None
+        except (KafkaException, SystemError, StuckError) as failure:
+            raise Unsure(f"abort after {error.str()}: {failure}") from failure
         raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), spent=spent)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
@@ -176,7 +176,7 @@ class TransactionalProducer:
                     raise
 
 
-def _error_in(failure: BaseException) -> KafkaError:
+def error_in(failure: BaseException) -> KafkaError:
     """Kafka's error. The client hands out reports although it is raising a fatal error already: the first look at a
     message is then a SystemError, and the fatal error its cause (2.16, after another producer has fenced this one)."""
     while not isinstance(failure, KafkaException):
