@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NoReturn
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from spark.supervisor import GoneError, first_line
 
 END_SECONDS = 20
 DEATHS = "--deaths"
@@ -30,6 +34,20 @@ def end_java(spark: SparkSession) -> None:
             raise
     if process is not None:
         end(process)
+
+
+@contextmanager
+def hearing_of_death() -> Iterator[None]:
+    """Turn every way in which Py4J says that nobody answers into GoneError; what Java itself raises stays as it is.
+
+    A call that is under way when Java dies ends in a plain Py4JError: Py4J logs the network error and drops it.
+    """
+    try:
+        yield
+    except Py4JJavaError:
+        raise
+    except (Py4JError, ConnectionError) as gone:
+        raise GoneError(first_line(gone)) from gone
 
 
 def java_process() -> subprocess.Popen[bytes] | None:

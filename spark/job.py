@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from prometheus_client import start_http_server
-from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -22,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark import stats, view
 from spark.backoff import Streak
 from spark.display import say, shown
-from spark.java import end, end_java, java_process, start_anew, submitted
+from spark.java import end, end_java, hearing_of_death, java_process, start_anew, submitted
 from spark.listener import Listener, Meters
 from spark.names import reading
 from spark.options import Run
@@ -47,7 +46,6 @@ SETTINGS = {
     # Its default of 10 s is also how old the time of last progress may be while nothing happens.
     "spark.sql.streaming.noDataProgressEventInterval": "5s",
 }
-GONE = (Py4JNetworkError, ConnectionError)
 
 
 class Wish:
@@ -79,23 +77,19 @@ class SparkQuery:
     @property
     def fault(self) -> str | None:
         """Why it has ended; None while it runs. Raises GoneError."""
-        try:
+        with hearing_of_death():
             if self._query.isActive:
                 return None
             error = self._query.exception()
-        except GONE as gone:
-            raise GoneError(str(gone)) from gone
         return "it was stopped from elsewhere" if error is None else first_line(error)
 
     def stop(self) -> None:
         """End it between two batches, or in one after STOP_SECONDS: that one is done again. Raises GoneError."""
-        try:
-            end = time.monotonic() + STOP_SECONDS
+        end = time.monotonic() + STOP_SECONDS
+        with hearing_of_death():
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
                 time.sleep(STEP)
             self._query.stop()
-        except GONE as gone:
-            raise GoneError(str(gone)) from gone
 
 
 class Job:
@@ -138,10 +132,8 @@ class Job:
         # One folder for each query, under the name that it keeps for ever.
         place = f"{self._options.checkpoint.rstrip('/')}/{name}"
         named = writer.queryName(name).option("checkpointLocation", place)
-        try:
+        with hearing_of_death():
             return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())
-        except GONE as gone:
-            raise GoneError(str(gone)) from gone
 
 
 def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
@@ -158,7 +150,7 @@ def tell(bad: DataFrame, _number: int) -> None:
 def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
     """Run until told to stop (0), or until a query has failed too often (1). Raises GoneError."""
     meters = Meters(QUERIES)
-    with ExitStack() as stack:
+    with hearing_of_death(), ExitStack() as stack:
         if options.metrics_listen is not None:
             stack.callback(serve(meters, *options.metrics_listen))
         jars = [Path(jar) for jar in options.jars]

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sidecar.assembly import in_place_of
-from sidecar.dev.board import Board, Scene
+from sidecar.dev.board import Board, Scene, in_view
 from sidecar.dev.dump import EventTail, dump_topics, reading
 from sidecar.dev.ledger import deliveries_of, outages_of
 from sidecar.dev.modes import Mode
@@ -122,8 +122,9 @@ def judge_view(view: View, stage: Stage, board: Board) -> bool:
         for finding in wrong:
             board.tell(f"FAILED: the view: {finding}")
         return False
-    count = sum(view.counts().values())
-    board.say(f"the view is right: {count} rows are what {len(events)} events make")
+    counts = view.counts()
+    rows_made = f"{sum(counts.values())} rows are what {len(events)} events make"
+    board.say(f"the view is right: {rows_made}: {in_view(counts)}")
     return True
 
 

@@ -115,8 +115,12 @@ def test_a_demo_with_the_view_shows_it_and_holds_it_against_the_events(tmp_path:
     with demo(tmp_path, "--view", "--ladder", "1s,2s", *FEW) as process:
         out, talk = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, f"{out}\n{talk}"
-    assert re.search(r"the view: .*\d+ (WAITING_RETRY|COMMIT|DLQ)", talk), "while it runs"
-    assert re.search(r"^the view is right: \d+ rows are what \d+ events make$", talk, re.M)
+    assert re.search(r"\| the view: (empty|\d+ [A-Z_]+)", talk), (
+        "while it runs; how far it has come depends on the machine"
+    )
+    end = re.search(r"^the view is right: \d+ rows are what \d+ events make: (.*)$", talk, re.M)
+    assert end is not None
+    assert re.fullmatch(r"\d+ COMMIT, \d+ DLQ", end[1]), "no record waits any more"
     assert not processes_of(tmp_path), "Spark's Java has ended too"
     assert list((tmp_path / "temp").iterdir()) == []
 

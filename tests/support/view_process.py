@@ -100,7 +100,8 @@ class ViewProcess:
         """As `deadline.until`, but fails at once when the command line's process has ended."""
 
         def asked() -> T:
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}, waiting for: {what}"
+            code = self.process.poll()
+            assert code is None, f"it ended with {code}, waiting for: {what}\n{self.log()[-4_000:]}"
             return predicate()
 
         return until(asked, seconds, what, step)
