@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -17,17 +17,19 @@ from rich.table import Table
 from benchmarks import cluster
 from benchmarks.lateness import lateness
 from benchmarks.pull import pulled
-from benchmarks.relay import relay
+from benchmarks.relay import fill, relay
 from benchmarks.service import Nginx
 from benchmarks.sidecar import Sidecar, Usage
 from sidecar.dev.kafka import EmbeddedKafka
 
+SCENARIOS = ("push", "unix", "keyed", "batch", "pull", "fail", "relay")
 console = Console(width=120)
 talk = Console(stderr=True)
 
 BATCH = ("deliver.batch.max_size=128", "deliver.concurrency=8")
 BATCHED_TIMES = 5
 """So many times the records of other scenarios: they are through in a second otherwise."""
+NO = "no target of its own"
 QUIET = 1.5
 """Seconds without a request after which the progress is looked at: it is committed once a second."""
 
@@ -42,6 +44,14 @@ class Row(NamedTuple):
     note: str
 
 
+class Scenario(NamedTuple):
+    """What is measured, its target, and the run: records/s, CPU µs a record, peak memory, seconds to the first one."""
+
+    name: str
+    target: str
+    run: Callable[[], tuple[float, float, int, float]]
+
+
 class Bench:
     """One run: a broker, a service, and the scenarios one after another."""
 
@@ -52,20 +62,32 @@ class Bench:
         self.repeats = repeats
         self._names = iter(range(1_000_000))
 
-    def bare_copy(self) -> tuple[float, float]:
-        """Records a second and CPU µs a record of the yardstick."""
-        source, target = (f"bench-{next(self._names)}" for _ in range(2))
+    def _number(self) -> int:
+        """A number that names things of this run only."""
+        return next(self._names)
+
+    def bare_copy(self, fill: Callable[[str], None]) -> tuple[float, float]:
+        """Records a second and CPU µs a record of the copy loop, on a topic that is filled so."""
+        source, target = (f"bench-{self._number()}" for _ in range(2))
         for topic in (source, target):
             cluster.create(self.bootstrap, topic)
-        cluster.fill(self.bootstrap, source, self.records)
+        fill(source)
         command = [sys.executable, "-m", "benchmarks.bare_copy", self.bootstrap, source, target]
         command += [str(cluster.PARTITIONS), str(self.records)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         return found["records"] / found["seconds"], found["cpu"] / found["records"] * 1e6
 
+    def fill(self, topic: str) -> None:
+        """Records of the usual kind: 200 B, a key, three headers."""
+        cluster.fill(self.bootstrap, topic, self.records)
+
+    def fill_due(self, topic: str) -> None:
+        """Such records with our ten headers more, as they are in a level topic."""
+        fill(self.bootstrap, "orders", topic, "g", self.records)
+
     def sets(self, path: str) -> tuple[str, list[str]]:
         """A fresh main topic and the settings of a sidecar for it; retries come back after an hour, not meanwhile."""
-        number = next(self._names)
+        number = self._number()
         topic = f"bench-{number}"
         return topic, [
             f"group=g-{number}",
@@ -161,38 +183,55 @@ class Bench:
             seen = count
         return last
 
-    def rows(self) -> list[Row]:
-        """Every scenario, each repeated; medians, and the ratio to the copy loop of the same round."""
-        push, unix, keyed, many, pull, fail, moved, bare = [], [], [], [], [], [], [], []
+    @property
+    def scenarios(self) -> dict[str, Scenario]:
+        """Every scenario by its short name, in the order of the table."""
+        return {
+            "push": Scenario(
+                "push, one a request", "must 0.20, aim 0.30", lambda: self.through("ok", self.delivered())
+            ),
+            "unix": Scenario("the same, over a Unix socket", NO, lambda: self.through("unix-ok", self.delivered())),
+            "keyed": Scenario(
+                "push, ordered by key", NO, lambda: self.through("ok", self.delivered(), "deliver.order=key")
+            ),
+            "batch": Scenario("push, batch of 128", "must 0.8, aim 1.0", self.batched),
+            "pull": Scenario("pull, receive 128 + ack", NO, lambda: pulled(self.bootstrap, self.records, self.sets)),
+            "fail": Scenario(
+                "all fail → level topics", "must 0.15, aim 0.30", lambda: self.through("fail", self.committed)
+            ),
+            "relay": Scenario(
+                "relay of due records", "must 0.5, aim 0.8", lambda: relay(self.bootstrap, self._number(), self.records)
+            ),
+        }
+
+    def rows(self, only: Sequence[str]) -> list[Row]:
+        """The scenarios that are asked for, each repeated; medians, and the ratio to the round's copy loop."""
+        bare: list[tuple[float, float]] = []
+        bare_due: list[tuple[float, float]] = []
+        runs: dict[str, list[tuple[float, float, int, float]]] = {name: [] for name in self.scenarios if name in only}
         for number in range(self.repeats):
             talk.print(f"round {number + 1} of {self.repeats}")
-            bare.append(self.bare_copy())
-            push.append(self.through("ok", self.delivered()))
-            unix.append(self.through("unix-ok", self.delivered()))
-            keyed.append(self.through("ok", self.delivered(), "deliver.order=key"))
-            many.append(self.batched())
-            pull.append(pulled(self.bootstrap, self.records, self.sets))
-            fail.append(self.through("fail", self.committed))
-            moved.append(relay(self.bootstrap, next(self._names), self.records))
-        base = _median([rate for rate, _ in bare])
-        return [
-            Row("bare copy loop", base, 1.0, _median([cpu for _, cpu in bare]), "consume → produce, Python"),
-            self._row("push, one a request", push, bare, "must 0.20, aim 0.30"),
-            self._row("the same, over a Unix socket", unix, bare, "no target of its own"),
-            self._row("push, ordered by key", keyed, bare, "no target of its own"),
-            self._row("push, batch of 128", many, bare, "must 0.8, aim 1.0"),
-            self._row("pull, receive 128 + ack", pull, bare, "no target of its own"),
-            self._row("all fail → level topics", fail, bare, "must 0.15, aim 0.30"),
-            self._row("relay of due records", moved, bare, "must 0.5, aim 0.8"),
-        ]
+            bare.append(self.bare_copy(self.fill))
+            if "relay" in runs:
+                bare_due.append(self.bare_copy(self.fill_due))
+            for name, found in runs.items():
+                found.append(self.scenarios[name].run())
+        rows = [self._yardstick("bare copy loop", "consume → produce, Python", bare, bare)]
+        if bare_due:
+            rows.append(self._yardstick("the same on due records", "13 headers instead of 3", bare_due, bare))
+        return rows + [self._row(self.scenarios[name], found, bare) for name, found in runs.items()]
+
+    def _yardstick(self, name: str, note: str, runs: list[tuple[float, float]], bare: list[tuple[float, float]]) -> Row:
+        ratio = _median([run[0] / yard[0] for run, yard in zip(runs, bare, strict=True)])
+        return Row(name, _median([rate for rate, _ in runs]), ratio, _median([cpu for _, cpu in runs]), note)
 
     def _row(
-        self, name: str, runs: list[tuple[float, float, int, float]], bare: list[tuple[float, float]], target: str
+        self, scenario: Scenario, runs: list[tuple[float, float, int, float]], bare: list[tuple[float, float]]
     ) -> Row:
         ratio = _median([run[0] / yard[0] for run, yard in zip(runs, bare, strict=True)])
         peak, first = max(run[2] for run in runs), _median([run[3] for run in runs])
-        note = f"{target}; peak {peak / 1e6:.0f} MB, first delivery after {first:.1f} s"
-        return Row(name, _median([run[0] for run in runs]), ratio, _median([run[1] for run in runs]), note)
+        note = f"{scenario.target}; peak {peak / 1e6:.0f} MB, first delivery after {first:.1f} s"
+        return Row(scenario.name, _median([run[0] for run in runs]), ratio, _median([run[1] for run in runs]), note)
 
 
 def idle_memory(bench: Bench) -> Row:
@@ -236,6 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--records", type=int, default=200_000, help="records a scenario")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of all scenarios")
+    parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=SCENARIOS, help="scenarios, and nothing else")
     parser.add_argument("--quick", action="store_true", help="one small round, to see that it works")
     options = parser.parse_args()
     records, repeats = (20_000, 1) if options.quick else (options.records, options.repeats)
@@ -243,8 +283,10 @@ def main() -> None:
     try:
         with EmbeddedKafka.start() as kafka:
             bench = Bench(kafka.bootstrap, nginx, records, repeats)
-            show(bench.rows())
-            show([idle_memory(bench), Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap))])
+            show(bench.rows(options.only))
+            if options.only is SCENARIOS:
+                late = Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap))
+                show([idle_memory(bench), late])
     finally:
         nginx.close()
 

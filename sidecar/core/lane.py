@@ -24,7 +24,7 @@ from sidecar.core.parking import ParkingLot
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.record import Now, Record
-from sidecar.core.relay import forward_due
+from sidecar.core.relay import forward_due, settle_forwarded
 from sidecar.core.schedule import Schedule
 from sidecar.core.suspects import Suspects, Ways
 from sidecar.core.taken import Taken
@@ -182,7 +182,8 @@ class Lane:
         """Take in the committer's answer for the batch that was out."""
         self.outbox.ended(now)
         self.outbox.again(entry for entry in result.again if self.tenure.holder(entry.record) is not None)
-        for entry in result.done:
+        straight = self._policy.relay and result.committed
+        for entry in settle_forwarded(result.done, self) if straight else result.done:
             self._written(entry, result.committed, now)
         for refusal in result.refused:
             self._refused(refusal, now)

@@ -1,11 +1,15 @@
-"""The straight way of a relay: the records at the head of a run that are due now go into the next batch, all at once.
+"""The straight way of a relay: the records at the head of a run that are due now go into the next batch, all at once,
+and are done all at once.
 
-It is what `intake`, `decide.after_wait` and `copies` say of each of them alone; a relay's speed is what this costs.
-Whatever needs a second look (not due, broken, beyond the span) ends the row and goes the usual way.
+It is what `intake`, `decide.after_wait` and `copies`, and later the lane, say of each of them alone; a relay's speed is
+what this costs. Whatever needs a second look (not due, broken, beyond the span, refused before) goes the usual way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Protocol
 
 from sidecar.core.assigned import Assigned, Run
@@ -15,10 +19,13 @@ from sidecar.core.decide import Forward
 from sidecar.core.outbox import Outbox
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN
-from sidecar.core.record import Now
+from sidecar.core.record import Now, Record
 from sidecar.core.tally import Tally
 from sidecar.core.tenure import Tenure
 from topics.rendered import moved
+
+
+_KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
 class Stores(Protocol):
@@ -32,22 +39,44 @@ class Stores(Protocol):
 def forward_due(part: Assigned, run: Run, policy: Policy, now: Now, lane: Stores) -> Run:
     """Forward the due records at the head of a run; the rest of it."""
     entries: list[Entry] = []
+    late: list[int] = []
     taken = load = 0
-    wait, tracker, ready, lateness = part.wait or 0, part.tracker, policy.names.ready, lane.tally.lateness
+    wait, tracker, ready, wall = part.wait or 0, part.tracker, policy.names.ready, now.wall
     for record in run.records:
-        life = record.life  # none where the headers are broken or cannot be read
-        if life is None or tracker.span(record.offset) >= SPAN:
+        life, offset = record.life, record.offset  # no life where the headers are broken or cannot be read
+        if life is None or tracker.span(offset) >= SPAN:
             break
         due = max(life.due_at, record.timestamp + wait)
-        if due > now.wall:
+        if due > wall:
             break
         taken += 1
-        if tracker.begin(record.offset):
-            lateness.add(now.wall - due)
+        if tracker.begin(offset):
+            late.append(wall - due)
             load += record.weight
             copy = Copy(ready, record.key, record.value, moved(record.headers or [], ready), record.source.number)
             entries.append(Entry(record, Forward(life), (copy,)))
     part.unsettled += len(entries)
+    lane.tally.lateness.add_all(late)
     lane.tenure.weigh(part, load)
     lane.outbox.extend(entries)
     return run._replace(records=run.records[taken:])
+
+
+def settle_forwarded(entries: Iterable[Entry], lane: Stores) -> Iterator[Entry]:
+    """Forwarded records are in Kafka, and so is their progress; yields the entries that this is no answer to."""
+    for (kind, _, _), row in groupby(entries, _KIND):
+        if kind is not Forward or lane.outbox.held:
+            yield from row
+        else:
+            _done([entry.record for entry in row], lane)
+
+
+def _done(records: list[Record], lane: Stores) -> None:
+    part = lane.tenure.holder(records[0])
+    if part is None:
+        return
+    for record in records:
+        part.tracker.finish(record.offset)
+    part.unsettled -= len(records)
+    lane.tenure.weigh(part, -sum(record.weight for record in records))
+    lane.tally.forwarded += len(records)

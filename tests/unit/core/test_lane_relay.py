@@ -109,3 +109,26 @@ def test_what_is_not_committed_is_not_done() -> None:
     assert rig.part(LEVEL).tracker.first == 0
     assert [entry.record.offset for entry in batch.entries] == [0, 1]
     assert [entry.record.offset for batch in rig.settle() for entry in batch.entries] == [0, 1]
+
+
+def test_what_is_committed_is_done_and_holds_no_memory() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1), waiting(2))
+    rig.settle()
+    part = rig.part(LEVEL)
+    assert (part.tracker.first, part.unsettled, part.load, rig.lane.tenure.load) == (3, 0, 0, 0)
+    assert rig.lane.tally.forwarded == 3
+
+
+def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
+    rig = relay()
+    rig.take(waiting(0))
+    rig.run(GROUP_FOR)
+    rig.assign(LEVEL, epoch=2)
+    rig.take(replace(waiting(0), epoch=2))
+    rig.conclude()
+    part = rig.part(LEVEL)
+    assert (part.tracker.first, part.unsettled) == (0, 1)
+    assert rig.lane.tally.forwarded == 0
+    rig.settle()
+    assert (part.tracker.first, part.unsettled, part.load) == (1, 0, 0)
