@@ -21,9 +21,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark import stats, view
 from spark.backoff import Streak
 from spark.display import say, shown
+from spark.groups import incomplete
 from spark.java import end, end_java, hearing_of_death, java_process, start_anew, submitted
 from spark.listener import Listener, Meters
-from spark.names import reading
+from spark.names import STATS_SUFFIX, VIEW_SUFFIX, reading
 from spark.options import Run
 from spark.schema import Parsed
 from spark.session import build
@@ -103,21 +104,32 @@ class Job:
         """How each query is started."""
         return {"view": self._view, "stats": self._stats, "bad": self._bad}
 
-    def _events(self) -> Parsed:
+    def _events(self, target: str | None = None) -> Parsed:
+        """The events of all groups, of a pattern those that have the topic `target` that is written."""
         source = {
             **reading(self._kafka["kafka.bootstrap.servers"], self._kafka),
             "maxOffsetsPerTrigger": str(self._options.max_offsets),
             "groupIdPrefix": "reconsume-spark",
-            **dict([self._options.subscription]),
+            **dict([self._options.subscription(self._left_out(target))]),
         }
         return view.events(self._spark.readStream.format("kafka").options(**source).load())
 
+    def _left_out(self, target: str | None) -> frozenset[str]:
+        if self._options.pattern is None or target is None:
+            return frozenset()
+        with hearing_of_death():
+            found = incomplete(self._spark, self._kafka, self._options.pattern, target)
+        for group in sorted(found):
+            mend = "`reconsume topics apply`, then start the job anew"
+            say(f"{group} is left out: it has no topic {group}{target}; {mend}")
+        return found
+
     def _view(self) -> Running:
-        frame = view.records(view.view(self._events().good, f"{self._options.keep} milliseconds"))
+        frame = view.records(view.view(self._events(VIEW_SUFFIX).good, f"{self._options.keep} milliseconds"))
         return self._started(to_kafka(frame, self._kafka).outputMode("update"), "view", self._options.trigger)
 
     def _stats(self) -> Running:
-        frame = stats.records(stats.sums(self._events().good, f"{self._options.sums_delay} milliseconds"))
+        frame = stats.records(stats.sums(self._events(STATS_SUFFIX).good, f"{self._options.sums_delay} milliseconds"))
         return self._started(to_kafka(frame, self._kafka).outputMode("append"), "stats", self._options.slow_trigger)
 
     def _bad(self) -> Running:
@@ -159,7 +171,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
         wish.listen()
         listener = Listener(meters)
         spark.streams.addListener(listener)
-        say(f"Spark {spark.version} runs; reading {' '.join(options.subscription)}")
+        say(f"Spark {spark.version} runs; reading {' '.join(options.subscription())}")
         job, limit = Job(spark, options, kafka), wish.now() + FIRST_SECONDS
         supervisor = Supervisor(
             job.starts,

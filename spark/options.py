@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -48,14 +48,16 @@ class Run:
     conf: tuple[tuple[str, str], ...]
     deaths: int
 
-    @property
-    def subscription(self) -> tuple[str, str]:
+    def subscription(self, left_out: Collection[str] = ()) -> tuple[str, str]:
         """The name and the value of the option by which Spark's Kafka source finds the topics.
 
         A pattern is matched on the whole name of a topic, and only topics of events end so: never our own output.
+        `left_out` are groups that it matches and that are not read.
         """
         if self.pattern is not None:
-            return "subscribePattern", f"(?:{self.pattern}){EVENTS_SUFFIX}"
+            names = "|".join(re.escape(group) for group in sorted(left_out))
+            but = f"(?!(?:{names}){EVENTS_SUFFIX}$)" if names else ""
+            return "subscribePattern", f"{but}(?:{self.pattern}){EVENTS_SUFFIX}"
         return "subscribe", ",".join(f"{group}{EVENTS_SUFFIX}" for group in self.groups)
 
 

@@ -57,6 +57,8 @@ def world(kafka: Broker, tmp_path_factory: pytest.TempPathFactory, stack: ExitSt
     bad_topic, folder = f"{prefix}-BAD", tmp_path_factory.mktemp("job")
     create_view_topics(kafka.bootstrap, f"{prefix}-first")
     create_topic(kafka.bootstrap, bad_topic)
+    create_topic(kafka.bootstrap, Names(f"{prefix}-halved").events)
+    tell(kafka.bootstrap, [event(f"{prefix}-halved", 1)])
     words = ("--pattern", f"{prefix}-.*", "--bad-topic", bad_topic, "--slow-trigger=1s", "--metrics-listen=127.0.0.1:0")
     job = ViewProcess(kafka.bootstrap, folder, *words, f"--checkpoint={folder / 'place'}")
     return World(kafka.bootstrap, stack.enter_context(job), prefix, bad_topic, folder / "place")
@@ -76,6 +78,14 @@ def test_a_group_that_is_made_while_the_job_runs_gets_its_view(world: World) -> 
     second = create_view_topics(world.bootstrap, world.group("second")).group
     tell(world.bootstrap, [event(second, 7)])
     world.seen(second, 7)
+
+
+def test_a_group_without_its_view_topic_is_left_out_by_name_and_stops_no_other(world: World) -> None:
+    halved = world.group("halved")
+    for target in ("VIEW", "STATS"):
+        sentence = f"{halved} is left out: it has no topic {halved}-RETRY-{target}"
+        world.job.until(lambda said=sentence: said in world.job.log(), SOON, f"it is said that {target} is missing")
+    assert "query failed" not in world.job.log()
 
 
 def test_a_bad_event_is_counted_and_written_aside_and_the_next_one_is_seen(world: World) -> None:

@@ -33,8 +33,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def reads(options: Run, topic: str) -> bool:
-    name, value = options.subscription
+def reads(options: Run, topic: str, *left_out: str) -> bool:
+    name, value = options.subscription(left_out)
     assert name == "subscribePattern"
     return re.fullmatch(value, topic) is not None
 
@@ -53,7 +53,15 @@ def test_durations_addresses_and_settings_are_read() -> None:
 
 
 def test_groups_are_read_by_the_exact_names_of_their_events_topics() -> None:
-    assert run("--groups", "a, b").subscription == ("subscribe", "a-RETRY-EVENTS,b-RETRY-EVENTS")
+    assert run("--groups", "a, b").subscription() == ("subscribe", "a-RETRY-EVENTS,b-RETRY-EVENTS")
+
+
+def test_groups_that_are_left_out_are_not_read_and_those_that_are_named_alike_are() -> None:
+    options = run("--pattern", "a.*")
+    assert not reads(options, "a.b-RETRY-EVENTS", "a.b", "ab")
+    assert not reads(options, "ab-RETRY-EVENTS", "a.b", "ab")
+    for alike in ("axb", "aab", "abc", "a.b-RETRY-EVENTS"):
+        assert reads(options, f"{alike}-RETRY-EVENTS", "a.b", "ab")
 
 
 @pytest.mark.parametrize("topic", ["a-RETRY-EVENTS", "abc-RETRY-EVENTS", "a-RETRY-RETRY-EVENTS"])
