@@ -1,0 +1,227 @@
+"""Secrets of the `kafka:` section that stand in mounted files: which ones, and how they become librdkafka's properties.
+
+`Kafka` is the section's value. Nothing is read when a configuration is checked, because `explain` or `topics export`
+run where no secret is mounted; the first client that is made reads them. Values never appear in a text of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from sidecar.errors import ConfigError
+
+SUFFIX = ".file"
+FILED = frozenset(
+    {
+        "sasl.username",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.keystore.password",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+    }
+)
+"""Properties that may be given as `<name>.file: /path`. librdkafka has no property of these names with the suffix."""
+LOCATIONS = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "https.ca.location",
+)
+"""Properties by which librdkafka itself reads a file, once for each client."""
+BY_FOLDER = frozenset(
+    {
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.username",
+        "sasl.password",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+    }
+)
+"""What Strimzi's secret may give."""
+WHAT_FOLDER = "kafka_secret = {}: holds neither user.crt and user.key, nor user.p12 and user.password, nor \
+sasl.jaas.config; mount the secret of a Strimzi KafkaUser there"
+MOST = 65_536
+"""Bytes of a secret; what is longer was mounted by mistake."""
+USER, PASSWORD = (re.compile(rf'\b{name}\s*=\s*"((?:[^"\\]|\\.)*)"') for name in ("username", "password"))
+
+Read = Callable[[Path], str]
+
+
+class Kafka(Mapping[str, str]):
+    """The properties as librdkafka takes them. `given`: as they were written; `folder`: Strimzi's secret.
+
+    What stands in files is read once, at the first question that needs it: ConfigError with every file that cannot be.
+    """
+
+    __slots__ = ("_read", "folder", "given")
+
+    def __init__(self, given: Mapping[str, str], folder: Path | None = None) -> None:
+        self.given = MappingProxyType(dict(given))
+        self.folder = folder
+        self._read: Mapping[str, str] | None = None
+
+    def fresh(self) -> Kafka:
+        """The same, to be read anew."""
+        return Kafka(self.given, self.folder)
+
+    @property
+    def by_file(self) -> Mapping[str, Path]:
+        """The properties that are given by our own `<name>.file`."""
+        names = (name.removesuffix(SUFFIX) for name in self.given if is_filed(name))
+        return {name: Path(self.given[name + SUFFIX]) for name in names}
+
+    def read_by_client(self) -> tuple[Path, ...]:
+        """The files and folders that librdkafka itself reads, once for each client. Raises ConfigError."""
+        return tuple(Path(self[name]) for name in LOCATIONS if name in self and self[name] != "probe")
+
+    def __getitem__(self, name: str) -> str:
+        if name in self.given and not is_filed(name):
+            return self.given[name]
+        if name in self.by_file or (self.folder is not None and name in BY_FOLDER):
+            return self._properties()[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._properties())
+
+    def __len__(self) -> int:
+        return len(self._properties())
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self[name] is not None
+        except KeyError:
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Kafka):
+            return self.given == other.given and self.folder == other.folder
+        return isinstance(other, Mapping) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as every mapping
+
+    def __repr__(self) -> str:
+        return f"Kafka({', '.join(sorted(self.given))})"  # names alone: it may stand in a traceback
+
+    def _properties(self) -> Mapping[str, str]:
+        if self._read is None:
+            self._read = MappingProxyType(resolved(self))
+        return self._read
+
+
+def is_filed(name: str) -> bool:
+    """Whether a property is our way of naming the file of a secret."""
+    return name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in FILED
+
+
+def resolved(kafka: Kafka) -> dict[str, str]:
+    """All properties with what the files hold; ConfigError with every fault, never with a value."""
+    faults: list[str] = []
+    found = {name: value for name, value in kafka.given.items() if not is_filed(name)}
+    for name, path in kafka.by_file.items():
+        try:
+            found[name] = secret_in(path)
+        except ValueError as fault:
+            faults.append(f"kafka.{name}{SUFFIX} = {path}: {fault}")
+    if kafka.folder is not None:
+        try:
+            theirs = of_user(kafka.folder)
+            if "sasl.mechanisms" in found:  # librdkafka's other name for the same
+                theirs.pop("sasl.mechanism", None)
+            found = {**theirs, **found}
+        except ValueError as fault:
+            faults.append(str(fault))
+    for name in LOCATIONS:
+        if name in found and (why := unreadable(found[name])):
+            faults.append(f"kafka.{name} = {found[name]}: {why}")
+    if faults:
+        raise ConfigError(faults)
+    return found
+
+
+def secret_in(path: Path) -> str:
+    """What a file holds, without the line's end that editors and `echo` leave; ValueError with a sentence."""
+    try:
+        with path.open("rb") as file:
+            held = file.read(MOST + 1)
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    if len(held) > MOST:
+        raise ValueError(f"is longer than {MOST} bytes, so it is no secret")
+    try:
+        text = held.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8") from None  # the error's own text would hold the bytes
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def unreadable(location: str) -> str:
+    """Why a file that librdkafka is to read cannot be; empty when it can, as a folder of certificates, or `probe`."""
+    path = Path(location)
+    try:
+        if location != "probe" and not path.is_dir():
+            path.open("rb").close()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return ""
+
+
+STRIMZI = ("user.crt", "user.key", "user.p12", "user.password", "password", "sasl.jaas.config")
+"""The keys of a KafkaUser's secret that say who we are. Its `ca.crt` is the CA of the *clients*, and says nothing of
+brokers: whom to trust is `ssl.ca.location`, the `ca.crt` of the secret `<cluster>-cluster-ca-cert`."""
+
+
+def of_user(folder: Path) -> dict[str, str]:
+    """The properties that follow from the mounted secret of a KafkaUser; ValueError with a sentence."""
+    if not folder.is_dir():
+        raise ValueError(f"kafka_secret = {folder}: there is no such folder")
+    there = {name: folder / name for name in STRIMZI if (folder / name).exists()}
+    if "user.crt" in there and "user.key" in there:
+        key = {"ssl.certificate.location": there["user.crt"], "ssl.key.location": there["user.key"]}
+        return {"security.protocol": "SSL", **{name: str(path) for name, path in key.items()}}
+    try:
+        if "user.p12" in there and "user.password" in there:
+            password = secret_in(there["user.password"])
+            return {
+                "security.protocol": "SSL",
+                "ssl.keystore.location": str(there["user.p12"]),
+                "ssl.keystore.password": password,
+            }
+        if "sasl.jaas.config" in there:
+            return of_jaas(secret_in(there["sasl.jaas.config"]))
+    except ValueError as fault:
+        raise ValueError(f"kafka_secret = {folder}: {fault}") from None
+    raise ValueError(WHAT_FOLDER.format(folder))
+
+
+def of_jaas(text: str) -> dict[str, str]:
+    """Name and password out of Java's login configuration; ValueError, which never shows it."""
+    user, password = USER.search(text), PASSWORD.search(text)
+    if "ScramLoginModule" not in text or user is None or password is None:
+        raise ValueError("its sasl.jaas.config is none of SCRAM with a username and a password")
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": unquoted(user[1]),
+        "sasl.password": unquoted(password[1]),
+    }
+
+
+def unquoted(text: str) -> str:
+    """A text from between the quotes of a login configuration."""
+    return re.sub(r"\\(.)", r"\1", text)
