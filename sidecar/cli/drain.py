@@ -1,0 +1,77 @@
+"""`drain`: ask the sidecar of this pod to drain, for a preStop hook in an image without a shell."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sidecar.cli.failures import DONE, FAILED
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import talk
+from sidecar.edges.drain_call import drain as call
+from sidecar.edges.drain_call import shown
+from sidecar.settings import load
+from sidecar.settings.addresses import Listen, parse_listen
+from topics.durations import parse_duration
+
+LONGEST = 3_600_000
+"""ms; what the sidecar's API takes at most."""
+
+
+def drain(
+    options: Options,
+    api: Annotated[
+        str | None,
+        typer.Option("--api", metavar="ADDRESS", help="Where its API is; else api.listen of the configuration."),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="How long it may take; else the sidecar's drain_timeout."),
+    ] = None,
+) -> int:
+    """Drain the sidecar of this pod.
+
+    It fetches nothing more, waits for what is out, commits and leaves the group; then this returns, while the process
+    runs on until SIGTERM. For preStop: Kubernetes' own httpGet hook cannot POST, and this needs no shell and no token.
+
+    Ends with 0 when nothing was left, 1 when deliveries were, or when no sidecar answers.
+
+    \b
+    Examples:
+      reconsume drain -c /etc/reconsume/reconsume.yaml
+      reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
+    """
+    given = None if timeout is None else duration(timeout)
+    place = None if api is None else place_of(api)
+    usual = LONGEST
+    if place is None:
+        settings = load(options.config, options.sets)
+        place, usual = parse_listen(settings.api.listen), settings.drain_timeout
+    found = call(place, (usual if given is None else given) / 1000, given)
+    options.output.rows(("drained", "left"), [found._asdict()])
+    if found.drained:
+        return DONE
+    talk(f"{shown(place)}: {found.left} deliveries were still out; the next owner of their partitions delivers them")
+    return FAILED
+
+
+def place_of(text: str) -> Listen:
+    """The address; wrong usage for what is none."""
+    try:
+        return parse_listen(text)
+    except ValueError as fault:
+        raise typer.BadParameter(f"--api {fault}") from fault
+
+
+def duration(text: str) -> int:
+    """A duration in ms; wrong usage for what is none."""
+    try:
+        return parse_duration(text)
+    except ValueError as fault:
+        raise typer.BadParameter(f"--timeout: {fault}") from fault
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "drain")(drain)

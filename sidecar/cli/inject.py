@@ -1,0 +1,156 @@
+"""`inject`: the sidecar put into the pods of a manifest, for deployments that are kept in a repository."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sidecar.cli.failures import DONE
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import taken, talk
+from sidecar.deploy.documents import Change, Changed, change_all
+from sidecar.deploy.wish import faults
+from sidecar.deploy.workload import WrongManifestError, wish_of, with_sidecar, without_sidecar
+from sidecar.errors import ConfigError
+
+STDIN = "-"
+
+Files = Annotated[
+    list[str], typer.Option("-f", "--file", metavar="FILE", help="The manifest; - is stdin; may be repeated.")
+]
+InPlace = Annotated[bool, typer.Option("-i", "--in-place", help="Write the files, not stdout.")]
+Remove = Annotated[bool, typer.Option("--remove", help="Take the sidecar out again.")]
+Plain = Annotated[
+    bool | None,
+    typer.Option("--plain/--native", help="An ordinary container, for Kubernetes before 1.29, or a native sidecar."),
+]
+
+
+def said(name: str, text: str, metavar: str) -> typer.models.OptionInfo:
+    """An option that becomes an annotation of the pod."""
+    option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar)
+    return option
+
+
+Image = Annotated[str | None, said("--image", "The sidecar's image; this version's where it is not given.", "IMAGE")]
+ConfigMap = Annotated[
+    str | None, said("--config-map", "The ConfigMap with reconsume.yaml; what stands below is laid over it.", "NAME")
+]
+Group = Annotated[str | None, said("--group", "The setting group.", "GROUP")]
+Topics = Annotated[str | None, said("--topics", "The setting topics: names with a comma between them.", "A,B")]
+Url = Annotated[str | None, said("--url", "The setting deliver.url.", "URL")]
+Mode = Annotated[str | None, said("--mode", "The setting deliver.mode.", "MODE")]
+Servers = Annotated[str | None, said("--bootstrap-servers", "The setting kafka.bootstrap.servers.", "HOST:PORT,…")]
+Secrets = Annotated[str | None, said("--secrets", "Secrets to mount, each as /etc/reconsume-secrets/NAME.", "A,B")]
+Memory = Annotated[str | None, said("--memory-limit", "The container's memory limit; 256Mi.", "QUANTITY")]
+
+
+def inject(
+    options: Options,
+    files: Files,
+    in_place: InPlace = False,
+    remove: Remove = False,
+    config_map: ConfigMap = None,
+    group: Group = None,
+    topics: Topics = None,
+    url: Url = None,
+    mode: Mode = None,
+    bootstrap_servers: Servers = None,
+    secrets: Secrets = None,
+    image: Image = None,
+    memory_limit: Memory = None,
+    plain: Plain = None,
+) -> int:
+    """Put the sidecar into the pods of a manifest.
+
+    Into each Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and Pod, also in a List; the rest is passed
+    on as it is, with its comments and its order. What is given is kept in annotations of the pod (reconsume.io/group
+    and so on): a second run needs no options, changes nothing, and follows annotations that were edited. An empty value
+    takes one back.
+
+    \b
+    Examples:
+      reconsume inject -f deploy.yaml --config-map billing --url http://127.0.0.1:8080/events | kubectl apply -f -
+      kustomize build . | reconsume inject -f - --config-map reconsume
+      reconsume inject -f deploy.yaml -i --group billing --topics orders --mode pull --bootstrap-servers kafka:9092
+    """
+    options.expect_no_format("the manifest is printed as it is")
+    if in_place and STDIN in files:
+        raise typer.BadParameter("-i writes files, and stdin is none")
+    given = {"image": image, "config_map": config_map, "group": group, "topics": topics, "url": url, "mode": mode}
+    given |= {"bootstrap_servers": bootstrap_servers, "secrets": secrets, "memory_limit": memory_limit}
+    given["container"] = None if plain is None else ("plain" if plain else "")
+    if remove and any(value is not None for value in given.values()):
+        raise typer.BadParameter("--remove takes the sidecar out, so leave out what it shall be")
+    change_files(files, change_of(given, remove), in_place=in_place)
+    return DONE
+
+
+def change_of(given: dict[str, str | None], remove: bool) -> Change:
+    """What is done to each workload."""
+
+    def put_in(workload: dict[str, Any]) -> dict[str, Any]:
+        wish = wish_of(workload).over(given)
+        if wrong := faults(wish):
+            raise WrongManifestError("; ".join(wrong))
+        return with_sidecar(workload, wish)
+
+    return without_sidecar if remove else put_in
+
+
+def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
+    """Change all files, or none when one of them cannot be. Raises ConfigError."""
+    changed: list[tuple[str, Changed]] = []
+    problems: list[str] = []
+    for name in files:
+        try:
+            changed.append((name, change_all("stdin" if name == STDIN else name, read(name), change)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    for name, result in changed:
+        for row in result.objects:
+            talk(f"{row.what}: {row.state}")
+        if in_place:
+            replace(Path(name).resolve(), result.text)
+    if not in_place:
+        print_all([result.text for _, result in changed])
+
+
+def read(name: str) -> str:
+    """A file's text, or stdin's. Raises ConfigError."""
+    try:
+        data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        return data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise ConfigError([f"{name}: cannot be read: {reason}"]) from error
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a new content in place of a file's at once, with its mode; a file that says it already is not touched."""
+    if path.read_bytes() == text.encode("utf-8"):
+        return
+    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(text.encode("utf-8"))
+    fresh = Path(file.name)
+    fresh.chmod(path.stat().st_mode)
+    fresh.replace(path)
+
+
+def print_all(texts: list[str]) -> None:
+    """All manifests as one stream."""
+    with taken():
+        for number, text in enumerate(texts):
+            mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"
+            sys.stdout.write(mark + (text if text.endswith("\n") else f"{text}\n"))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "inject")(inject)

@@ -1,0 +1,126 @@
+"""The sidecar's container and what its pod needs beside it: the one source of every manifest in `deploy/k8s`.
+
+Tests hold the Kustomize component and the admission policy against it.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from sidecar.deploy.wish import Wish
+
+NAME = "reconsume"
+FOLDER = "/etc/reconsume"
+FILE = f"{FOLDER}/reconsume.yaml"
+SECRETS = "/etc/reconsume-secrets"
+VOLUME = "reconsume-config"
+SECRET_VOLUME = "reconsume-secret-"
+PROBE_PORT = 8472
+USUAL_GRACE = 30
+"""Seconds: what Kubernetes gives a pod that says nothing."""
+SPARE = 5
+"""Seconds of the grace period that are left when the drain has ended: to exit takes under 2 (http-delivery §6)."""
+LONGEST_DRAIN = 3_600
+USUAL_MEMORY = "256Mi"
+"""`memory_limit` of the defaults."""
+
+Object = dict[str, Any]
+
+
+def image() -> str:
+    """The image of this version, where the pod names none."""
+    return f"{NAME}:{version('reconsume')}"
+
+
+def memory_limit(max_held: int = 16 << 20, concurrency: int = 256) -> int:
+    """The limit in MiB for settings of `deliver` (bytes; requests in flight), rounded up to 64 MiB.
+
+    A process that writes failures at full speed, what two lanes hold, what the client fetches ahead (16 and 4 MiB),
+    and an answer of 64 KiB for each request in flight.
+    """
+    most = (128 << 20) + 2 * max_held + (20 << 20) + concurrency * (64 << 10)
+    return -(-most // (64 << 20)) * 64
+
+
+def drain_seconds(grace: int) -> int:
+    """How long a drain may take in a pod with this grace period (seconds)."""
+    return min(max(grace - SPARE, 1), LONGEST_DRAIN)
+
+
+def container(wish: Wish, grace: int) -> Object:
+    """The container; `grace`: the pod's grace period in seconds."""
+    options = ["-c", FILE] if wish.config_map else []
+    made: Object = {
+        "name": NAME,
+        "image": wish.image or image(),
+        "args": ["run", *options],
+        "env": [*_who(), *_settings(wish, grace)],
+        "ports": [{"name": NAME, "containerPort": PROBE_PORT}],
+        # Own process only: with a native sidecar the service does not start before this, and must not wait for Kafka.
+        "startupProbe": _probe("/livez", periodSeconds=1, failureThreshold=60),
+        "livenessProbe": _probe("/livez", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
+        "readinessProbe": _probe("/readyz", periodSeconds=10, timeoutSeconds=5, failureThreshold=3),
+        # All preStop hooks of a pod fire at once: it drains while the service still answers. SIGTERM comes later.
+        "lifecycle": {"preStop": {"exec": {"command": ["reconsume", "drain", *options]}}},
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "96Mi"},
+            "limits": {"memory": wish.memory_limit or USUAL_MEMORY},
+        },
+        "securityContext": security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if not wish.plain:
+        made["restartPolicy"] = "Always"  # in initContainers: a native sidecar (KEP-753)
+    if mounts := _mounts(wish):
+        made["volumeMounts"] = mounts
+    return made
+
+
+def volumes(wish: Wish) -> list[Object]:
+    """The pod's volumes for it."""
+    configured = [{"name": VOLUME, "configMap": {"name": wish.config_map}}] if wish.config_map else []
+    return [*configured, *({"name": secret_volume(name), "secret": {"secretName": name}} for name in wish.secret_names)]
+
+
+def secret_volume(secret: str) -> str:
+    """The volume of a Secret; a volume's name has no dots."""
+    return f"{SECRET_VOLUME}{secret.replace('.', '-')}"
+
+
+def is_ours(volume: str) -> bool:
+    """Whether a volume of a pod is one that the sidecar brought along."""
+    return volume == VOLUME or volume.startswith(SECRET_VOLUME)
+
+
+def security() -> Object:
+    """What the "restricted" profile of Pod Security asks of a container, and a root that cannot be written."""
+    return {
+        "runAsNonRoot": True,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _who() -> list[Object]:
+    """The downward API: who this instance is, in client ids, transactional ids, events and metrics."""
+    places = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": place}}} for name, place in places.items()]
+
+
+def _settings(wish: Wish, grace: int) -> list[Object]:
+    given = {**wish.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
+    return [{"name": name, "value": value} for name, value in given.items()]
+
+
+def _probe(path: str, **more: int) -> Object:
+    return {"httpGet": {"path": path, "port": NAME}, **more}
+
+
+def _mounts(wish: Wish) -> list[Object]:
+    config = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if wish.config_map else []
+    return config + [
+        {"name": secret_volume(name), "mountPath": f"{SECRETS}/{name}", "readOnly": True} for name in wish.secret_names
+    ]

@@ -1,0 +1,96 @@
+"""A YAML document as a tree that knows where each node stands in the text. Nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import yaml
+
+
+class Kind(StrEnum):
+    """What a node is."""
+
+    MAP = "map"
+    SEQ = "seq"
+    SCALAR = "scalar"
+    ALIAS = "alias"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `start` and `end` are offsets in the text, without what follows: comments and empty lines.
+
+    `column`: of the first key or dash. `children`: (key, value) of a map; (None, item) of a sequence.
+    """
+
+    kind: Kind
+    flow: bool
+    start: int
+    end: int
+    column: int
+    value: str = ""
+    children: tuple[tuple[Node | None, Node], ...] = ()
+
+    def at(self, key: str) -> Node | None:
+        """The value of a key as it is written; None where it is not, or comes in by a merge."""
+        return next((value for name, value in self.children if name is not None and name.value == key), None)
+
+
+def locate(text: str) -> Node | None:
+    """The tree of the one document in `text`; None for an empty one. Raises yaml.YAMLError."""
+    events = iter(list(yaml.parse(text, Loader=yaml.SafeLoader)))
+    for event in events:
+        if isinstance(event, yaml.NodeEvent):
+            root = _node(text, events, event)
+            return None if root.kind is Kind.SCALAR and not root.value else root
+    return None
+
+
+def _node(text: str, events: Iterator[yaml.Event], event: yaml.Event) -> Node:
+    begin, behind = event.start_mark, event.end_mark
+    if begin is None or behind is None:
+        raise TypeError("PyYAML marks all that it parses from a text")
+    start, column, end = begin.index, begin.column, behind.index
+    if isinstance(event, yaml.AliasEvent):
+        return Node(Kind.ALIAS, False, start, end, column)
+    if isinstance(event, yaml.ScalarEvent):
+        if event.style in ("|", ">"):  # its end is where the next token begins
+            end = start + len(text[start:end].rstrip())
+        return Node(Kind.SCALAR, False, start, end, column, event.value)
+    if isinstance(event, yaml.MappingStartEvent):
+        return _collection(text, Kind.MAP, bool(event.flow_style), start, column, tuple(_pairs(text, events)))
+    items = tuple((None, item) for item in _items(text, events, yaml.SequenceEndEvent))
+    return _collection(text, Kind.SEQ, bool(getattr(event, "flow_style", False)), start, column, items)
+
+
+def _pairs(text: str, events: Iterator[yaml.Event]) -> Iterator[tuple[Node, Node]]:
+    parts = _items(text, events, yaml.MappingEndEvent)
+    for key in parts:
+        yield key, next(parts)
+
+
+def _items(text: str, events: Iterator[yaml.Event], until: type[yaml.Event]) -> Iterator[Node]:
+    for event in events:
+        if isinstance(event, until):
+            return
+        yield _node(text, events, event)
+
+
+def _collection(
+    text: str, kind: Kind, flow: bool, start: int, column: int, children: tuple[tuple[Node | None, Node], ...]
+) -> Node:
+    if not flow:
+        return Node(kind, False, start, children[-1][1].end, column, "", children)
+    opening = text.index("{" if kind is Kind.MAP else "[", start)
+    inside = children[-1][1].end if children else opening + 1
+    closing = _closing(text, inside, "}" if kind is Kind.MAP else "]")
+    return Node(kind, True, opening, closing + 1, column, "", children)
+
+
+def _closing(text: str, place: int, sign: str) -> int:
+    """Where a flow collection closes: only commas, space and comments stand between its last child and there."""
+    while text[place] != sign:
+        place = text.index("\n", place) if text[place] == "#" else place + 1
+    return place

@@ -1,0 +1,116 @@
+"""What the sidecar of one workload shall be, as its annotations say it. The admission policy reads the same ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from sidecar.settings.faults import sentence
+from sidecar.settings.layers import Layers, read_environment
+from sidecar.settings.load import STAND_INS, validate
+
+DOMAIN = "reconsume.io"
+LABEL = f"{DOMAIN}/inject"
+"""`"true"` on a pod: it has a sidecar, or the admission policy is asked to put one in. Monitoring finds pods by it."""
+NATIVE, PLAIN = "native", "plain"
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,44}[a-z0-9])?")
+"""Of a ConfigMap or Secret; so short because the volume's name, of 63 characters at most, has it at its end."""
+QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|k|M|G)?")
+URL = "http://127.0.0.1:1/"
+"""Stands in for a URL that the ConfigMap has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Each field is an annotation of the pod (`config_map` is reconsume.io/config-map); empty is not said."""
+
+    image: str = ""
+    config_map: str = ""
+    """The ConfigMap whose key reconsume.yaml is the configuration. What stands below is laid over it."""
+    group: str = ""
+    topics: str = ""
+    """As in a YAML list: `orders, invoices`, or `orders, {name: invoices, tags: TagA}`."""
+    url: str = ""
+    mode: str = ""
+    bootstrap_servers: str = ""
+    secrets: str = ""
+    """Names of Secrets with a comma between them; each is a folder of its name below /etc/reconsume-secrets."""
+    memory_limit: str = ""
+    container: str = ""
+    """`native` (default), or `plain` for Kubernetes before 1.29."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is an ordinary container, which does not start before the service and end after it."""
+        return self.container == PLAIN
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """The Secrets to mount."""
+        return tuple(name.strip() for name in self.secrets.split(",") if name.strip())
+
+    def annotations(self) -> dict[str, str]:
+        """What the pod says about its sidecar."""
+        return {annotation(name): getattr(self, name) for name in names() if getattr(self, name)}
+
+    def settings(self) -> dict[str, str]:
+        """The variables that are laid over the ConfigMap."""
+        said = {
+            "RECONSUME_GROUP": self.group,
+            "RECONSUME_TOPICS": f"[{self.topics}]" if self.topics else "",
+            "RECONSUME_DELIVER__MODE": self.mode,
+            "RECONSUME_DELIVER__URL": self.url,
+            "RECONSUME_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
+        }
+        return {name: value for name, value in said.items() if value}
+
+    def over(self, given: Mapping[str, str | None]) -> Wish:
+        """This one, with what was given on top; an empty text takes a field back, None leaves it."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+
+def names() -> list[str]:
+    """The fields, in the order of their annotations."""
+    return [field.name for field in fields(Wish)]
+
+
+def annotation(name: str) -> str:
+    """The annotation of a field."""
+    return f"{DOMAIN}/{name.replace('_', '-')}"
+
+
+def read_wish(annotations: Mapping[str, str]) -> Wish:
+    """What a pod's annotations say."""
+    return Wish(**{name: str(annotations.get(annotation(name)) or "") for name in names()})
+
+
+def faults(wish: Wish) -> list[str]:
+    """What is wrong with it, one sentence each, naming the annotation or the setting."""
+    found = []
+    if wish.container not in ("", NATIVE, PLAIN):
+        found.append(f"{annotation('container')} = {wish.container}: must be {NATIVE} or {PLAIN}")
+    for name in (wish.config_map, *wish.secret_names):
+        if name and not NAME.fullmatch(name):
+            found.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
+    if wish.memory_limit and not QUANTITY.fullmatch(wish.memory_limit):
+        found.append(f"{annotation('memory_limit')} = {wish.memory_limit}: must be like 256Mi")
+    return found + _setting_faults(wish)
+
+
+def _setting_faults(wish: Wish) -> list[str]:
+    """What the settings that are given here would be refused for, and what is missing where no ConfigMap is named."""
+    layers = Layers()
+    read_environment(layers, wish.settings())
+    if wish.config_map:
+        deliver = layers.tree.get("deliver", {})
+        if deliver.get("mode", "push") == "push":
+            deliver = {"url": URL, **deliver}
+        layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
+    _, wrong = validate(layers.tree)
+    found = [sentence(fault, layers) for fault in wrong]
+    if found and not wish.config_map:
+        found.append(
+            "without a ConfigMap, group, topics, bootstrap servers and the URL (or another mode) must be given"
+        )
+    return layers.faults + found

@@ -1,0 +1,142 @@
+"""A workload with the sidecar in its pods, or without it: values in, values out, nothing of the input changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sidecar.deploy.container import NAME, USUAL_GRACE, container, is_ours, volumes
+from sidecar.deploy.wish import LABEL, Wish, annotation, names, read_wish
+
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "Pod": (),
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""Where a kind has its pod."""
+ENDING = ("Job", "CronJob")
+API = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+
+Object = dict[str, Any]
+
+
+class WrongManifestError(Exception):
+    """A workload that cannot have a sidecar; the text says what is wrong with it."""
+
+
+def is_workload(document: object) -> bool:
+    """Whether it is something of Kubernetes that makes pods."""
+    if not isinstance(document, dict):
+        return False
+    kind = document.get("kind")
+    return isinstance(kind, str) and document.get("apiVersion") == API.get(kind, "apps/v1") and kind in TEMPLATES
+
+
+def has_sidecar(document: Object) -> bool:
+    """Whether the workload's pods have one. Raises WrongManifestError."""
+    spec = _pod(document)["spec"]
+    return any(item["name"] == NAME for part in ("initContainers", "containers") for item in spec.get(part) or [])
+
+
+def wish_of(document: Object) -> Wish:
+    """What the workload's pods say about their sidecar. Raises WrongManifestError."""
+    metadata = _pod(document).get("metadata")
+    annotations = (metadata if isinstance(metadata, dict) else {}).get("annotations")
+    return read_wish(annotations if isinstance(annotations, Mapping) else {})
+
+
+def with_sidecar(document: Object, wish: Wish) -> Object:
+    """The workload with this sidecar; one that it had is brought up to date. Raises WrongManifestError."""
+    changed = copy.deepcopy(document)
+    pod = _pod(changed)
+    spec = pod["spec"]
+    if wish.plain and (changed["kind"] in ENDING or spec.get("restartPolicy", "Always") != "Always"):
+        raise WrongManifestError("its pods end with their service, and an ordinary container would keep them running")
+    if spec.get("hostNetwork") is True:
+        raise WrongManifestError("hostNetwork: the sidecar's API would be on the node's loopback, for everybody there")
+    _describe(pod, wish)
+    place, other = ("containers", "initContainers") if wish.plain else ("initContainers", "containers")
+    _drop(spec, other, NAME.__eq__)
+    _put(spec, place, [container(wish, _grace(spec))], NAME.__eq__)
+    _put(spec, "volumes", volumes(wish), is_ours)
+    return changed
+
+
+def without_sidecar(document: Object) -> Object:
+    """The workload as it was before. Raises WrongManifestError."""
+    changed = copy.deepcopy(document)
+    pod = _pod(changed)
+    metadata = pod.get("metadata") or {}
+    for part, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
+        if isinstance(metadata.get(part), dict):
+            left = {key: value for key, value in metadata[part].items() if key not in ours}
+            if left != metadata[part]:
+                _set(metadata, part, left)
+    for place in ("initContainers", "containers"):
+        _drop(pod["spec"], place, NAME.__eq__)
+    _drop(pod["spec"], "volumes", is_ours)
+    return changed
+
+
+def _pod(document: Object) -> Object:
+    """The pod, or the pod's template, with a `spec` that has containers."""
+    place: Any = document
+    path = TEMPLATES[document["kind"]]
+    for key in path:
+        place = place.get(key) if isinstance(place, dict) else None
+    spec = place.get("spec") if isinstance(place, dict) else None
+    where = ".".join((*path, "spec"))
+    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+        raise WrongManifestError(f"{where}.containers: must be a list")
+    for part in ("initContainers", "containers", "volumes"):
+        items = spec.get(part) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) and "name" in item for item in items):
+            raise WrongManifestError(f"{where}.{part}: must be a list of things with a name")
+    found: Object = place
+    return found
+
+
+def _describe(pod: Object, wish: Wish) -> None:
+    """Label and annotations; ours that are not wished for any more go."""
+    metadata = pod.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = pod["metadata"] = {}
+    _set(metadata, "labels", {**(metadata.get("labels") or {}), LABEL: "true"})
+    said = metadata.get("annotations") or {}
+    ours = {annotation(name) for name in names()}
+    wanted = wish.annotations()
+    kept = {key: wanted[key] if key in ours else value for key, value in said.items() if key not in ours - {*wanted}}
+    _set(metadata, "annotations", {**kept, **wanted})
+
+
+def _grace(spec: Object) -> int:
+    grace = spec.get("terminationGracePeriodSeconds", USUAL_GRACE)
+    if not isinstance(grace, int) or isinstance(grace, bool):
+        raise WrongManifestError(f"terminationGracePeriodSeconds = {grace}: must be a whole number of seconds")
+    return grace
+
+
+def _put(spec: Object, part: str, items: list[Object], ours: Callable[[str], bool]) -> None:
+    """Ours where they were, new ones at the end, those of before that are not wanted any more out."""
+    wanted = {item["name"]: item for item in items}
+    there = spec.get(part) or []
+    kept = [wanted.pop(item["name"], item) for item in there if item["name"] in wanted or not ours(item["name"])]
+    _set(spec, part, kept + list(wanted.values()))
+
+
+def _drop(spec: Object, part: str, ours: Callable[[str], bool]) -> None:
+    if any(ours(item["name"]) for item in spec.get(part) or []):
+        _put(spec, part, [], ours)
+
+
+def _set(place: Object, key: str, value: Any) -> None:
+    """Set it; what becomes empty goes, and what was empty stays as it is written."""
+    if value:
+        place[key] = value
+    elif place.get(key):
+        del place[key]

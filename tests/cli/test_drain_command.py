@@ -1,0 +1,102 @@
+"""`reconsume drain` against the real API on a socket: what a preStop hook sees."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+
+from sidecar.edges.api import Access, build_app
+from sidecar.edges.drain_call import drain
+from sidecar.settings.addresses import Listen
+from tests.support.cli import reconsume
+from tests.support.deadline import until
+from tests.support.running_api import Operation, serving
+from tests.support.service import free_port
+from tests.support.settings import write_good
+
+
+def the_app(sidecar: Operation, access: Access | None = None) -> Starlette:
+    return build_app(sidecar, lambda: b"", access or Access())
+
+
+@pytest.fixture
+def sidecar() -> Operation:
+    return Operation()
+
+
+@pytest.fixture
+def port(sidecar: Operation, tmp_path: Path) -> Iterator[str | int]:
+    """A sidecar whose changing calls need a token, all but this one."""
+    (tmp_path / "token").write_text("secret\n")
+    with serving(the_app(sidecar, Access(tmp_path / "token"))) as place:
+        yield place
+
+
+def test_it_ends_with_0_when_nothing_was_left(sidecar: Operation, port: int) -> None:
+    shown = reconsume("drain", "--api", f"127.0.0.1:{port}", "-o", "json")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert json.loads(shown.stdout) == [{"drained": True, "left": 0}]
+    assert sidecar.drains == [25.0]
+
+
+def test_it_ends_with_1_when_deliveries_were_left(sidecar: Operation, port: int) -> None:
+    sidecar.left = 2
+    shown = reconsume("drain", "--api", f"127.0.0.1:{port}", "-o", "json")
+    assert shown.exit_code == 1
+    assert json.loads(shown.stdout) == [{"drained": False, "left": 2}]
+    assert "2 deliveries were still out" in shown.stderr
+
+
+def test_the_configuration_says_where_the_sidecar_is(sidecar: Operation, port: int, tmp_path: Path) -> None:
+    """Given an API on every address, then loopback is called: no token is needed from there."""
+    file = write_good(tmp_path, f'api: {{listen: "0.0.0.0:{port}", token_file: {tmp_path}/token}}\n')
+    assert reconsume("drain", "-c", file).exit_code == 0
+    assert sidecar.drains == [25.0]
+
+
+def test_a_timeout_of_its_own_reaches_the_sidecar(sidecar: Operation, port: int) -> None:
+    assert reconsume("drain", "--api", f"localhost:{port}", "--timeout", "1m30s").exit_code == 0
+    assert sidecar.drains == [90.0]
+
+
+def test_a_unix_socket_will_do(sidecar: Operation, tmp_path: Path) -> None:
+    with serving(the_app(sidecar), f"unix:{tmp_path}/api.sock"):
+        assert reconsume("drain", "--api", f"unix:{tmp_path}/api.sock").exit_code == 0
+    assert sidecar.drains == [25.0]
+
+
+def test_it_returns_only_when_the_drain_has_ended(sidecar: Operation, port: int) -> None:
+    sidecar.may_end = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(drain, Listen("127.0.0.1", port), 20.0)
+        until(lambda: sidecar.drains, 10, "the drain has begun")
+        assert not call.done()
+        sidecar.may_end.set()
+        assert call.result(20) == (True, 0)
+
+
+def test_a_sidecar_that_is_away_is_one_sentence() -> None:
+    shown = reconsume("drain", "--api", f"127.0.0.1:{free_port()}")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("reconsume: setup: no sidecar answers on 127.0.0.1:")
+    assert shown.stderr.count("\n") == 1
+
+
+def test_something_else_on_that_port_is_told(tmp_path: Path) -> None:
+    with serving(Starlette()) as port:
+        shown = reconsume("drain", "--api", f"127.0.0.1:{port}")
+    assert shown.exit_code == 1
+    assert "does not drain: HTTP 404" in shown.stderr
+
+
+@pytest.mark.parametrize("words", [["--api", "nowhere"], ["--timeout", "20"], ["--api", "unix:relative"]])
+def test_what_is_no_address_or_duration_is_wrong_usage(words: list[str]) -> None:
+    shown = reconsume("drain", *words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert words[0] in shown.stderr

@@ -1,0 +1,176 @@
+"""The admission policy, evaluated: it makes of a pod what `reconsume inject` makes of it.
+
+Its CEL runs in Google's own implementation, with `Object.…{}` and `JSONPatch{}` as plain maps; what only an API server
+knows, the types behind these, is proved by `test_api_server.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
+
+from sidecar.deploy.container import container, volumes
+from sidecar.deploy.wish import LABEL, annotation
+from sidecar.deploy.workload import read_wish, with_sidecar
+from tests.support.kubernetes import Object, named, of_kind, overlay
+
+STATUS = "reconsume.io/status"
+PARAMETERS = named(overlay("injection"), "ConfigMap", "reconsume-injection")
+POLICY = of_kind(overlay("injection"), "MutatingAdmissionPolicy")[0]["spec"]
+DYN = cel.Type.DYN
+ESCAPE = cel.FunctionDecl(
+    "jsonpatch.escapeKey",
+    [
+        cel.Overload(
+            "escape_key",
+            return_type=cel.Type.STRING,
+            parameters=[cel.Type.STRING],
+            impl=lambda key: key.replace("~", "~0").replace("/", "~1"),
+        )
+    ],
+)
+ENV = cel.NewEnv(
+    variables={"object": DYN, "params": DYN, "variables": DYN},
+    extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()],
+    functions=[ESCAPE],
+)
+
+
+def evaluate(expression: str, **data: Any) -> Any:
+    """The value of an expression of the policy."""
+    plain = re.sub(r"\b(?:Object(?:\.\w+)*|JSONPatch)\{", "{", expression)
+    plain = re.sub(r"(?<=[{,\s])(\w+):(?=\s)", r"'\1':", plain)
+    return ENV.compile(plain).eval(data=data).plain_value()
+
+
+def admitted(pod: Object) -> Object:
+    """The pod as the API server would store it."""
+    if any(not evaluate(one["expression"], object=pod) for one in POLICY["matchConditions"]):
+        return pod
+    variables: dict[str, Any] = {}
+    for one in POLICY["variables"]:
+        variables[one["name"]] = evaluate(one["expression"], object=pod, params=PARAMETERS, variables=variables)
+    made = copy.deepcopy(pod)
+    (mutation,) = POLICY["mutations"]
+    given = {"object": pod, "params": PARAMETERS, "variables": variables}
+    for step in evaluate(mutation["jsonPatch"]["expression"], **given):
+        patch(made, step)
+    for one in made["spec"]["initContainers"]:
+        if one.get("volumeMounts") == []:  # the same to an API server, which drops it
+            del one["volumeMounts"]
+    return made
+
+
+def patch(document: Object, step: Object) -> None:
+    """One `add` of RFC 6902."""
+    assert step["op"] == "add"
+    *path, last = [key.replace("~1", "/").replace("~0", "~") for key in step["path"].split("/")[1:]]
+    place: Any = document
+    for key in path:
+        place = place[key]
+    if last == "-":
+        place.append(step["value"])
+    else:
+        place[last] = step["value"]
+
+
+def pod(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+    """A pod that asks for a sidecar."""
+    metadata: Object = {"name": "billing-0", "labels": {"app": "billing", LABEL: "true"}}
+    if annotations is not None:
+        metadata["annotations"] = {annotation(name): value for name, value in annotations.items()}
+    containers = [{"name": "billing", "image": "billing:1.0.0"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+
+
+URL = "http://127.0.0.1:8080/events"
+ALONE = {"config_map": "", "group": "billing", "topics": "orders, invoices", "url": URL, "bootstrap_servers": "k:9092"}
+MIGRATION = [{"name": "migration", "image": "billing:1.0.0"}]
+CASES = {
+    "nothing said": pod(),
+    "a URL": pod({"url": URL}),
+    "all but a ConfigMap": pod(ALONE),
+    "another mode": pod({"mode": "pull"}),
+    "another ConfigMap, image and limit": pod(
+        {"config_map": "mine", "image": "mirror/reconsume:9", "memory_limit": "1Gi"}
+    ),
+    "secrets": pod({"secrets": "billing-sidecar, kafka.ca"}),
+    "a short time to end": pod({}, terminationGracePeriodSeconds=3),
+    "a long time to end": pod({}, terminationGracePeriodSeconds=90_000),
+    "init containers and volumes": pod({}, initContainers=MIGRATION, volumes=[{"name": "cache", "emptyDir": {}}]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_policy_and_the_command_make_the_same_pod(case: str) -> None:
+    before = CASES[case]
+    made = admitted(before)
+    annotations = {annotation("config_map"): "reconsume", **before["metadata"].get("annotations", {})}
+    expected = with_sidecar(before, read_wish(annotations))
+    assert made["spec"] == expected["spec"]
+    assert made["metadata"]["labels"] == expected["metadata"]["labels"]
+    assert made["metadata"]["annotations"] == {**before["metadata"].get("annotations", {}), STATUS: "injected"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_second_time_nothing_is_done(case: str) -> None:
+    once = admitted(CASES[case])
+    assert admitted(once) == once
+
+
+def test_a_sidecar_of_another_way_is_left_alone() -> None:
+    """Given a pod that `reconsume inject` has changed, native or plain, then the policy does nothing."""
+    for kind in ("native", "plain"):
+        wish = read_wish({annotation("config_map"): "reconsume", annotation("container"): kind})
+        injected = with_sidecar(pod({}), wish)
+        assert admitted(injected) == injected
+
+
+def test_a_pod_that_wants_an_ordinary_container_is_left_to_the_command() -> None:
+    wanted = pod({"container": "plain"})
+    assert admitted(wanted) == wanted
+
+
+def test_a_pod_on_the_nodes_network_is_left_alone() -> None:
+    """As the command refuses it: the sidecar's API would be on the node's loopback."""
+    wanted = pod({}, hostNetwork=True)
+    assert admitted(wanted) == wanted
+
+
+def test_types_are_used_where_the_server_knows_them() -> None:
+    """`Object` and `JSONPatch` are known to mutations alone; a server refuses the whole policy else."""
+    for one in (*POLICY["variables"], *POLICY["matchConditions"]):
+        assert not re.search(r"\b(Object|JSONPatch)\b", one["expression"]), one["name"]
+    for one in POLICY["matchConditions"]:
+        assert "variables" not in one["expression"], one["name"]
+
+
+def test_only_pods_with_the_label_are_asked_about() -> None:
+    constraints = POLICY["matchConstraints"]
+    assert constraints["objectSelector"] == {"matchLabels": {LABEL: "true"}}
+    (rule,) = constraints["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
+
+
+def test_a_pod_starts_without_its_sidecar_rather_than_not_at_all() -> None:
+    assert POLICY["failurePolicy"] == "Ignore"
+
+
+def test_the_binding_names_the_policy_and_its_parameters() -> None:
+    (binding,) = of_kind(overlay("injection"), "MutatingAdmissionPolicyBinding")
+    assert (
+        binding["spec"]["policyName"] == of_kind(overlay("injection"), "MutatingAdmissionPolicy")[0]["metadata"]["name"]
+    )
+    reference = binding["spec"]["paramRef"]
+    assert {key: reference[key] for key in ("name", "namespace")} == {
+        key: PARAMETERS["metadata"][key] for key in ("name", "namespace")
+    }
+    wish = read_wish({annotation("config_map"): PARAMETERS["data"]["config-map"]})
+    assert container(wish, 30)["image"] == PARAMETERS["data"]["image"]
+    assert container(wish, 30)["resources"]["limits"]["memory"] == PARAMETERS["data"]["memory-limit"]
+    assert volumes(wish)[0]["configMap"]["name"] == PARAMETERS["data"]["config-map"]

@@ -1,0 +1,118 @@
+"""What stands in several manifests fits together: names, labels, ports, topics, users."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from sidecar.cli.strimzi import documents as strimzi_documents
+from sidecar.cli.strimzi import topic_resource
+from sidecar.deploy.wish import LABEL
+from sidecar.settings import load
+from tests.support.cli import reconsume
+from tests.support.kubernetes import (
+    K8S,
+    chart,
+    named,
+    of_kind,
+    overlay,
+    parts,
+    pod_of,
+    sidecars,
+)
+from tests.support.manifests import (
+    FULL,
+    settings_of,
+)
+from topics.names import Kind
+from topics.specs import Source, group_specs
+
+STRIMZI = K8S / "overlays" / "strimzi"
+
+
+def test_every_claim_and_secret_that_a_pod_asks_for_is_told_of() -> None:
+    for found in (overlay("dev"), chart()):
+        for document in found:
+            for volume in (pod_of(document) or {"spec": {}})["spec"].get("volumes", []):
+                if "persistentVolumeClaim" in volume:
+                    named(found, "PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+                if "configMap" in volume:
+                    named(found, "ConfigMap", volume["configMap"]["name"])
+
+
+def test_services_and_policies_select_pods_that_are_there() -> None:
+    for found in (overlay("dev"), overlay("keda"), chart()):
+        labels = [(pod_of(one) or {})["metadata"]["labels"] for one in found if pod_of(one) is not None]
+        selectors = [one["spec"]["selector"] for one in of_kind(found, "Service")]
+        selectors += [one["spec"]["podSelector"]["matchLabels"] for one in of_kind(found, "NetworkPolicy")]
+        assert selectors
+        for selector in selectors:
+            assert any(selector.items() <= pod.items() for pod in labels), selector
+
+
+def test_the_network_policy_touches_only_our_port() -> None:
+    """Prometheus alone reaches the probes' port; all other ports are as open as before."""
+    policy = named(overlay("keda"), "NetworkPolicy", "reconsume")
+    ours, rest = policy["spec"]["ingress"]
+    (port,) = {one["containerPort"] for part in sidecars(overlay("keda")) for one in part.container["ports"]}
+    assert ours["ports"] == [{"port": port}]
+    assert "from" not in rest
+    open_ports = {number for span in rest["ports"] for number in range(span["port"], span["endPort"] + 1)}
+    assert open_ports == {*range(1, 65536)} - {port}
+
+
+def test_monitoring_finds_every_pod_that_has_metrics() -> None:
+    monitors = {one["metadata"]["name"]: one["spec"] for one in of_kind(overlay("keda"), "PodMonitor")}
+    pods = {"reconsume": sidecars(overlay("keda"))[0]}
+    pods["reconsume-view"] = next(part for part in parts(overlay("dev")) if part.container["name"] == "view")
+    assert monitors.keys() == pods.keys()
+    for name, part in pods.items():
+        labels = part.pod["metadata"]["labels"]
+        assert monitors[name]["selector"]["matchLabels"].items() <= labels.items()
+        (endpoint,) = monitors[name]["podMetricsEndpoints"]
+        assert endpoint["port"] in {port["name"] for port in part.container["ports"]}
+    assert monitors["reconsume"]["selector"]["matchLabels"] == {LABEL: "true"}
+
+
+def test_the_rules_and_the_dashboard_are_shipped_by_both_ways() -> None:
+    for found in (overlay("keda"), chart(*FULL)):
+        (rule,) = of_kind(found, "PrometheusRule")
+        assert len(rule["spec"]["groups"][0]["rules"]) > 5
+        (dashboard,) = (one for one in of_kind(found, "ConfigMap") if "reconsume.json" in one["data"])
+        assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(dashboard["data"]["reconsume.json"])["title"] == "Reconsume"
+
+
+def test_scaling_looks_at_main_topics_and_at_what_is_late_only() -> None:
+    """Never at the lag of level topics: what waits for its time is no work to share."""
+    found = overlay("keda")
+    (scaled,) = of_kind(found, "ScaledObject")
+    settings = settings_of(sidecars(found)[0], found)
+    lags = [trigger["metadata"] for trigger in scaled["spec"]["triggers"] if trigger["type"] == "kafka"]
+    queries = [one["metadata"]["query"] for one in scaled["spec"]["triggers"] if one["type"] == "prometheus"]
+    assert [lag["topic"] for lag in lags] == list(settings.topic_names)
+    assert {lag["consumerGroup"] for lag in lags} == {settings.group}
+    assert {lag["bootstrapServers"] for lag in lags} == {settings.kafka["bootstrap.servers"]}
+    assert [re.findall(r"reconsume_\w+", query) for query in queries] == [["reconsume_overdue_seconds"]]
+    named(found, "Deployment", scaled["spec"]["scaleTargetRef"]["name"])
+
+
+def test_strimzis_topics_are_those_that_export_prints() -> None:
+    settings = load(STRIMZI / "reconsume.yaml", (), {})
+    specs = group_specs(settings.names, [Source("orders", 12, 3, 1_048_588, 2)], settings.delays)
+    assert (STRIMZI / "topics.yaml").read_text() == strimzi_documents(topic_resource(one, "kafka") for one in specs)
+    assert {one.kind for one in specs} == {kind for kind in Kind if kind is not Kind.MAIN}
+
+
+def test_strimzis_users_are_those_that_export_prints() -> None:
+    words = ["--format", "strimzi", "--cluster", "kafka", "--authentication", "tls", "-c", STRIMZI / "reconsume.yaml"]
+    assert (STRIMZI / "users.yaml").read_text() == reconsume("acls", "export", *words).stdout
+
+
+def test_the_sidecar_shows_the_certificate_of_its_user() -> None:
+    found = overlay("strimzi")
+    (part,) = sidecars(found)
+    secrets = {one["secret"]["secretName"] for one in part.pod["spec"]["volumes"] if "secret" in one}
+    assert secrets == {"kafka-cluster-ca-cert", "billing-sidecar"}
+    assert "billing-sidecar" in {one["metadata"]["name"] for one in of_kind(found, "KafkaUser")}
+    assert not of_kind(found, "Job")

@@ -1,0 +1,186 @@
+"""The manifests agree with the program: the sidecar, every configuration, every command line."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from sidecar.deploy.container import container, memory_limit
+from sidecar.deploy.wish import Wish
+from sidecar.deploy.workload import with_sidecar
+from spark import options as spark_options
+from tests.support.command_lines import parsed
+from tests.support.kubernetes import (
+    CHART,
+    K8S,
+    Part,
+    chart,
+    documents,
+    kustomized,
+    named,
+    of_kind,
+    overlay,
+    parts,
+    pod_of,
+    sidecars,
+)
+from tests.support.kubernetes import run as run_tool
+from tests.support.manifests import (
+    WITH_SIDECAR,
+    configured,
+    everything,
+    settings_of,
+)
+
+JOB = "local:///opt/reconsume/view.py"
+
+
+def grace(part: Part) -> int:
+    return int(part.pod["spec"].get("terminationGracePeriodSeconds", 30))
+
+
+@pytest.mark.parametrize("name", ["keda", "plain-container"])
+def test_the_component_does_what_inject_does(name: str) -> None:
+    """Given the example without a sidecar, then the component and the command make the same pod of it."""
+    wish = Wish(config_map="reconsume", container="plain" if name == "plain-container" else "")
+    bare = named(documents(kustomized(K8S / "example")), "Deployment", "billing")
+    expected = pod_of(with_sidecar(bare, wish)) or {}
+    made = pod_of(named(overlay(name), "Deployment", "billing")) or {}
+    config = next(volume for volume in made["spec"]["volumes"] if volume["name"] == "reconsume-config")
+    config["configMap"]["name"] = "reconsume"  # kustomize puts a hash behind it
+    for part in ("initContainers", "containers"):
+        by_name = {one["name"]: one for one in made["spec"].get(part, [])}
+        assert by_name == {one["name"]: one for one in expected["spec"].get(part, [])}
+    assert made["spec"]["volumes"] == expected["spec"]["volumes"]
+    assert made["metadata"]["labels"] == expected["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("name", WITH_SIDECAR)
+def test_the_sidecar_ends_within_the_pods_time(name: str) -> None:
+    """The drain leaves room to exit in time: grace − 2 s."""
+    (part,) = sidecars(overlay(name))
+    drain = next(int(v["value"].rstrip("s")) for v in part.container["env"] if v["name"] == "RECONSUME_DRAIN_TIMEOUT")
+    assert drain <= grace(part) - 5
+    command = part.container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[0] == "reconsume"
+    assert parsed(command[1:])[0] == "drain"
+
+
+@pytest.mark.parametrize("name", WITH_SIDECAR)
+def test_the_sidecar_is_native_but_where_kubernetes_is_too_old(name: str) -> None:
+    (part,) = sidecars(overlay(name))
+    assert part.is_init is (name != "plain-container")
+    assert part.container.get("restartPolicy") == ("Always" if part.is_init else None)
+
+
+@pytest.mark.parametrize("name", WITH_SIDECAR)
+def test_probes_ask_the_probe_listener_and_never_wait_for_kafka(name: str) -> None:
+    """`/startupz` waits for Kafka: behind it a native sidecar would keep the service from starting."""
+    (part,) = sidecars(overlay(name))
+    port = int(settings_of(part, overlay(name)).api.probe_listen.rpartition(":")[2])
+    assert part.container["ports"] == [{"name": "reconsume", "containerPort": port}]
+    probes = {key: part.container[key]["httpGet"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {key: (get["path"], get["port"]) for key, get in probes.items()} == {
+        "startupProbe": ("/livez", "reconsume"),
+        "livenessProbe": ("/livez", "reconsume"),
+        "readinessProbe": ("/readyz", "reconsume"),
+    }
+
+
+def test_every_kind_of_workload_is_patched() -> None:
+    text = (K8S / "components" / "sidecar" / "kustomization.yaml").read_text()
+    targets = {patch["target"]["kind"] for patch in yaml.safe_load(text)["patches"]}
+    assert targets == {"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"}
+    patched = (yaml.safe_load((K8S / "components/sidecar" / name).read_text()) for name in ("pod.yaml", "cronjob.yaml"))
+    assert [sidecars([patch])[0].container for patch in patched] == [container(Wish(config_map="reconsume"), 30)] * 2
+
+
+def test_the_memory_limit_is_that_of_the_formula() -> None:
+    """As docs/kubernetes.md tells it."""
+    assert memory_limit() == 256
+    assert container(Wish(), 30)["resources"]["limits"]["memory"] == f"{memory_limit()}Mi"
+    assert memory_limit(max_held=64 << 20) == 320
+    assert memory_limit(concurrency=4096) == 448
+
+
+def test_every_command_line_is_one_that_reconsume_takes() -> None:
+    seen = {parsed(part.container["args"])[0] for _, part, _ in configured()}
+    assert seen == {"run", "topics apply", "ui", "view run"}
+
+
+def test_every_configuration_is_one_that_the_program_takes() -> None:
+    """With the file where the command line says it is, and the variables laid over it."""
+    for where, part, found in configured():
+        settings = settings_of(part, found)
+        assert settings.group == "billing", where
+        (mount,) = (one for one in part.container["volumeMounts"] if one["name"] == "reconsume-config")
+        assert f"{mount['mountPath']}/reconsume.yaml" in part.container["args"], where
+
+
+def test_every_file_that_is_named_is_mounted() -> None:
+    for where, part, found in configured():
+        mounts = [one["mountPath"] for one in part.container["volumeMounts"]]
+        named_files = [word for word in part.container["args"] if word.startswith("/")]
+        settings = settings_of(part, found)
+        paths = [*settings.kafka.given.values(), f"{settings.kafka_secret}/user.crt" if settings.kafka_secret else ""]
+        named_files += [path for path in paths if path.startswith("/")]
+        for path in named_files:
+            assert any(path.startswith(f"{mount}/") for mount in mounts), f"{where}: {path}"
+
+
+def test_every_view_job_has_options_that_it_takes() -> None:
+    """Those of the operators are the job's own options, which `view run` hands on."""
+    applications = of_kind(everything(), "SparkApplication")
+    assert {one["apiVersion"] for one in applications} == {"spark.apache.org/v1", "sparkoperator.k8s.io/v1beta2"}
+    for one in applications:
+        spec = one["spec"]
+        assert JOB in (spec.get("mainApplicationFile"), spec.get("pyFiles"))
+        run = spark_options.parse(spec.get("arguments") or spec["driverArgs"])
+        assert isinstance(run, spark_options.Run)
+        assert (run.groups, run.metrics_listen) == (("billing",), ("0.0.0.0", 9404))
+        assert run.kafka_properties == "/etc/reconsume/kafka.properties"
+        assert run.checkpoint.startswith("/var/lib/reconsume/")
+
+
+def views() -> list[Part]:
+    return [part for found in (overlay("dev"), chart()) for part in parts(found) if part.container["name"] == "view"]
+
+
+def test_there_is_never_more_than_one_view_job_on_a_checkpoint() -> None:
+    assert len(views()) == 2
+    for part in views():
+        spec = part.document["spec"]
+        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_views_limit_is_its_heap_and_a_gibibyte() -> None:
+    for part in views():
+        options = parsed(part.container["args"])[1]
+        assert "spark.driver.memory=1g" in options["conf"]
+        assert part.container["resources"]["limits"]["memory"] == "2Gi"
+
+
+def test_the_views_groups_are_the_configured_one_those_named_or_a_pattern() -> None:
+    def options(*sets: str) -> tuple[object, object]:
+        (part,) = (part for part in parts(chart(*sets)) if part.container["name"] == "view")
+        found = parsed(part.container["args"])[1]
+        return found["groups"], found["pattern"]
+
+    assert options() == (None, None)
+    assert options("view.groups={a,b}") == ("a,b", None)
+    assert options("view.pattern=team-.*") == (None, "team-.*")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("view.heap=lots", "/view/heap"),
+        ("view.keeep=1d", "keeep"),
+        ("ui.tokenSecret=", "/ui/tokenSecret"),
+        ("config=null", "config"),
+    ],
+)
+def test_the_chart_refuses_values_that_it_does_not_know(value: str, why: str) -> None:
+    done = run_tool("helm", "template", "rel", CHART, f"--set={value}")
+    assert done.returncode != 0
+    assert why in done.stderr

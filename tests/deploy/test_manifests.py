@@ -1,0 +1,117 @@
+"""The manifests, rendered as kubectl would apply them: valid to the last field, and locked down."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+
+import pytest
+
+from tests.support.kubernetes import (
+    K8S,
+    chart,
+    check,
+    of_kind,
+    overlay,
+    parts,
+    pod_of,
+)
+from tests.support.manifests import (
+    FULL,
+    OURS,
+    OVERLAYS,
+    everything,
+    ours,
+)
+
+VERSIONS = {"plain-container": "1.28", "injection": "1.36", "injection-v1beta1": "1.34"}
+"""The oldest Kubernetes that an overlay is for; the others are for the first with native sidecars."""
+NATIVE = "1.29"
+
+
+def test_the_overlays_are_those_that_are_told_of() -> None:
+    told = {"dev", "injection", "injection-v1beta1", "keda", "plain-container", "strimzi"}
+    assert set(OVERLAYS) == told | {"view-apache", "view-kubeflow"}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_is_valid_to_the_last_field(name: str) -> None:
+    """Unknown fields too are an error, for the oldest Kubernetes that the overlay is for and for the newest."""
+    for document in overlay(name):
+        for wanted in {VERSIONS.get(name, NATIVE), *(() if name == "injection-v1beta1" else ("1.37",))}:
+            check(document, wanted)
+
+
+@pytest.mark.parametrize(
+    "sets", [(), FULL, ("view.enabled=false",), ("ui.enabled=false", "networkPolicy.enabled=false")]
+)
+def test_the_chart_is_valid_to_the_last_field(sets: tuple[str, ...]) -> None:
+    for document in chart(*sets):
+        check(document, NATIVE)
+
+
+def test_a_misspelled_field_would_be_seen() -> None:
+    """Given a field that no API server knows, in a core kind and in custom ones, then the check fails."""
+    for kind, name in (("Deployment", "keda"), ("ScaledObject", "keda"), ("SparkApplication", "view-kubeflow")):
+        (document, *_) = of_kind(overlay(name), kind)
+        with pytest.raises(Exception, match="restartPolcy"):
+            check({**document, "spec": {**document["spec"], "restartPolcy": "Always"}}, NATIVE)
+
+
+def test_every_component_is_in_an_overlay() -> None:
+    used = " ".join((K8S / "overlays" / name / "kustomization.yaml").read_text() for name in OVERLAYS)
+    assert {folder.name for folder in (K8S / "components").iterdir()} <= {*re.findall(r"components/([\w-]+)", used)}
+
+
+def test_every_container_of_ours_passes_the_restricted_profile_and_cannot_write_its_root() -> None:
+    checked = [part for part in parts(everything()) if ours(part)]
+    assert len(checked) > 10
+    for part in checked:
+        security = part.container["securityContext"]
+        if part.container["name"] == "billing":  # the example's own service: the pod says the rest
+            security = {**part.pod["spec"]["securityContext"], **security}
+        assert security["runAsNonRoot"] is True, part.where
+        assert security["readOnlyRootFilesystem"] is True, part.where
+        assert security["allowPrivilegeEscalation"] is False, part.where
+        assert security["capabilities"] == {"drop": ["ALL"]}, part.where
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, part.where
+
+
+def test_no_pod_of_ours_gets_a_token_or_the_host() -> None:
+    for document in everything():
+        pod = pod_of(document)
+        if pod is None:
+            continue
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False, document["metadata"]["name"]
+        assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & {*spec}
+        kinds = {kind for volume in spec.get("volumes", []) for kind in volume if kind != "name"}
+        assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
+
+
+def test_the_dev_namespace_enforces_the_restricted_profile() -> None:
+    (namespace,) = of_kind(overlay("dev"), "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for part in parts(overlay("dev")):
+        security = {**part.pod["spec"]["securityContext"], **part.container["securityContext"]}
+        assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"]) == (True, False), part.where
+
+
+def test_images_are_of_this_version() -> None:
+    for part in parts(everything()):
+        name, _, tag = part.container["image"].rpartition(":")
+        assert tag not in ("", "latest"), part.where
+        assert name not in OURS or tag == version("reconsume"), part.where
+    applications = of_kind(everything(), "SparkApplication")
+    assert {re.findall(r"reconsume-spark:[\w.]+", json.dumps(one))[0] for one in applications} == {
+        f"reconsume-spark:{version('reconsume')}"
+    }
+
+
+def test_every_container_says_what_it_needs() -> None:
+    for part in parts(everything()):
+        if ours(part) or part.container["name"] == "billing":
+            resources = part.container["resources"]
+            assert resources["requests"].keys() == {"cpu", "memory"}, part.where
+            assert "memory" in resources["limits"], part.where
