@@ -6,18 +6,18 @@ beside what `reconsume simulate` says.
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import random
 import sys
-import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from benchmarks import cluster
+from benchmarks.flaky import Flaky
 from benchmarks.sidecar import Sidecar
 from sidecar.core.capacity import Load, events, instance, transactions, waiting
 from sidecar.dev.accounts import Row
@@ -34,40 +34,10 @@ WARM = 20.0
 PORT = 19_998
 
 
-class Service(threading.Thread):
-    """Fails a share of first deliveries and another of retries, after a while."""
-
-    def __init__(self, fails: float) -> None:
-        super().__init__(daemon=True)
-        self.port = 0
-        self._fails = fails
-        self._up = threading.Event()
-        self._random = random.Random(1)
-        self.start()
-        self._up.wait(10)
-
-    def run(self) -> None:
-        """Serve on an own loop."""
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._up.set()
-        await server.serve_forever()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
-                await reader.readexactly(int(fields["content-length"]))
-                await asyncio.sleep(ATTEMPT)
-                share = self._fails if fields["reconsume-times"] == "0" else AGAIN
-                status = b"500 No" if self._random.random() < share else b"200 OK"
-                writer.write(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % status)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+def failing(share: float) -> Callable[[Mapping[str, str], float], bool]:
+    """Fails a share of first deliveries and another of retries."""
+    dice = random.Random(1)
+    return lambda fields, _at: dice.random() >= (share if fields["reconsume-times"] == "0" else AGAIN)
 
 
 class Seen(NamedTuple):
@@ -82,7 +52,7 @@ class Seen(NamedTuple):
 
 def run(bootstrap: str, rate: int, seconds: int, fails: float) -> Seen:
     """Produce for so long, and read what was left behind."""
-    service = Service(fails)
+    service = Flaky(failing(fails), ATTEMPT)
     sets = [
         "group=model",
         "topics=[model-main]",

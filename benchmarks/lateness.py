@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import operator
 import statistics
-import threading
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import cluster
+from benchmarks.flaky import Flaky
 from benchmarks.sidecar import Sidecar
 
 RECORDS = 2_000
@@ -20,45 +20,24 @@ EVERY = 0.025
 read_headers = operator.methodcaller("headers")
 
 
-class Service(threading.Thread):
+class Arrivals:
     """Fails each record once and notes when the retry came, in epoch ms."""
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.arrived: dict[str, float] = {}
-        self.port = 0
-        self._up = threading.Event()
-        self.start()
-        self._up.wait(10)
+        self.at: dict[str, float] = {}
 
-    def run(self) -> None:
-        """Serve on an own loop."""
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._up.set()
-        await server.serve_forever()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                at = time.time() * 1000
-                fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
-                await reader.readexactly(int(fields["content-length"]))
-                retry = fields["reconsume-times"] != "0"
-                if retry:
-                    self.arrived[fields["reconsume-id"]] = at
-                writer.write(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % (b"200 OK" if retry else b"500 No"))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+    def takes(self, fields: Mapping[str, str], at: float) -> bool:
+        """Whether it is a retry."""
+        retry = fields["reconsume-times"] != "0"
+        if retry:
+            self.at[fields["reconsume-id"]] = at
+        return retry
 
 
 def lateness(bootstrap: str) -> str:
     """Run it; p50, p99 and the greatest in ms, as one sentence."""
-    service = Service()
+    arrived = Arrivals()
+    service = Flaky(arrived.takes)
     sets = [
         "group=late",
         "topics=[late]",
@@ -82,13 +61,13 @@ def lateness(bootstrap: str) -> str:
                 producer.flush(10)
                 time.sleep(EVERY)
         deadline = time.monotonic() + 30
-        while len(service.arrived) < RECORDS and time.monotonic() < deadline:
+        while len(arrived.at) < RECORDS and time.monotonic() < deadline:
             sidecar.usage()
             time.sleep(0.1)
     finally:
         sidecar.close()
     due = _due_times(bootstrap, settings.names.level(5_000, "late"))
-    late = sorted(service.arrived[id_] - at for id_, at in due.items())
+    late = sorted(arrived.at[id_] - at for id_, at in due.items())
     p99 = late[int(len(late) * 0.99)]
     return f"p50 {statistics.median(late):.1f}, p99 {p99:.1f}, max {late[-1]:.1f} ms of {len(late)} (must 20, aim 5)"
 

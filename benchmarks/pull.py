@@ -83,7 +83,7 @@ async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name:
 def pulled(bootstrap: str, records: int, sets: Sets) -> tuple[float, float, int, float]:
     """Let a service pull all records; of the sidecar records/s, CPU µs a record, peak memory, seconds to the first."""
     topic, given = sets("ok")
-    given = [one for one in given if not one.startswith("deliver.url=")] + ["deliver.mode=pull"]
+    given = [one for one in given if not one.startswith("deliver.")] + ["deliver.mode=pull"]
     cluster.create(bootstrap, topic, cluster.settings_of(given))
     cluster.fill(bootstrap, topic, records)
     port = next(one.rpartition(":")[2] for one in given if one.startswith("api.listen="))

@@ -17,6 +17,7 @@ from sidecar.edges.clients import producer_config
 from sidecar.edges.clock import now
 from sidecar.edges.delivery import Delivery, Nobody
 from sidecar.edges.engine import Engine, Plan
+from sidecar.edges.keyring import Keyring
 from sidecar.edges.leases import Leases
 from sidecar.edges.pacing import Pacing
 from sidecar.edges.poster import Poster
@@ -45,6 +46,7 @@ def policy_of(settings: Settings, instance: str) -> Policy:
         nack_delay=settings.retry.nack_redelivery_delay,
         relay=settings.deliver.mode == "relay",
         broadcast=settings.deliver.broadcast,
+        traced=settings.tracing.enabled,
     )
 
 
@@ -186,9 +188,11 @@ def needed_topics(settings: Settings) -> frozenset[str]:
     )
 
 
-def poster_of(settings: Settings, policy: Policy, observe: Callable[[str, float], None]) -> Poster | None:
+def poster_of(
+    settings: Settings, policy: Policy, observe: Callable[[str, float], None], keyring: Keyring
+) -> Poster | None:
     """Who writes what services post; None where no service reads Kafka itself."""
     if settings.deliver.mode != "relay":
         return None
     identity = f"{policy.names.group}-post-{policy.instance}"
-    return Poster(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe)
+    return Poster(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe, keyring)

@@ -10,16 +10,20 @@ from dataclasses import dataclass, replace
 
 from sidecar.assembly import pace_of, plans_of, policy_of
 from sidecar.core.gate import Gate
+from sidecar.core.pace import AWAY, State
 from sidecar.edges.clients import follower_config, teller_config
 from sidecar.edges.clock import now
 from sidecar.edges.delivery import Delivery
 from sidecar.edges.engine import Engine
+from sidecar.edges.keyring import Keyring
 from sidecar.edges.metrics import Sources
 from sidecar.edges.policy_desk import PolicyDesk
 from sidecar.edges.policy_topic import News, Place, PolicyTopic
+from sidecar.edges.presence import Own
 from sidecar.edges.push.batch import BatchPush
 from sidecar.edges.push.pool import Push
 from sidecar.settings.model import Settings
+from topics.policy_record import LONGEST_REASON, PaceTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,24 @@ class Unfollowed:
         """There is nothing to wait for."""
 
 
-def policy_topic_of(settings: Settings, instance: str, desk: PolicyDesk) -> PolicyTopic | Unfollowed:
+def pace_told(gate: Gate) -> PaceTold:
+    """The pace, as it is told to others; a probe of an outage is a part of it. For any thread: it reads, no more."""
+    pace = gate.pace
+    state = State.OUTAGE if pace.state in AWAY else pace.state
+    return PaceTold(str(state), pace.since.wall, gate.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
+
+
+def policy_topic_of(
+    settings: Settings, desk: PolicyDesk, gate: Gate, keyring: Keyring, instance: str
+) -> PolicyTopic | Unfollowed:
     """The thread that follows the policy topic."""
     if settings.deliver.broadcast:
         return Unfollowed(desk)
     names = settings.names
     client = f"reconsume-{settings.group}-policy-{instance}"
-    place = Place(names, settings.topic_names, instance, desk.subscription)
+    delivers = settings.deliver.mode != "relay"
+    own = Own(instance, desk.subscription, lambda: pace_told(gate) if delivers else None)
+    place = Place(names, settings.topic_names, own)
     # The offsets that it asks for are those of the retry lanes; it never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)
-    return PolicyTopic(reader, teller_config(settings.kafka, client), place, desk)
+    return PolicyTopic(reader, teller_config(settings.kafka, client), place, desk, keyring.wearing("policy"))

@@ -13,37 +13,35 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
+from typing import NoReturn
 
 import uvloop
 
-from sidecar.assembly import (
-    delivery_of,
-    needed_topics,
-    pace_of,
-    pacing_of,
-    plans_of,
-    policy_of,
-    poster_of,
-)
+from sidecar.assembly import delivery_of, needed_topics, pace_of, pacing_of, plans_of, policy_of, poster_of
 from sidecar.core.gate import Gate
 from sidecar.edges.api_policy import policy_routes
 from sidecar.edges.clock import now
+from sidecar.edges.credentials import Credentials, keyring_of
 from sidecar.edges.engine import Engine
 from sidecar.edges.logs import configure
 from sidecar.edges.metrics import TransactionMeter, scraper
 from sidecar.edges.poster import Poster
+from sidecar.edges.tracing.choice import tracing_of
 from sidecar.governing import Governed, desk_of, policy_topic_of, with_policy
 from sidecar.serving import pull_calls, retry_calls, servers_of, sources_of
 from sidecar.settings.instance import instance_name
 from sidecar.settings.model import Settings
+from sidecar.ui.beside import dashboards_of
 from sidecar.viewing import view_calls, viewing_of, with_view
 
 LOOK_EVERY = 1.0
 """Seconds between looks at whether every thread is alive."""
 TOPICS_EVERY = 15.0
 """Seconds between looks for topics that were missing."""
-POLICY_WITHIN = 3.0
-"""Seconds that a stop waits for the subscription to be taken back; else the others wait for missing heartbeats."""
+CLOSED_WITHIN = 1.5
+"""Seconds from the end of a drain to the end of the process: with the default drain_timeout of 25 s and one second more
+in which the group is left, two of the 30 s that Kubernetes waits by default remain."""
 
 _LOG = logging.getLogger("reconsume.run")
 
@@ -55,12 +53,10 @@ def run(settings: Settings) -> int:
     # speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
-    code = uvloop.run(_main(settings))
-    _exit(code)
-    return code
+    return uvloop.run(_main(settings))
 
 
-def _exit(code: int) -> None:
+def _exit(code: int) -> NoReturn:
     """Leave without destroying clients: a producer that is stuck in a call would block the exit for ever."""
     logging.shutdown()
     sys.stdout.flush()
@@ -68,14 +64,14 @@ def _exit(code: int) -> None:
     os._exit(code)
 
 
-async def _main(settings: Settings) -> int:
+async def _main(settings: Settings) -> NoReturn:
     stop = asyncio.Event()
     _on_signals(stop)
     sidecar = Sidecar(settings)
     await sidecar.start()
     code = await sidecar.watch(stop)
     await sidecar.stop()
-    return code
+    _exit(code)  # not after the loop's own end, which waits for threads that may be asking a Kafka that is away
 
 
 def _on_signals(stop: asyncio.Event) -> None:
@@ -96,24 +92,30 @@ class Sidecar:
         self._instance = instance_name(settings, os.environ)
         self._gate = Gate(pace_of(settings))
         self._delivery = delivery_of(settings, self._gate)
+        self._tracing = tracing_of(settings, self._instance)
+        handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
+        keyring = keyring_of(settings.kafka)
+        self._credentials = Credentials(settings.kafka, keyring, lambda: not self.started())
         policy = policy_of(settings, self._instance)
         self._engines = [
-            Engine(plan, policy, settings.kafka, self._gate, self._delivery, transactions.observe)
+            Engine(plan, policy, settings.kafka, self._gate, handed, transactions.observe, keyring)
             for plan in plans_of(settings)
         ]
         self._pacing = pacing_of(settings, self._gate, self._engines)
         self._desk = desk_of(settings, Governed(self._instance, self._engines, self._gate, self._delivery))
-        self._policy_topic = policy_topic_of(settings, self._instance, self._desk)
+        self._policy_topic = policy_topic_of(settings, self._desk, self._gate, keyring, self._instance)
         sources = sources_of(settings, self._engines, self._gate, self._delivery, transactions)
-        self._poster = poster_of(settings, policy, transactions.observe)
-        self._viewing = viewing_of(settings, self._instance, self._pacing.storm)
+        self._poster = poster_of(settings, policy, transactions.observe, keyring)
+        self._viewing = viewing_of(settings, self._instance, self._pacing.storm, keyring)
         calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery), *view_calls(self._viewing)]
         if self._poster is not None:
             lane = self._engines[-1]
             calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.tally)
         sources = with_view(with_policy(sources, self._desk), self._viewing)
+        sources = replace(sources, credentials_reloaded=lambda: self._credentials.reloads)
         self._servers = servers_of(settings, self, scraper(sources), calls)
+        self._servers += dashboards_of(settings, policy, None if self._viewing is None else self._viewing.topic)
         self._missing: frozenset[str] = frozenset()
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
@@ -125,6 +127,7 @@ class Sidecar:
         if self._poster is not None:
             self._poster.start()
         self._pacing.start()
+        self._credentials.start()
         self._policy_topic.start()
         if self._viewing is not None:
             self._viewing.start()
@@ -132,7 +135,8 @@ class Sidecar:
         self._starting.append(asyncio.create_task(self._name_missing_topics()))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
         if self._settings.deliver.broadcast:
-            _LOG.info("broadcast: every record from now on comes to this instance once; nothing is retried or kept")
+            text = "broadcast: every record from now on comes to this instance once; nothing is retried or kept"
+            _LOG.info(text, extra={"event": "broadcast"})
 
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop; 1 when a thread of ours has died instead, 78 when the group's policy forbids to start."""
@@ -142,25 +146,27 @@ class Sidecar:
                     _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
                 return os.EX_CONFIG
             if problems := self.problems():
-                _LOG.error("giving up: %s", "; ".join(problems))
+                _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
                 return 1
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_EVERY)
         return 0
 
     async def stop(self) -> None:
-        """Drain, then close what is left."""
+        """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
         left = await self.drain(self._settings.drain_timeout / 1000)
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
         self._delivery.close()
-        self._policy_topic.stop()
         if self._poster is not None:
             self._poster.stop()
-        for server in self._servers:
-            await server.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._close(), CLOSED_WITHIN)
+
+    async def _close(self) -> None:
+        await asyncio.gather(self._tracing.close(), *(server.stop() for server in self._servers))
         if self._viewing is not None:
             await self._viewing.stop()
-        await asyncio.to_thread(self._policy_topic.join, POLICY_WITHIN)
+        await asyncio.to_thread(self._policy_topic.join, CLOSED_WITHIN)
 
     # --- what the API asks -------------------------------------------------------------------------------------------
 
@@ -188,7 +194,7 @@ class Sidecar:
             "missing_topics": sorted(self._missing),
             **self._desk.status(),
             "view": None if self._viewing is None else self._viewing.status(),
-            "last_error": next((source.last_error for source in self._sources() if source.last_error), None),
+            "last_error": self._last_error(),
             "partitions": [
                 {"lane": engine.plan.name, **part._asdict()}
                 for engine in self._engines
@@ -196,21 +202,30 @@ class Sidecar:
             ],
         }
 
+    def _last_error(self) -> str | None:
+        found = [self._credentials.problem, *(source.last_error for source in self._sources())]
+        return next(filter(None, found), None)
+
     def _sources(self) -> list[Engine | Poster]:
         return [*self._engines, *([] if self._poster is None else [self._poster])]
 
     async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish what is out, commit, leave; how many deliveries were left. Safe to call again."""
+        """Stop fetching, finish what is out, commit, leave. Safe to call again.
+
+        Returns how many records were left, at most: not answered, or Kafka has not heard of it.
+        """
         if self._draining is None:
             self._gate.close()
             self._draining = asyncio.create_task(self._drain(timeout))
         return await asyncio.shield(self._draining)
 
     async def _drain(self, timeout: float) -> int:
+        self._credentials.stop()
         for task in self._starting:
             task.cancel()
-        await asyncio.gather(*(engine.drain(timeout) for engine in self._engines))
-        return self._gate.in_flight
+        self._policy_topic.stop()  # takes the subscription back; else the others wait for missing heartbeats
+        left = await asyncio.gather(*(engine.drain(timeout) for engine in self._engines))
+        return self._gate.in_flight + sum(left)
 
     async def _name_missing_topics(self) -> None:
         """Say which topics are missing, and how to make them; the lanes go on with those that are there."""

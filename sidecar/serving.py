@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 from starlette.routing import Route
 
@@ -61,14 +62,24 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     return no_pull_routes(settings.deliver.mode)
 
 
+class Serving(Protocol):
+    """Whoever listens for calls; both are called on the event loop, once each."""
+
+    async def start(self) -> None:
+        """Listen. Raises SetupError."""
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """Answer no more; what is under way may take `grace` seconds."""
+
+
 def servers_of(
     settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
-) -> list[Server]:
+) -> list[Serving]:
     """The API for the service, and the probes for the kubelet where they have an address of their own."""
     listen, token = settings.listen, settings.api.token_file
     hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)
     access = Access(None if token is None else Path(token), hosts)
-    servers = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls), listen)]
+    servers: list[Serving] = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls), listen)]
     if settings.probe_listen is not None:
         servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen))
     return servers

@@ -14,9 +14,10 @@ from starlette.routing import Route
 
 from sidecar.core.storm import Rule
 from sidecar.edges.api_view import Readers, age, no_view_routes, view_routes
+from sidecar.edges.keyring import Keyring
 from sidecar.edges.metrics import Sources
 from sidecar.edges.storm_watch import StormWatch
-from sidecar.edges.view_topic import ViewTopic
+from sidecar.edges.view.topic import ViewTopic
 from sidecar.settings.model import Settings
 
 STOPPED_WITHIN = 2.0
@@ -61,14 +62,15 @@ class Viewing:
         return {str(kind): count for kind, count in self.topic.seen.bad.items()}
 
 
-def viewing_of(settings: Settings, instance: str, storm: Callable[[], None]) -> Viewing | None:
+def viewing_of(settings: Settings, instance: str, storm: Callable[[], None], keyring: Keyring) -> Viewing | None:
     """The view's parts; None where none is followed. `storm` is called when there is one, if that is asked for."""
     view = settings.view
     if not view.enabled:
         return None
     rule = Rule(view.storm_window, view.storm_share, view.storm_min)
     folder = None if view.folder is None else Path(view.folder)
-    topic = ViewTopic(settings.kafka, settings.names, folder, f"reconsume-{settings.group}-view-{instance}")
+    client, wearing = f"reconsume-{settings.group}-view-{instance}", keyring.wearing("view")
+    topic = ViewTopic(settings.kafka, settings.names, folder, client, wearing=wearing)
     readers = Readers(topic)
     return Viewing(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
 

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
+import hypothesis
 import pytest
 
 from sidecar.dev.kafka import EmbeddedKafka
 from tests.support.broker import Broker, broker
+from tests.support.canary import betraying, betrays
 from tests.support.kafka import create_topic
 
 MakeTopic = Callable[..., str]
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test in whose output the secret of the secured tests shows, whatever else it proves."""
+    report = yield
+    shown = [name for name, text in report.sections if betrays(text)]
+    if shown:
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: the secret of the tests shows in {', '.join(shown)}"
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_secret_in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No log or other file that the run has left holds the secret of the secured tests."""
+    yield
+    assert list(betraying(tmp_path_factory.getbasetemp().rglob("*"))) == []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -57,7 +57,11 @@ DEAD_LETTER: frozenset[str] = frozenset(
 )
 """The six keys of KIP-1191, by which tools made for share groups read a dead letter."""
 
-DROPPED = OURS | DEAD_LETTER
+RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
+"""The trace context of the attempt before, in the form of W3C's `traceparent`; only where attempts are traced. The
+record's own `traceparent` stays its producer's."""
+
+DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
 
 LONGEST_REASON = 1024
 """Bytes of UTF-8. It is carried twice on a dead letter and must stay far below the 16 KiB we allow for our headers."""
@@ -68,6 +72,7 @@ COUNT_DIGITS = 6
 TIME_DIGITS = 16
 # A producer may stamp nanoseconds on a main topic; that is its business, and no reason to refuse our own copy.
 TIMESTAMP_DIGITS = 19
+TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # No leading zeros: one record must not have two ids.
 ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 
@@ -198,6 +203,12 @@ def render_life(life: Life, group: str, retry_topic: str) -> Headers:
 def without_ours(headers: Headers) -> Headers:
     """The record's own headers: order, duplicates and nulls kept, ours and those of KIP-1191 dropped."""
     return [header for header in headers if header[0] not in DROPPED]
+
+
+def attempt_before(headers: Headers) -> bytes | None:
+    """The trace context of the attempt before; None where there is none, or none in its strict form."""
+    found = (value for name, value in headers if name == RETRY_TRACEPARENT)
+    return next((value for value in found if value is not None and TRACEPARENT.fullmatch(value)), None)
 
 
 def dead_letter_headers(life: Life, group: str, deliveries: int) -> Headers:

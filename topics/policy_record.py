@@ -22,6 +22,11 @@ LONGEST_NAME = 256
 """Characters of who wrote a policy, and bytes of an instance's name."""
 MOST_TOPICS = 1024
 
+LONGEST_REASON = 300
+"""Characters of why a pace is not open."""
+PARTITION = 0
+"""All is written to this one, also where the topic has more: the order of policies must be total."""
+
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Values: TypeAlias = Mapping[str, object]
 
@@ -40,11 +45,28 @@ class PolicyRecord(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
 
 
+class PaceTold(msgspec.Struct, frozen=True):
+    """How an instance's deliveries go: open, throttled, outage, or what a newer version calls it; `since` is epoch ms.
+
+    `in_flight` deliveries were out when it was told, of `limit` at most; `reason` says why it is not open.
+    """
+
+    state: Annotated[str, msgspec.Meta(max_length=32)]
+    since: Long
+    in_flight: Long = 0
+    limit: Long = 0
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True):
-    """What one instance subscribes to: tags by topic, as they are written in the configuration. `at` is epoch ms."""
+    """What one instance subscribes to: tags by topic, as they are written in the configuration. `at` is epoch ms.
+
+    `pace`: None where nothing is delivered, and from versions that did not tell.
+    """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
     at: Long
+    pace: PaceTold | None = None
     v: Literal[1] = 1
 
 

@@ -65,8 +65,8 @@ class Right(msgspec.Struct, frozen=True, order=True):
 class Group(msgspec.Struct, frozen=True):
     """What the rights of a group's users depend on. `delays`: of its level topics, in ms.
 
-    `view`: the sidecar follows the view. `direct`: the service of a relay writes copies, dead letters and events by
-    itself, as the Spark consumer does, and does not post them.
+    `view`: the sidecar follows the view. `ui`: it serves the dashboard, and `redrives` from there. `direct`: the
+    service of a relay writes copies, dead letters and events by itself, as the Spark consumer does, not by posts.
     """
 
     names: Names
@@ -75,6 +75,8 @@ class Group(msgspec.Struct, frozen=True):
     mode: Literal["push", "pull", "relay"] = "push"
     broadcast: bool = False
     view: bool = False
+    ui: bool = False
+    redrives: bool = False
     direct: bool = False
 
     @property
@@ -121,6 +123,10 @@ def sidecar(group: Group) -> Iterator[Right]:
     yield from (on_group(name, READ) for name in ([] if relay else [names.group]) + [names.retry_group])
     for lane in ("retry", "post") if relay else ("main", "retry"):
         yield on_transactions(f"{names.group}-{lane}-")
+    if group.ui:
+        yield from ui(group)
+    if group.redrives:
+        yield from redriving(names)
 
 
 def service(group: Group) -> Iterator[Right]:
@@ -149,8 +155,7 @@ def admin(group: Group) -> Iterator[Right]:
     yield from on_topics([names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.dlqs, Operation.DELETE)
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
-    yield on_group(names.redrive_group, READ)
-    yield Right(Resource.TRANSACTIONAL_ID, names.redrive_group, WRITE)
+    yield from redriving(names)
 
 
 def ui(group: Group) -> Iterator[Right]:
@@ -170,6 +175,13 @@ def following(names: Names) -> Iterator[Right]:
     """Reading the view: its settings say how long a row is kept, and the events how new it is."""
     yield from on_topics([names.view, names.stats], READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.events], DESCRIBE_CONFIGS)
+
+
+def redriving(names: Names) -> Iterator[Right]:
+    """Bringing dead letters back, for who may read them: copy, event and progress in one transaction."""
+    yield from on_topics([names.ready, names.events], WRITE)
+    yield on_group(names.redrive_group, READ)
+    yield Right(Resource.TRANSACTIONAL_ID, names.redrive_group, WRITE)
 
 
 def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Right]:

@@ -60,7 +60,7 @@ class BadRow(msgspec.Struct, frozen=True):
 ViewHeard: TypeAlias = ViewRow | Forgotten | BadRow
 StatsHeard: TypeAlias = StatsRow | Forgotten | BadRow
 Order: TypeAlias = tuple[int, int, int, int, int]
-R = TypeVar("R")
+R = TypeVar("R", ViewRow, StatsRow)
 
 _ENCODER = msgspec.json.Encoder()
 _VIEW = msgspec.json.Decoder(ViewRow)
@@ -74,27 +74,19 @@ def encode_row(row: ViewRow | StatsRow) -> bytes:
 
 def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard:
     """What a record of the group's view says. Never raises; unknown fields are ignored, all else must fit."""
-    name = _key(key)
-    if isinstance(name, BadRow) or value is None:
-        return name if isinstance(name, BadRow) else Forgotten(name)
-    row = _decoded(_VIEW, value)
-    if isinstance(row, BadRow):
-        return row
-    if row.group != group:
-        return BadRow("the row is of another group")
+    heard = _heard(_VIEW, group, key, value)
+    if not isinstance(heard, tuple):
+        return heard
+    name, row = heard
     return row if row.id == name else BadRow(f"the key {_shown(key)} is not the row's id")
 
 
 def decode_stats(group: str, key: bytes | None, value: bytes | None) -> StatsHeard:
     """What a record of the group's sums says. Never raises; unknown fields are ignored, all else must fit."""
-    name = _key(key)
-    if isinstance(name, BadRow) or value is None:
-        return name if isinstance(name, BadRow) else Forgotten(name)
-    row = _decoded(_STATS, value)
-    if isinstance(row, BadRow):
-        return row
-    if row.group != group:
-        return BadRow("the sums are of another group")
+    heard = _heard(_STATS, group, key, value)
+    if not isinstance(heard, tuple):
+        return heard
+    name, row = heard
     if row.minute % MINUTE:
         return BadRow("the sums do not begin with a minute")
     return row if _names(name, row) else BadRow(f"the key {_shown(key)} is not that of the sums")
@@ -115,6 +107,21 @@ def _names(key: str, row: StatsRow) -> bool:
 def view_order(row: ViewRow) -> Order:
     """The place of a state in its record's life, then when it was written; on a tie the later offset is the greater."""
     return (*order(row), row.updated_at)
+
+
+def _heard(
+    decoder: msgspec.json.Decoder[R], group: str, key: bytes | None, value: bytes | None
+) -> tuple[str, R] | Forgotten | BadRow:
+    """What both forms have in common: the key and a row of this group, a tombstone, or what is wrong."""
+    name = _key(key)
+    if isinstance(name, BadRow):
+        return name
+    if value is None:
+        return Forgotten(name)
+    row = _decoded(decoder, value)
+    if isinstance(row, BadRow):
+        return row
+    return (name, row) if row.group == group else BadRow("the row is of another group")
 
 
 def _key(key: bytes | None) -> str | BadRow:

@@ -11,26 +11,28 @@ from typing import Annotated
 import typer
 
 from sidecar.cli import (
-    acls,
     audit,
     config,
     demo,
     dev,
-    dlq,
     doctor,
+    drain,
     explain,
+    inject,
     policy,
     reference,
-    retries,
     run,
     simulate,
     topics,
     ui,
     view,
 )
-from sidecar.cli.failures import exit_code, report
+from sidecar.cli.acls import commands as acls
+from sidecar.cli.dlq import commands as dlq
+from sidecar.cli.failures import READER_GONE, exit_code, report
 from sidecar.cli.options import Options, take_common
 from sidecar.cli.output import write
+from sidecar.cli.retries import commands as retries
 from sidecar.cli.streams import make_good
 
 app = typer.Typer(
@@ -62,8 +64,13 @@ def root(
 def main() -> None:
     """Run the command line and end the program with its exit code."""
     make_good()
+    stdout = sys.stdout
     try:
         app(prog_name="reconsume")
+    except SystemExit:
+        if sys.stdout is not stdout:  # typer silences it where the reader of a help has gone away, and ends with 1
+            sys.exit(READER_GONE)
+        raise
     except Exception as error:  # noqa: BLE001 — from outside a command: of help, say, that a full disk does not take
         sys.exit(report(error, debug=False))
 
@@ -81,6 +88,8 @@ explain.add_to(app)
 simulate.add_to(app)
 audit.add_to(app)
 run.add_to(app)
+drain.add_to(app)
+inject.add_to(app)
 app.add_typer(dev.app, name="dev")
 demo.add_to(app)
 reference.add_to(app)

@@ -8,21 +8,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli.failures import DONE, FAILED
+from sidecar.cli.moments import before
 from sidecar.cli.options import Options, command
 from sidecar.cli.output import Row, talk
-from sidecar.core.audit_facts import NOTES, Finding
+from sidecar.core.audit.facts import NOTES, Finding
 from sidecar.errors import SetupError
 from sidecar.settings import load
 from topics.durations import parse_duration
 
 if TYPE_CHECKING:
-    from sidecar.edges.audit_known import Unknown
+    from sidecar.edges.audit.known import Unknown
 
 COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
 LONGEST_SLACK = 600_000
@@ -61,10 +61,10 @@ def audit(
       reconsume audit -o table
       reconsume audit --since 1h
     """
-    from sidecar.edges.audit_run import Ask, Audit, tallied
+    from sidecar.edges.audit.run import Ask, Audit, tallied
 
     settings = load(options.config, options.sets)
-    ask = Ask(moment(since), duration(slack), not skip_main)
+    ask = Ask(None if since is None else before(since, "--since"), duration(slack), not skip_main)
     counts: Counter[str] = Counter()
     began = time.monotonic()
     with kept(), telling() as tell, Audit(settings, ask, tell) as run:
@@ -109,23 +109,6 @@ def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
         return FAILED
     talk("no violation")
     return DONE
-
-
-def moment(text: str | None) -> int | None:
-    """The epoch ms that `--since` means; wrong usage for what is neither a duration nor RFC 3339."""
-    if text is None:
-        return None
-    try:
-        return time.time_ns() // 1_000_000 - parse_duration(text)
-    except ValueError:
-        pass  # then it may be a date
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text[:60]!r} is neither a duration (1h) nor a time like 2026-11-21T09:00:00Z"
-        ) from None
-    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 def duration(text: str) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli.failures import FAILED
+from sidecar.cli.moments import wall
 from sidecar.cli.options import Options, command, take_common
 from sidecar.cli.output import talk
 from sidecar.cli.policy_plan import author, clock, history_row, origin_of, plan_of, read_pairs
@@ -65,19 +65,24 @@ def show(options: Options) -> None:
     options.output.rows(SHOWN, rows)
 
 
+Assignments = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help=f"Keys: {', '.join(KEYS)}.")]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
+]
+Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
+
+
 @command(app, "set")
 def set_(
     options: Options,
-    assignments: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help=f"Keys: {', '.join(KEYS)}.")
-    ] = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
-    ] = None,
-    who: Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
+    assignments: Assignments = None,
+    unset: Unset = None,
+    who: Who = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
 ) -> int | None:
     """Set values for the whole group.
 
@@ -107,7 +112,7 @@ def set_(
         if not yes:
             ask(len(rows))
         was = {str(row["key"]): row["old"] for row in rows}
-        offset = store.write(PolicyRecord(new, by, time.time_ns() // 1_000_000, was))
+        offset = store.write(PolicyRecord(new, by, wall(), was))
         talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
     options.output.rows(PLAN, rows)
     return None

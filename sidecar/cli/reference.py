@@ -34,7 +34,7 @@ ENVIRONMENT = (
     ),
     ("JAVA_HOME", "The Java of `dev broker`, `demo` and `view`; else the first one on PATH."),
     ("PATH", "Where java is looked for."),
-    ("POD_NAME", "The instance's name, where instance: is not set."),
+    ("POD_NAME, POD_NAMESPACE", "The instance's name; else host and API port."),
     ("VISUAL, EDITOR", "The editor of `dlq edit`; vi by default."),
     ("NO_COLOR", "No colours, as --no-color."),
     ("COLUMNS", "The width of tables and of help."),

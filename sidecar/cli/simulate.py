@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -26,22 +26,53 @@ def add_to(app: typer.Typer) -> None:
     command(app, "simulate")(simulate)
 
 
+Rate = Annotated[float, typer.Option("--rate", help="Records a second on the main topics, of the whole group.")]
+Fails = Annotated[float, typer.Option("--fail-rate", help="The fraction of first deliveries that fail.")]
+Again = Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")]
+Attempt = Annotated[str, typer.Option("--attempt", metavar="DURATION", help="How long the service takes.")]
+Instances = Annotated[int, typer.Option("--instances", min=1, help="Sidecars.")]
+Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Of the main topics.")]
+RecordSize = Annotated[str, typer.Option("--record-size", metavar="SIZE", help="Key, value and headers.")]
+Replication = Annotated[int, typer.Option("--replication", min=1, help="Replicas of each partition.")]
+Brokers = Annotated[int, typer.Option("--brokers", min=1, help="Brokers of the cluster.")]
+Outage = Annotated[str, typer.Option("--outage", metavar="DURATION", help="The service is away for so long.")]
+Steps = Annotated[
+    str | None, typer.Option("--ladder", help="rocketmq, pulsar, or delays: 10s,1m,1h. Else the configuration's.")
+]
+Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")]
+
+
+class Given(NamedTuple):
+    """What was typed, in the order of the options."""
+
+    rate: float
+    fails: float
+    again: float
+    attempt: str
+    instances: int
+    partitions: int
+    record_size: str
+    replication: int
+    brokers: int
+    outage: str
+    ladder: str | None
+    retries: int | None
+
+
 def simulate(
     options: Options,
-    rate: Annotated[float, typer.Option("--rate", help="Records a second on the main topics, of the whole group.")],
-    fail_rate: Annotated[float, typer.Option("--fail-rate", help="The fraction of first deliveries that fail.")],
-    again: Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")] = 0.5,
-    attempt: Annotated[str, typer.Option("--attempt", metavar="DURATION", help="How long the service takes.")] = "50ms",
-    instances: Annotated[int, typer.Option("--instances", min=1, help="Sidecars.")] = 1,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Of the main topics.")] = 12,
-    record_size: Annotated[str, typer.Option("--record-size", metavar="SIZE", help="Key, value and headers.")] = "1KiB",
-    replication: Annotated[int, typer.Option("--replication", min=1, help="Replicas of each partition.")] = 3,
-    brokers: Annotated[int, typer.Option("--brokers", min=1, help="Brokers of the cluster.")] = 3,
-    away: Annotated[str, typer.Option("--outage", metavar="DURATION", help="The service is away for so long.")] = "0s",
-    ladder: Annotated[
-        str | None, typer.Option("--ladder", help="rocketmq, pulsar, or delays: 10s,1m,1h. Else the configuration's.")
-    ] = None,
-    retries: Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")] = None,
+    rate: Rate,
+    fail_rate: Fails,
+    again: Again = 0.5,
+    attempt: Attempt = "50ms",
+    instances: Instances = 1,
+    partitions: Partitions = 12,
+    record_size: RecordSize = "1KiB",
+    replication: Replication = 3,
+    brokers: Brokers = 3,
+    away: Outage = "0s",
+    ladder: Steps = None,
+    retries: Retries = None,
 ) -> None:
     """Show what a group will need.
 
@@ -54,33 +85,42 @@ def simulate(
       reconsume simulate --rate 1000 --fail-rate 0.01 -o table
       reconsume simulate --rate 1e6 --fail-rate 0.001 --instances 100 --partitions 200 --outage 10m
     """
+    traffic = (rate, fail_rate, again, attempt)
+    load = load_of(
+        options, Given(*traffic, instances, partitions, record_size, replication, brokers, away, ladder, retries)
+    )
+    options.output.rows(COLUMNS, list(rows_of(load)))
+    talk(f"constants: {figures.MEASURED}")
+    if options.output.format is Format.TABLE and sys.stdout.isatty():
+        bars(waiting(load), color=not options.no_color)
+
+
+def load_of(options: Options, given: Given) -> Load:
+    """What the model is asked: as typed, else as configured, else as by default; wrong usage for what is no number."""
     configured = load_settings(options.config, options.sets) if options.config or options.sets else None
-    steps = ladder_of(ladder, Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder)
+    own = Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder
     table = TABLE if configured is None else configured.retry.levels
     most = 16 if configured is None else configured.retry.max_reconsume_times
+    steps = ladder_of(given.ladder, own)
     try:
-        asked = Load(
-            rate=rate,
-            fails=fail_rate,
-            fails_again=again,
-            attempt=seconds(attempt),
-            instances=instances,
+        return Load(
+            rate=given.rate,
+            fails=given.fails,
+            fails_again=given.again,
+            attempt=seconds(given.attempt),
+            instances=given.instances,
             concurrency=256 if configured is None else configured.deliver.concurrency,
-            partitions=partitions,
-            record_bytes=parse_size(record_size),
-            replication=replication,
-            brokers=brokers,
-            outage=seconds(away),
-            retries=most if retries is None else retries,
+            partitions=given.partitions,
+            record_bytes=parse_size(given.record_size),
+            replication=given.replication,
+            brokers=given.brokers,
+            outage=seconds(given.outage),
+            retries=most if given.retries is None else given.retries,
             ladder=steps,
             delays=level_delays(steps, table),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    options.output.rows(COLUMNS, list(rows_of(asked)))
-    talk(f"constants: {figures.MEASURED}")
-    if options.output.format is Format.TABLE and sys.stdout.isatty():
-        bars(waiting(asked), color=not options.no_color)
 
 
 def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:

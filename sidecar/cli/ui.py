@@ -20,21 +20,27 @@ LISTEN = "127.0.0.1:8473"
 AUDIT = "reconsume-ui-audit.jsonl"
 
 
+Address = Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="Who knows its token may redrive; else all is read-only."),
+]
+AuditFile = Annotated[
+    Path | None,
+    typer.Option("--audit-file", metavar="FILE", help=f"The log of what was done; {AUDIT} in your state folder."),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="NAME", help="Another name by which it is called; may be repeated."),
+]
+
+
 def ui(
     options: Options,
-    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")] = LISTEN,
-    token_file: Annotated[
-        Path | None,
-        typer.Option("--token-file", metavar="FILE", help="Who knows its token may redrive; else all is read-only."),
-    ] = None,
-    audit_file: Annotated[
-        Path | None,
-        typer.Option("--audit-file", metavar="FILE", help=f"The log of what was done; {AUDIT} in your state folder."),
-    ] = None,
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option("--host", metavar="NAME", help="Another name by which it is called; may be repeated."),
-    ] = None,
+    listen: Address = LISTEN,
+    token_file: TokenFile = None,
+    audit_file: AuditFile = None,
+    hosts: Hosts = None,
 ) -> int:
     """Serve the dashboard.
 
@@ -55,15 +61,13 @@ def ui(
         raise typer.BadParameter(f"--token-file: {token_file} is not a file")
     settings = load(options.config, options.sets)
     from sidecar.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
-    from sidecar.cli.dlq_rows import preview, why
     from sidecar.ui.app import Dashboard, Wanted, serve
-    from sidecar.ui.pages import Wording
 
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:
         audit.parent.mkdir(parents=True, exist_ok=True)
     wanted = Wanted(place, token_file, audit, tuple(hosts or ()))
-    dashboard = Dashboard(settings, policy_of(settings, "ui"), Wording(preview, why), wanted)
+    dashboard = Dashboard(settings, policy_of(settings, "ui"), wanted)
     serve(dashboard, lambda server: tell(server, place, token_file is None))
     return 0
 

@@ -12,7 +12,7 @@ import typer
 
 from sidecar.cli.failures import DONE
 from sidecar.cli.options import Options, command, take_common
-from sidecar.errors import ConfigError
+from sidecar.errors import ConfigError, SetupError
 from sidecar.settings import Settings, load
 from sidecar.settings.kafka_java import to_java
 from topics.durations import parse_duration
@@ -113,19 +113,26 @@ def run(
       reconsume view run --checkpoint /var/lib/reconsume/view
       reconsume view run --pattern 'billing.*' --metrics-listen 127.0.0.1:9404
     """
-    if groups is not None and pattern is not None:
-        raise typer.BadParameter("--groups and --pattern: give one of them")
-    named = groups or pattern
-    settings = load(options.config, (*options.sets, *UNUSED, *([NO_GROUP] if named else [])))
-    cluster = reached(settings, kafka_properties)
-    which = {"pattern": pattern} if pattern is not None else {"groups": groups or settings.group}
-    place = checkpoint or str(state_folder() / folder_name(named or settings.group, cluster.bootstrap))
+    kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
+    place = checkpoint or str(own_folder(folder_name(named, cluster.bootstrap)))
     numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
     times = {"keep": keep, "trigger": trigger, "slow-trigger": slow_trigger, "sums-delay": sums_delay}
     rest = {"bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
     from sidecar.dev.spark_process import run_job
 
-    return run_job(words({**which, "checkpoint": place, **times, **numbers, **rest}, conf or ()), cluster)
+    return run_job(words({kind: named, "checkpoint": place, **times, **numbers, **rest}, conf or ()), cluster)
+
+
+def views_of(
+    options: Options, groups: str | None, pattern: str | None, kafka_properties: Path | None
+) -> tuple[str, str, Cluster]:
+    """The option that says whose views they are, its value, and how Kafka is reached; wrong usage for two of them."""
+    if groups is not None and pattern is not None:
+        raise typer.BadParameter("--groups and --pattern: give one of them")
+    named = [NO_GROUP] if groups or pattern else []
+    settings = load(options.config, (*options.sets, *UNUSED, *named))
+    kind, which = ("groups", groups or settings.group) if pattern is None else ("pattern", pattern)
+    return kind, which, reached(settings, kafka_properties)
 
 
 @command(app, "sql")
@@ -185,6 +192,18 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the checkpoints are that nobody gave a place."""
     root = environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     return Path(root) / "reconsume" / "view"
+
+
+def own_folder(name: str) -> Path:
+    """The folder of a checkpoint that nobody gave a place, made if it is missing. SetupError when it cannot be."""
+    folder = state_folder() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"no checkpoint can be kept in {folder}: {error.strerror}; name one with --checkpoint"
+        ) from error
+    return folder
 
 
 def folder_name(groups: str, bootstrap: str) -> str:

@@ -90,6 +90,12 @@ class Assigned:
         """Nothing of it is out for delivery or on its way into Kafka."""
         return self.in_flight == 0 and self.unsettled == 0
 
+    @property
+    def unsaved(self) -> int:
+        """How many records were answered that Kafka has not heard of; a gap in the offsets may count as records."""
+        done, known = self.tracker.snapshot(), self.committed or Progress(self.tracker.first)
+        return self.unsettled + done.next - known.next + len(done.done) - len(known.done)
+
     def time_left(self, record: Record, now: Now) -> int:
         """ms until the record's level is over, never more than the level's delay whatever the clocks say."""
         if self.wait is None or self.tracker.is_done(record.offset):

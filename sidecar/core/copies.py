@@ -9,9 +9,17 @@ import msgspec
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
-from topics.durations import render_duration
-from topics.events import Event, State, encode_event
-from topics.headers import Headers, Life, dead_letter_headers, reason_class, render_life, without_ours
+from topics.events import State, encode_event
+from topics.headers import (
+    RETRY_TRACEPARENT,
+    Headers,
+    Life,
+    attempt_before,
+    dead_letter_headers,
+    render_life,
+    without_ours,
+)
+from topics.life_event import event_of
 from topics.rendered import moved
 
 
@@ -51,6 +59,8 @@ def redriven_writes(record: Record, life: Life, policy: Policy, now: int) -> tup
 
 def _copy(record: Record, topic: str, life: Life, policy: Policy, more: Headers | None = None) -> Copy:
     headers = [] if record.headers is None else without_ours(record.headers)
+    if policy.traced and (before := attempt_before(record.headers or [])) is not None:
+        headers.append((RETRY_TRACEPARENT, before))
     headers += render_life(life, policy.names.group, topic)
     if more is not None:
         headers += more
@@ -64,22 +74,5 @@ def _dead_letter(record: Record, decision: DeadLetter, policy: Policy) -> Copy:
 
 
 def _event(life: Life, state: State, level: int | None, policy: Policy, now: int) -> Copy:
-    topic, partition, offset = life.id.rsplit(":", 2)
-    event = Event(
-        group=policy.names.group,
-        id=life.id,
-        state=state,
-        times=life.times,
-        redrives=life.redrives,
-        level=None if level is None else render_duration(level),
-        due=life.due_at,
-        at=now,
-        reason=reason_class(life.reason),
-        topic=topic,
-        partition=int(partition),
-        offset=int(offset),
-        timestamp=life.timestamp,
-        first_failed_at=life.first_failed_at,
-        instance=policy.instance,
-    )
+    event = event_of(life, state, level, group=policy.names.group, instance=policy.instance, at=now)
     return Copy(policy.names.events, life.id.encode(), encode_event(event), [])

@@ -14,6 +14,7 @@ from sidecar.core.assigned import Assigned, Run
 from sidecar.core.batch import Entry, Refusal, Result
 from sidecar.core.copies import writes_of
 from sidecar.core.decide import Again, Commit, Decision, Forget, Forward, Wait, Written, after_wait, condemn, decide
+from sidecar.core.draining import decide_draining
 from sidecar.core.gate import Gate
 from sidecar.core.hold import Hold
 from sidecar.core.intake import Terms, begun
@@ -113,7 +114,7 @@ class Lane:
             return False
         if part.watch is not None and not self.suspects.lets_go(part, part.watch, record, now):
             return False
-        if record.life is not None:
+        if record.life is not None and record.again == 0:  # a try in place has no due time of its own
             self.tally.late(record, part.wait, now.wall)
         part.in_flight += 1
         self._ports.deliver(record, self.answered)
@@ -155,7 +156,7 @@ class Lane:
     def _settle(self, part: Assigned, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.tally.odd_requests += 1
-        decision: Decision = decide(record, outcome, self._policy, now.wall)
+        decision: Decision = (decide_draining if self._gate.closed else decide)(record, outcome, self._policy, now.wall)
         match decision:
             case Forget():
                 pass

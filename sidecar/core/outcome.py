@@ -65,6 +65,9 @@ class Cancelled(msgspec.Struct, frozen=True):
     """Given up by us before anything was sent, at a drain or a rebalance: not an attempt, and not done."""
 
 
+CONNECTION_LOST = "connection-lost"
+"""The reason of a failure where the service hung up before its answer was complete: it may be gone."""
+
 Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | NotSent | Expired | Nacked | Cancelled
 
 COMMITTED = Committed()

@@ -36,7 +36,8 @@ class Policy(msgspec.Struct, frozen=True):
     `table` is the delay table that numbered levels point into, `delays` every level topic there is (both in ms,
     `delays` ascending). `max_deaths`: how often a record may be out while its service and its sidecar die together
     (None: it is not looked at). `instance` names this process in the events that it writes. `in_place` is None unless
-    the group is ordered; `relay`: due records go to the ready topic; `broadcast`: a failure is only counted.
+    the group is ordered; `relay`: due records go to the ready topic; `broadcast`: a failure is only counted; `traced`:
+    copies carry the trace context of the attempt before.
 
     Raises:
         ValueError: when it could not answer every question that `decide` may ask.
@@ -54,6 +55,7 @@ class Policy(msgspec.Struct, frozen=True):
     nack_delay: int = 60_000
     relay: bool = False
     broadcast: bool = False
+    traced: bool = False
 
     def __post_init__(self) -> None:
         if not self.topics:

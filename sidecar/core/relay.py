@@ -24,7 +24,6 @@ from sidecar.core.tally import Tally
 from sidecar.core.tenure import Tenure
 from topics.rendered import moved
 
-
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 

@@ -51,6 +51,8 @@ class Tenure:
         self.parts: dict[Partition, Assigned] = {}
         self.load = 0
         """Bytes of everything handed over and not done; the consumer's thread reads it."""
+        self.left_behind = 0
+        """Records, at most, that were answered and whose partition went before Kafka had heard: delivered again."""
         self._waits = waits
         self._stores = stores
         self._releases: list[Release] = []
@@ -162,6 +164,7 @@ class Tenure:
         self._stores.outbox.drop(mine)
         for source in mine:
             part = self.parts.pop(source)
+            self.left_behind += part.unsaved
             self.load -= part.load
             self._stores.suspects.dropped(part)
 

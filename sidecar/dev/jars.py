@@ -132,11 +132,7 @@ class _Source:
         if target.is_file() and _sha256(target) == jar.sha256:
             self._count.add(jar.size)
             return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # An own name for each try, and a rename at the end: two processes may fetch the same jar at once.
-        handle, name = tempfile.mkstemp(prefix=".part-", dir=target.parent)
-        os.close(handle)
-        part = Path(name)
+        part = self._new_part(target.parent)
         try:
             self._download(jar, part)
             part.chmod(0o644)
@@ -144,6 +140,17 @@ class _Source:
         finally:
             part.unlink(missing_ok=True)
         return target
+
+    def _new_part(self, folder: Path) -> Path:
+        """An own name for each try, and a rename at the end: two processes may fetch the same jar at once."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=".part-", dir=folder)
+        except OSError as error:
+            sentence = f"cannot keep jars in {self._cache}: {error.strerror} (another folder: RECONSUME_CACHE)"
+            raise SetupError(sentence) from error
+        os.close(handle)
+        return Path(name)
 
     def _download(self, jar: Jar, part: Path) -> None:
         url = f"{self._mirror}/{jar.path}"

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -73,7 +74,8 @@ class EmbeddedKafka:
         `properties` override server.properties on each node. `folder` keeps the data over `close` and the next
         `start`; without it the data is temporary. `port` is node 0's, node 1 has the next one, and so on; 0 picks free
         ones. `advertised` gives, for a node id, the `host:port` of a proxy in front of it: the node then listens on
-        `plan.proxied_port` too, for the proxy to connect to. `progress` hears of jars that are fetched.
+        `plan.proxied_port` too, for the proxy to connect to; `{port}` in it is that port, where there is no proxy but a
+        listener with other properties. `progress` hears of jars that are fetched.
         Raises SetupError when Java or a jar cannot be had, or a node does not answer in `seconds`.
         """
         java = find_java()
@@ -191,17 +193,16 @@ QUIET: dict[str, str | int | float | bool] = {
 
 def _plans(nodes: int, home: Path, port: int, advertised: Callable[[int], str] | None) -> list[Plan]:
     free = _free_ports()
-    return [
-        Plan(
-            id=number,
-            folder=home / f"node-{number}",
-            port=port + number if port else next(free),
-            controller_port=next(free),
-            proxied_port=next(free) if advertised is not None else 0,
-            advertised=advertised(number) if advertised is not None else "",
-        )
-        for number in range(nodes)
-    ]
+    return [_plan(number, home, port + number if port else next(free), advertised, free) for number in range(nodes)]
+
+
+def _plan(number: int, home: Path, port: int, advertised: Callable[[int], str] | None, free: Iterator[int]) -> Plan:
+    plan = Plan(id=number, folder=home / f"node-{number}", port=port, controller_port=next(free))
+    if advertised is None:
+        return plan
+    behind = next(free)
+    address = advertised(number).replace("{port}", str(behind))
+    return msgspec.structs.replace(plan, proxied_port=behind, advertised=address)
 
 
 def _free_ports() -> Iterator[int]:

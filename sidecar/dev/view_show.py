@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sidecar.dev.child import Child, Crew
-from sidecar.edges.view_look import Look, looking
+from sidecar.edges.view.look import Look, looking
 from sidecar.errors import SetupError
 from sidecar.settings import Settings
 from topics.events import Event, State, latest

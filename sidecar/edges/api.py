@@ -45,7 +45,7 @@ class Operated(Protocol):
         """What `/status` shows: values that JSON knows."""
 
     async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish, commit, within `timeout` seconds; how many deliveries were left.
+        """Stop fetching, finish, commit, within `timeout` seconds; how many records were left, at most.
 
         Safe to call again, and while another call waits.
         """

@@ -22,8 +22,8 @@ from sidecar.core.storm import Rule, Storm, storm_of
 from sidecar.edges.clock import now
 from sidecar.edges.fields import MEDIA_TYPE, RefusedError, refusing
 from sidecar.edges.problems import problem
-from sidecar.edges.view_query import BadCursorError, Filters, Page, ViewQuery, questions
-from sidecar.edges.view_topic import Seen
+from sidecar.edges.view.query import BadCursorError, Filters, Page, ViewQuery, questions
+from sidecar.edges.view.topic import Seen
 from topics.durations import parse_duration
 from topics.events import State
 

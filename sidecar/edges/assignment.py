@@ -89,6 +89,7 @@ class Assignment:
         self._start_at = start_at
         self._epochs = count(1)
         self._asked = threading.Event()
+        self._leaving = False
 
     @property
     def placed(self) -> bool:
@@ -96,11 +97,13 @@ class Assignment:
         return True
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
-        """Take part in the group, for these topics; a second time, for others."""
+        """Take part in the group, for these topics; a second time, for others, or as a new client."""
+        self._leaving = False
         consumer.subscribe(list(topics), on_assign=self.on_assign, on_revoke=self.on_revoke, on_lost=self.on_lost)
 
     def leave(self, consumer: Consumer) -> None:
-        """Nothing to do: closing the consumer has everything revoked."""
+        """From now on partitions go for good; closing the consumer has everything revoked."""
+        self._leaving = True
 
     def ask_membership(self) -> None:
         """Have the membership taken anew (from any thread); it is replaced once that is done."""
@@ -131,7 +134,8 @@ class Assignment:
         while not done.wait(0.02) and time.monotonic() < deadline:
             self.answer(consumer)
         if not done.is_set():
-            _LOG.warning("gave up %d partitions with deliveries still out: %s", len(sources), _names(sources))
+            text, extra = "gave up %d partitions with deliveries still out: %s", {"event": "gave-up-unanswered"}
+            _LOG.warning(text, len(sources), _names(sources), extra=extra)
             self._keeper.dropped(sources)
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
@@ -152,7 +156,9 @@ class Assignment:
         """The offset to read is not in the log: count what is gone, go on with what is there, under a new epoch."""
         low, high = _watermarks(consumer, slot)
         if slot.granted:
-            _LOG.error("%s: offset %d is not in the log, which holds %d to %d", slot.partition, wanted, low, high)
+            extra = {"event": "offset-lost", "partition": str(slot.partition), "offset": wanted}
+            text = "%s: offset %d is not in the log, which holds %d to %d"
+            _LOG.error(text, slot.partition, wanted, low, high, extra=extra)
             self._keeper.missing(slot.partition.topic, max(low - wanted, wanted - high, 0))
             self._keeper.dropped([slot.partition])
             slot.epoch, slot.turn, slot.parked = next(self._epochs), 0, False
@@ -180,7 +186,8 @@ class Assignment:
         try:
             return consumer.committed([place], timeout=ONE_WITHIN)[0]
         except KafkaException as refusal:
-            _LOG.warning("%s[%d]: the committed offset is held back: %s", place.topic, place.partition, refusal)
+            text, extra = "%s[%d]: the committed offset is held back: %s", {"event": "offset-held-back"}
+            _LOG.warning(text, place.topic, place.partition, refusal, extra=extra)
             return TopicPartition(place.topic, place.partition, OFFSET_STORED)
 
     def _start(self, consumer: Consumer, place: TopicPartition) -> TopicPartition:
@@ -203,7 +210,12 @@ class Assignment:
     def _forget(self, consumer: Consumer, sources: Iterable[Partition]) -> None:
         for source in sources:
             self.slots.pop(source, None)
-        self._take_membership(consumer)
+        if self._leaving:
+            # Nothing more is committed. The client may end with its last partition and never answer, holding the GIL:
+            # with Kafka away the whole process then stood still (2.16).
+            self.membership = None
+        else:
+            self._take_membership(consumer)
 
     def _take_membership(self, consumer: Consumer) -> None:
         self._asked.clear()

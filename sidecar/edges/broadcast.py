@@ -39,11 +39,12 @@ class Everything(Assignment):
         super().__init__(keeper, start_at="latest", lock_timeout=lock_timeout)
         self.there: frozenset[str] | None = None
         """The topics that the cluster had at the last look; None before the first."""
+        self.kept: dict[Partition, Progress] = {}
+        """How far each partition is, for a client that is made anew; nobody else ever knows."""
         self._topics: Sequence[str] = ()
         self._first: frozenset[Partition] | None = None
         """The partitions that there were at the start."""
         self._look_at = 0.0
-        self._leaving = False
 
     @property
     def placed(self) -> bool:
@@ -51,8 +52,8 @@ class Everything(Assignment):
         return self._first is not None and self._first <= self.slots.keys()
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
-        """Take every partition, as soon as Kafka answers."""
-        self._topics = topics
+        """Take every partition, as soon as Kafka answers; a second time, go on where each one is."""
+        self._topics, self._leaving, self._look_at = topics, False, 0.0
         self.answer(consumer)
 
     def leave(self, consumer: Consumer) -> None:
@@ -67,7 +68,8 @@ class Everything(Assignment):
         try:
             self._look(consumer)
         except KafkaException as failure:
-            _LOG.warning("cannot look for the partitions of the topics: %s", failure)
+            text, extra = "cannot look for the partitions of the topics: %s", {"event": "partitions-unlisted"}
+            _LOG.warning(text, failure, extra=extra)
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 
     def _look(self, consumer: Consumer) -> None:
@@ -83,14 +85,17 @@ class Everything(Assignment):
             self._take(consumer, new, self._first)
 
     def _take(self, consumer: Consumer, new: Sequence[Partition], first: Collection[Partition]) -> None:
-        asked = [TopicPartition(*source, OFFSET_END if source in first else OFFSET_BEGINNING) for source in new]
-        places = consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN)
-        known = [place for place in places if place.error is None and place.offset >= 0]
-        consumer.incremental_assign([TopicPartition(place.topic, place.partition, place.offset) for place in known])
-        for place in known:
-            source = Partition(place.topic, place.partition)
+        unknown = [source for source in new if source not in self.kept]
+        asked = [TopicPartition(*source, OFFSET_END if source in first else OFFSET_BEGINNING) for source in unknown]
+        places = consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN) if asked else []
+        for place in places:
+            if place.error is None and place.offset >= 0:
+                self.kept[Partition(place.topic, place.partition)] = Progress(place.offset)
+        known = [source for source in new if source in self.kept]
+        consumer.incremental_assign([TopicPartition(*source, self.kept[source].next) for source in known])
+        for source in known:
             slot = self.slots[source] = Slot(source, next(self._epochs))
-            self._begin(slot, Progress(place.offset))
+            self._begin(slot, self.kept[source])
 
     def _take_membership(self, consumer: Consumer) -> None:
         """Nothing is committed, so no transaction needs one."""
@@ -123,6 +128,7 @@ class Unkept:
 
     def submit(self, batch: Batch) -> None:
         """Say that it is done (port `Commit`); `report` must take that in later, not now."""
+        self._assignment.kept.update({source: share.progress for source, share in batch.shares.items()})
         self._report(Result(batch, committed=True, done=batch.entries))
 
 
@@ -138,7 +144,8 @@ class Told:
 
         def told(record: Record, outcome: Outcome, now: Now) -> None:
             if isinstance(outcome, Failed | Rejected):
-                _LOG.debug("%s failed, and is not retried: %s", record.id, outcome.reason)
+                extra = {"event": "broadcast-failed"}
+                _LOG.debug("%s failed, and is not retried: %s", record.id, outcome.reason, extra=extra)
             reply(record, outcome, now)
 
         self._delivery(record, told)

@@ -17,6 +17,7 @@ from sidecar.core.batch import Batch, Refusal, Result
 from sidecar.core.progress import Progress, decode
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment, Membership
+from sidecar.edges.keyring import Keyring, Refresh
 from sidecar.edges.supply import Supply
 from sidecar.edges.transaction import Aborted, Unsure
 
@@ -35,6 +36,7 @@ class Committer(threading.Thread):
         assignment: Assignment,
         report: Callable[[Result], None],
         observe: Callable[[str, float], None],
+        keyring: Keyring,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -45,14 +47,19 @@ class Committer(threading.Thread):
         self._assignment = assignment
         self._report = report
         self._observe = observe
-        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._batches: SimpleQueue[Batch | Refresh | None] = SimpleQueue()
         self._stopping = threading.Event()
-        self._supply = Supply(producer_config, self._stopping)
+        wearing = keyring.wearing(self.name, self._nudged)
+        self._supply = Supply(producer_config, self._stopping, wearing)
 
     @property
     def last_error(self) -> str:
         """What Kafka said last that was wrong; empty when nothing was."""
         return self._supply.last_error
+
+    def _nudged(self) -> None:
+        if not self._supply.take_keys():
+            self._batches.put(Refresh.KEYS)
 
     def submit(self, batch: Batch) -> None:
         """Start a batch (port `Commit`)."""
@@ -72,6 +79,9 @@ class Committer(threading.Thread):
         self._supply.renew()
         self.ready.set()
         while (batch := self._batches.get()) is not None:
+            if isinstance(batch, Refresh):
+                self._supply.refresh()
+                continue
             self.busy_since = time.monotonic()
             self._report(self._settle(batch))
             self.busy_since = None
@@ -102,18 +112,19 @@ class Committer(threading.Thread):
                 self._supply.renew()
             return self._after_abort(batch, aborted, membership), "aborted"
         except Unsure as unsure:
-            self._supply.warn("a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
             self._supply.renew(stuck=True)
             return self._ask_kafka(batch), "unknown"
         return Result(batch, committed=True, done=batch.entries), "committed"
 
     def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
         if aborted.refusals:
-            self._supply.warn("Kafka refuses %d of %d records: %s", len(aborted.refusals), len(batch.entries), aborted)
+            text = "Kafka refuses %d of %d records: %s"
+            self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
             if any(refusal.about == "topic" for refusal in aborted.refusals):
                 self._supply.look(anew=True)  # it may have been deleted; what is known of the others stays, they go on
             return _refused(batch, aborted.refusals)
-        self._supply.warn("a transaction was aborted and is tried again: %s", aborted)
+        self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
             self._await_membership(membership)
         else:
@@ -144,15 +155,19 @@ class Committer(threading.Thread):
 
         Asks until Kafka answers: to commit again without its word could write every copy twice.
         """
-        reader = Consumer(dict(self._reader_config))
+        wearing = self._supply.wearing
+        keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
         places = [TopicPartition(*source) for source in batch.shares]
         try:
             while not self._stopping.is_set():
                 try:
                     return _as_found(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
                 except KafkaException as failure:
-                    self._supply.warn("Kafka does not say yet how far it is: %s", failure)
+                    self._supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
                     self._stopping.wait(AGAIN_AFTER)
+                    if wearing.offered is not keys:  # it may be refused with those that it has
+                        reader.close()
+                        keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
         finally:
             reader.close()
         return None

@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from sidecar.core.assigned import Run
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment, Keeper, Key, Slot
+from sidecar.edges.keyring import Wearing, unchanging
 from sidecar.edges.messages import Reading, to_record
 
 POLL = 0.1
@@ -28,6 +29,8 @@ NAP = 0.002
 ENDS_EVERY = 10.0
 """Seconds between looks at where the partitions end: one request, 1.2 ms for 216 partitions (measured)."""
 ENDS_WITHIN = 1.0
+AGAIN = 1.0
+"""Seconds after a client could not be made."""
 CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
@@ -54,6 +57,7 @@ class ConsumerThread(threading.Thread):
         handler: Handler,
         assignment: Assignment,
         reading: Reading | None,
+        wearing: Wearing | None = None,
     ) -> None:
         super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
         self.assignment = assignment
@@ -66,6 +70,7 @@ class ConsumerThread(threading.Thread):
         """Where each partition ended at the last look; replaced as a whole."""
         self._looked_at = 0.0
         self._config = dict(config)
+        self._wearing = unchanging() if wearing is None else wearing
         self._topics = list(topics)
         self._handler = handler
         self._reading = reading
@@ -101,15 +106,33 @@ class ConsumerThread(threading.Thread):
     def run(self) -> None:
         """Poll until stopped, whatever happens, or the group takes the partitions away."""
         try:
-            self._consumer = Consumer(self._config)
-            self.assignment.join(self._consumer, self._topics)
+            self._begin()
             while not self._stopping.is_set():
                 self._turn()
             self.assignment.leave(self._consumer)
             self._consumer.close()
         except BaseException as failure:  # noqa: BLE001 - a dead thread must end the process, whatever killed it
-            _LOG.exception("the consumer thread has ended")
+            _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
             self.failure = failure
+
+    def _begin(self) -> None:
+        """Join, with the newest credentials; they are mounted as several files, so two may not fit for a moment."""
+        while True:
+            try:
+                self._consumer = Consumer(self._wearing.put_on(self._config))
+                break
+            except KafkaException as failure:
+                self.last_error = str(failure)
+                if self._stopping.wait(AGAIN):
+                    raise
+        self.assignment.join(self._consumer, self._topics)
+
+    def _begin_anew(self) -> None:
+        """Give everything up in order, as in a rebalance, and join again as a new client."""
+        self.assignment.leave(self._consumer)
+        self._consumer.close()
+        self._full_since, self._choked = None, False
+        self._begin()
 
     def _subscribe(self, topics: Sequence[str]) -> None:
         if set(topics) != set(self._topics):
@@ -118,6 +141,8 @@ class ConsumerThread(threading.Thread):
 
     def _turn(self) -> None:
         self.turned_at = time.monotonic()
+        if not self._wearing.keep(self._consumer):
+            self._begin_anew()
         self.assignment.answer(self._consumer)
         self._obey()
         if self.turned_at - self._looked_at >= ENDS_EVERY:
@@ -220,4 +245,4 @@ class ConsumerThread(threading.Thread):
         elif error.fatal():
             raise KafkaException(error)
         else:
-            _LOG.warning("%s", self.last_error)
+            _LOG.warning("%s", self.last_error, extra={"event": "kafka-error"})

@@ -22,6 +22,7 @@ from sidecar.edges.committer import Committer
 from sidecar.edges.consumer import ConsumerThread
 from sidecar.edges.delivery import Delivery
 from sidecar.edges.driver import Driver
+from sidecar.edges.keyring import Keyring
 from sidecar.edges.messages import Reading
 from topics.foreign import foreign_life, read_foreign
 from topics.headers import BadHeader, Headers, Life, parse_life
@@ -63,6 +64,7 @@ class Engine:
         gate: Gate,
         delivery: Delivery,
         observe: Callable[[str, float], None],
+        keyring: Keyring,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -82,6 +84,7 @@ class Engine:
                 self.assignment,
                 self.driver.committed,
                 observe,
+                keyring,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, queue_kib=QUEUE_KIB[plan.name]),
@@ -89,6 +92,7 @@ class Engine:
             self.driver,
             self.assignment,
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
+            keyring.wearing(f"consumer-{plan.group}"),
         )
         ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
@@ -142,23 +146,30 @@ class Engine:
             found.append(f"{self.plan.name}: the committer has ended")
         return found
 
-    async def drain(self, timeout: float) -> None:
-        """Give all partitions up in order and leave the group, within `timeout` seconds and one more."""
+    async def drain(self, timeout: float) -> int:
+        """Give all partitions up in order and leave the group, within `timeout` seconds and one more.
+
+        Returns how many records, at most, were answered without Kafka having heard of it.
+        """
+        tenure = self.lane.tenure
+        before = tenure.left_behind
         self.consumer.stop(timeout)
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self.committer.stop()
+        return tenure.left_behind - before + sum(part.unsaved for part in tenure.parts.values())
 
 
 def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
     """Log what a lane notices (port `Notice`)."""
-    extra = {"event": what, "partition": str(partition), "offset": offset, "deaths": deaths}
+    where = {"partition": str(partition), "offset": offset, "deaths": deaths}
     if what == "quarantined":
         text = "%s: the record at %d goes to the DLQ: it was out alone when the sidecar died, %d times in a row by now"
-        _LOG.warning(text, partition, offset, deaths, extra=extra)
+        _LOG.warning(text, partition, offset, deaths, extra={"event": "quarantined", **where})
     else:
-        _LOG.warning("%s: taken up at %d after its owner died, %d in a row", partition, offset, deaths, extra=extra)
+        text = "%s: taken up at %d after its owner died, %d in a row"
+        _LOG.warning(text, partition, offset, deaths, extra={"event": "taken-up", **where})
 
 
 def reading_of(policy: Policy) -> Reading:

@@ -105,6 +105,8 @@ class Sources:
     """Records of the view's topics that were passed over, by `view` and `stats`."""
     unknown_verdicts: Callable[[], int] = lambda: 0
     """Verdicts on records that were not in the batch (push, batch)."""
+    credentials_reloaded: Callable[[], int] = lambda: 0
+    """How often newer credentials have reached the Kafka clients."""
 
 
 def scraper(sources: Sources) -> Callable[[], bytes]:
@@ -228,6 +230,8 @@ class _Collector(Collector):
         yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
         passed = added((tally.passed_over for tally in tallies), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
+        refused = sum(len(lane.outbox.held) for lane in self._lanes)
+        yield gauge("refused_records", "Settled records whose copy or event Kafka refuses.", (), {(): refused})
         hops = sum(tally.hops for tally in tallies)
         yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})
         forwarded = sum(tally.forwarded for tally in tallies)
@@ -239,3 +243,5 @@ class _Collector(Collector):
         yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
         yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
         yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})
+        reloaded = self._sources.credentials_reloaded()
+        yield counter("credentials_reloaded", "New credentials taken up while running.", (), {(): reloaded})

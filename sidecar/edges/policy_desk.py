@@ -70,7 +70,8 @@ class PolicyDesk:
         try:
             await asyncio.wait_for(self._known.wait(), self._known_within)
         except TimeoutError:
-            _LOG.warning("the group's policy is not known yet: the configuration's holds until it is")
+            text = "the group's policy is not known yet: the configuration's holds until it is"
+            _LOG.warning(text, extra={"event": "policy-unknown"})
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
 
@@ -135,7 +136,8 @@ class PolicyDesk:
                     self.bad_records += 1
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
         if bad:
-            _LOG.warning("%d records of the policy topic are passed over; the first: %s", len(bad), bad[0])
+            text = "%d records of the policy topic are passed over; the first: %s"
+            _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
         if news.caught_up or (self._known.is_set() and news.look is not None):
@@ -150,13 +152,15 @@ class PolicyDesk:
         gone, self._left = self._left - look.left, look.left
         if self._known.is_set():
             if gone:
-                _LOG.info("levels outside the policy are empty, and read no more: %s", ", ".join(sorted(gone)))
+                text, extra = "levels outside the policy are empty, and read no more: %s", {"event": "levels-empty"}
+                _LOG.info(text, ", ".join(sorted(gone)), extra=extra)
             self._read_leftovers()
 
     def _read_leftovers(self) -> None:
         if self._left:
             names = ", ".join(sorted(self._left))
-            _LOG.info("levels outside the policy are read until they are empty: %s", names)
+            text, extra = "levels outside the policy are read until they are empty: %s", {"event": "levels-left"}
+            _LOG.info(text, names, extra=extra)
         self._apply(self.settings, self._left)
 
     def _consider(self) -> None:

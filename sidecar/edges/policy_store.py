@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from sidecar.edges.admin import ANSWER_SECONDS, Admin, sentence_of
 from sidecar.edges.clients import follower_config, teller_config
-from sidecar.edges.policy_topic import PARTITION, assign_all
+from sidecar.edges.policy_topic import assign_all
 from sidecar.errors import BrokerError, ContractError
 from topics.names import Names
-from topics.policy_record import KEY, BadRecord, PolicyHeard, PolicyRecord, parse_record, render_record
+from topics.policy_record import KEY, PARTITION, BadRecord, PolicyHeard, PolicyRecord, parse_record, render_record
 
 BATCH = 500
 UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)

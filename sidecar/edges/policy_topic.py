@@ -1,4 +1,4 @@
-"""The thread that follows the policy topic: reads it from the beginning, tells what this instance subscribes to, and
+"""The thread that follows the policy topic: reads it from the beginning, has this instance told (`presence`), and
 looks at which level topics outside the policy still hold waiting records.
 
 It is never in the way: without the topic, or without Kafka, the configuration's values hold and it looks again.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import (
@@ -17,27 +16,25 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
+from sidecar.edges.clients import Config
+from sidecar.edges.keyring import Wearing, unchanging
 from sidecar.edges.leftovers import leftovers, strays
+from sidecar.edges.presence import Own, Presence
 from topics.names import Names
-from topics.policy_record import Heard, SubscriptionRecord, instance_key, parse_record, render_record
+from topics.policy_record import PARTITION, Heard, parse_record
 
-PARTITION = 0
-"""All is written to this one, also where the topic has more: the order of policies must be total."""
 POLL = 0.2
 BATCH = 500
 LOOK_EVERY = 60.0
-"""Seconds between looks at the cluster's topics, which also is the heartbeat of the subscription."""
+"""Seconds between looks at the cluster's topics."""
 HURRY = 5.0
 """Seconds between looks while something is awaited: the topic, a level that a policy needs, the end of a level."""
 METADATA_WITHIN = 5.0
 AGAIN = 1.0
 """Seconds after an error."""
-FLUSH_WITHIN = 2.0
-STOPPED_WITHIN = 4.0
 
 _LOG = logging.getLogger("reconsume.policy")
 
@@ -76,12 +73,11 @@ class Desk(Protocol):
 
 
 class Place(NamedTuple):
-    """The group, its main topics, and this instance with its subscription: tags by topic."""
+    """The group, its main topics, and what this instance tells of itself."""
 
     names: Names
     topics: tuple[str, ...]
-    instance: str
-    subscription: Mapping[str, str]
+    own: Own
 
 
 def assign_all(consumer: Consumer, topic: str) -> tuple[int, int]:
@@ -98,17 +94,19 @@ def assign_all(consumer: Consumer, topic: str) -> tuple[int, int]:
 class PolicyTopic(threading.Thread):
     """Follows the topic until stopped, whatever happens. `reader` and `writer` are client configurations."""
 
-    def __init__(self, reader: Mapping[str, object], writer: Mapping[str, object], place: Place, desk: Desk) -> None:
+    def __init__(
+        self, reader: Config, writer: Config, place: Place, desk: Desk, wearing: Wearing | None = None
+    ) -> None:
         super().__init__(name="policy", daemon=True)
-        self._reader, self._writer = dict(reader), dict(writer)
-        self._place, self._desk = place, desk
+        self._reader = dict(reader)
+        self._place, self._desk, self._wearing = place, desk, unchanging() if wearing is None else wearing
         self._topic = place.names.policy
-        self._producer: Producer | None = None
+        self._presence = Presence(writer, self._wearing, self._topic, place.own, self._say)
         self._stopping = threading.Event()
         self._said = ""
         self._reading = self._live = False
         self._end = 0
-        self._looked_at = self._told_at = -LOOK_EVERY
+        self._looked_at = -LOOK_EVERY
 
     def stop(self) -> None:
         """Take the subscription back and end, within a few seconds; returns at once."""
@@ -122,25 +120,31 @@ class PolicyTopic(threading.Thread):
             except KafkaException as failure:
                 self._say(f"the group's policy cannot be followed: {failure}")
             except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a fault of ours
-                _LOG.exception("the group's policy cannot be followed")
+                _LOG.exception("the group's policy cannot be followed", extra={"event": "policy-fault"})
             self._stopping.wait(AGAIN)
-        self._take_back()
+        self._presence.take_back()
 
     def _follow(self) -> None:
         self._reading = self._live = False
         self._looked_at = -LOOK_EVERY
-        consumer = Consumer(self._reader)
+        consumer = Consumer(self._wearing.put_on(self._reader))
         try:
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and self._keys_hold(consumer):
                 self._turn(consumer)
         finally:
             consumer.close()
 
+    def _keys_hold(self, consumer: Consumer) -> bool:
+        """Whether the clients may go on; else both are made anew, and all is read and told again."""
+        if self._wearing.keep(consumer, *self._presence.clients):
+            return True
+        self._presence.renew()
+        return False
+
     def _turn(self, consumer: Consumer) -> None:
         if self._is_time_to_look():
             self._look(consumer)
-        if self._producer is not None:
-            self._producer.poll(0)
+        self._presence.turn(there=self._reading)
         if not self._reading:
             self._stopping.wait(POLL)
             return
@@ -197,40 +201,7 @@ class PolicyTopic(threading.Thread):
             )
         self._desk.tell(News((), look, self._live or not self._reading, False))
         if self._topic in there:
-            self._publish()
-
-    # --- telling -----------------------------------------------------------------------------------------------------
-
-    def _publish(self) -> None:
-        """Tell what this instance subscribes to, as often as LOOK_EVERY."""
-        now = time.monotonic()
-        if now - self._told_at < LOOK_EVERY:
-            return
-        self._told_at = now
-        if self._producer is None:
-            self._producer = Producer(self._writer)
-        self._write(render_record(SubscriptionRecord(dict(self._place.subscription), time.time_ns() // 1_000_000)))
-
-    def _write(self, value: bytes | None) -> None:
-        def landed(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                self._say(f"the subscription cannot be told to the other instances: {error.str()}")
-
-        assert self._producer is not None
-        try:
-            key = instance_key(self._place.instance)
-            self._producer.produce(self._topic, value, key, PARTITION, on_delivery=landed)
-        except BufferError:
-            self._say("the subscription cannot be told to the other instances: what was told before waits for Kafka")
-
-    def _take_back(self) -> None:
-        """A clean stop: the others need not wait for three missing heartbeats."""
-        if self._producer is not None:
-            try:
-                self._write(None)
-                self._producer.flush(FLUSH_WITHIN)
-            except KafkaException as failure:
-                self._say(f"the subscription cannot be taken back: {failure}")
+            self._presence.tell()
 
     def _say(self, text: str) -> None:
         """Say what is wrong, once until it is something else."""

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from sidecar.core.batch import Entry, Refusal
+from sidecar.edges.keyring import Keyring, Refresh
 from sidecar.edges.supply import Supply
 from sidecar.edges.transaction import Aborted, Unsure
 
@@ -53,17 +54,22 @@ class Poster(threading.Thread):
     `observe` gets each transaction's result and seconds, on this thread.
     """
 
-    def __init__(self, config: Mapping[str, object], observe: Callable[[str, float], None]) -> None:
+    def __init__(self, config: Mapping[str, object], observe: Callable[[str, float], None], keyring: Keyring) -> None:
         super().__init__(name=f"poster-{config['transactional.id']}", daemon=True)
         self._observe = observe
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | Refresh | None] = SimpleQueue()
         self._stopping = threading.Event()
-        self._supply = Supply(config, self._stopping)
+        wearing = keyring.wearing(self.name, self._nudged)
+        self._supply = Supply(config, self._stopping, wearing)
 
     @property
     def last_error(self) -> str:
         """What Kafka said last that was wrong; empty when nothing was."""
         return self._supply.last_error
+
+    def _nudged(self) -> None:
+        if not self._supply.take_keys():
+            self._jobs.put(Refresh.KEYS)
 
     async def post(self, entry: Entry) -> None:
         """Write one entry; returns once it is committed. Raises TooLargeError, NotWrittenError or UnknownError."""
@@ -95,6 +101,9 @@ class Poster(threading.Thread):
         """Make the producer, then commit what is posted until stopped."""
         self._supply.renew()
         while (job := self._jobs.get()) is not None:
+            if isinstance(job, Refresh):
+                self._supply.refresh()
+                continue
             jobs = [job for job in (job, *self._waiting()) if job.done.set_running_or_notify_cancel()]
             try:
                 self._settle(jobs)
@@ -110,8 +119,8 @@ class Poster(threading.Thread):
                 job = self._jobs.get_nowait()
             except Empty:
                 return
-            if job is None:
-                self._jobs.put(None)
+            if not isinstance(job, Job):
+                self._jobs.put(job)
                 return
             yield job
 
@@ -147,7 +156,7 @@ class Poster(threading.Thread):
         except Aborted as aborted:
             return self._after_abort(jobs, aborted), "aborted"
         except Unsure as unsure:
-            self._supply.warn("it is not known whether %d posts were written: %s", len(jobs), unsure)
+            self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), unsure)
             _fail(jobs, UnknownError(str(unsure)))
             self._supply.renew(stuck=True)
             return (), "unknown"
@@ -158,7 +167,7 @@ class Poster(threading.Thread):
     def _after_abort(self, jobs: Sequence[Job], aborted: Aborted) -> Sequence[Job]:
         if aborted.spent:
             self._supply.renew()
-        self._supply.warn("a transaction of %d posts was aborted: %s", len(jobs), aborted)
+        self._supply.warn("posts-aborted", "a transaction of %d posts was aborted: %s", len(jobs), aborted)
         refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
         if any(refusal.about == "topic" for refusal in aborted.refusals):
             self._supply.look(anew=True)

@@ -44,7 +44,7 @@ class StormWatch:
             try:
                 self._heed(await self._storm())
             except Exception:  # noqa: BLE001 - a signal that nobody needs must not end with a fault of ours
-                _LOG.exception("the storm signal cannot be told")
+                _LOG.exception("the storm signal cannot be told", extra={"event": "storm-fault"})
             await asyncio.sleep(self._every)
 
     async def _storm(self) -> Storm | None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Set
 from confluent_kafka import KafkaException
 
 from sidecar.edges.guard import StuckError
+from sidecar.edges.keyring import Wearing
 from sidecar.edges.transaction import TransactionalProducer
 
 REBUILD_EVERY = 0.2
@@ -25,14 +26,15 @@ _LOG = logging.getLogger("reconsume.committer")
 
 
 class Supply:
-    """Used by one thread, but for `topics`. Once `stopping` is set no new producer is waited for."""
+    """Used by one thread, but for `topics` and `take_keys`. Once `stopping` is set no new producer is waited for."""
 
-    def __init__(self, config: Mapping[str, object], stopping: threading.Event) -> None:
+    def __init__(self, config: Mapping[str, object], stopping: threading.Event, wearing: Wearing) -> None:
         self.producer: TransactionalProducer | None = None
         """None before the first `renew`, and when stopped before there was one."""
         self.partitions: dict[str, int] = {}
         """How many each topic has, of the topics that were there at the last look."""
         self.last_error = ""
+        self.wearing = wearing
         self._config = config
         self._stopping = stopping
         self._graveyard: list[object] = []
@@ -50,16 +52,31 @@ class Supply:
             old.end()
         while not self._stopping.is_set():
             try:
-                producer = producer or TransactionalProducer(self._config)
+                producer = producer or TransactionalProducer(self.wearing.put_on(self._config))
                 producer.prepare()
                 self.producer = producer
                 return
             except (KafkaException, StuckError) as failure:
-                self.warn("no producer yet: %s", failure)
-                if not _retriable(failure):  # else the same one again: an outage must not leave a row of them behind
+                self.warn("no-producer", "no producer yet: %s", failure)
+                # Else the same one again: an outage must not leave a row of them behind.
+                if not _retriable(failure) or self.wearing.outdated:
                     self._graveyard.append(producer)
                     producer = None
                 self._stopping.wait(REBUILD_EVERY)
+
+    def take_keys(self) -> bool:
+        """Take what is offered, on any thread: a password at once, even under a call that waits for a connection.
+
+        False: the producer must be made anew, by `refresh`. One that is not ready is left alone: with a new password
+        `init_transactions` goes on waiting for ever (2.16), so `renew` makes another.
+        """
+        producer = self.producer
+        return producer is None or self.wearing.keep(producer)
+
+    def refresh(self) -> None:
+        """Go on with the keys that are offered, between two transactions."""
+        if self.producer is not None and not self.wearing.keep(self.producer):
+            self.renew()
 
     def missing(self, wanted: Set[str]) -> Set[str]:
         """Which of the topics do not exist: a transaction with them would only wait and fail."""
@@ -68,7 +85,7 @@ class Supply:
         self.look()
         missing = wanted - self.partitions.keys()
         if missing - self._named:  # each once, not at every try
-            self.warn("records wait for topics that are missing: %s", ", ".join(sorted(missing)))
+            self.warn("copies-wait", "records wait for topics that are missing: %s", ", ".join(sorted(missing)))
         self._named = (self._named | missing) - self.partitions.keys()
         return missing
 
@@ -80,7 +97,7 @@ class Supply:
         try:
             self.partitions = self.producer.partitions()
         except KafkaException as failure:
-            self.warn("cannot list the topics: %s", failure)
+            self.warn("topics-unlisted", "cannot list the topics: %s", failure)
 
     def topics(self) -> frozenset[str] | None:
         """The topics that the cluster has; None when it does not say. Blocks; for any thread."""
@@ -88,13 +105,13 @@ class Supply:
         try:
             return None if producer is None else frozenset(producer.partitions())
         except KafkaException as failure:
-            self.warn("cannot list the topics: %s", failure)
+            self.warn("topics-unlisted", "cannot list the topics: %s", failure)
             return None
 
-    def warn(self, text: str, *args: object) -> None:
-        """Log it, and keep it for `/status`."""
+    def warn(self, event: str, text: str, *args: object) -> None:
+        """Log it under the name of its kind, and keep it for `/status`."""
         self.last_error = text % args
-        _LOG.warning(text, *args)
+        _LOG.warning(text, *args, extra={"event": event})
 
 
 def _retriable(failure: KafkaException | StuckError) -> bool:

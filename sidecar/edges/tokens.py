@@ -35,7 +35,11 @@ class Tokens:
                 self._tokens = tuple(line.strip() for line in lines if line.strip())
                 self._signature = signature
         except OSError as failure:
-            _LOG.error("the token file cannot be read, so no call that needs a token is let in: %s", failure.strerror)
+            _LOG.error(
+                "the token file cannot be read, so no call that needs a token is let in: %s",
+                failure.strerror,
+                extra={"event": "token-unreadable"},
+            )
             self._tokens, self._signature = (), None
 
 

@@ -91,6 +91,10 @@ class TransactionalProducer:
         """
         self._guard.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on; from any thread."""
+        self._producer.set_sasl_credentials(username, password)
+
     def end(self) -> None:
         """It is not used any more, and nothing of it is under way."""
         self._guard.end()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from sidecar.settings.addresses import Listen, is_local_url, is_loopback, parse_listen
+from sidecar.settings.deliver import Deliver
 from sidecar.settings.faults import Fault
 from sidecar.settings.kafka import MAX_POLL_INTERVAL
 from sidecar.settings.model import Settings
@@ -26,22 +27,19 @@ def url_is_given(settings: Settings) -> Iterator[Fault]:
         yield Fault(("deliver", "url"), text, given=False)
 
 
+REQUESTS = (
+    *("url", "health_url", "concurrency", "timeout", "envelope"),
+    *("forward_headers", "dead_letter_statuses", "outage_failures"),
+)
+"""Settings of `deliver` that only a request to the service can honour."""
+
+
 def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
     """Where the service reads Kafka itself, what only a delivery could honour is a mistake, and not passed over."""
     if settings.deliver.mode != "relay":
         return
-    deliver, text = settings.deliver, "has no effect in relay mode, where the service reads Kafka itself; leave it out"
-    given: tuple[tuple[str, object, object], ...] = (
-        ("url", deliver.url, None),
-        ("health_url", deliver.health_url, None),
-        ("order", deliver.order, "none"),
-        ("broadcast", deliver.broadcast, False),
-    )
-    for name, value, usual in given:
-        if value != usual:
-            yield Fault(("deliver", name), text, value)
-    if deliver.batch.max_size != 1:
-        yield Fault(("deliver", "batch", "max_size"), text, deliver.batch.max_size)
+    text = "has no effect in relay mode, where the service reads Kafka itself; leave it out"
+    yield from unusual(settings.deliver, (*REQUESTS, "order", "broadcast"), text)
     tagged = next((topic.tags for topic in settings.topics if topic.tags != "*"), None)
     if tagged is not None:
         yield Fault(("topics",), f"tags: {text}", tagged)
@@ -49,18 +47,15 @@ def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
 
 def pull_sends_no_requests(settings: Settings) -> Iterator[Fault]:
     """Where the service makes the calls, what only a request to it could honour is a mistake, and not passed over."""
-    if settings.deliver.mode != "pull":
-        return
-    deliver, text = settings.deliver, "is for push mode; in pull mode the service calls the sidecar; leave it out"
-    given: tuple[tuple[str, object, object], ...] = (
-        ("url", deliver.url, None),
-        ("health_url", deliver.health_url, None),
-        ("envelope", deliver.envelope, False),
-        ("forward_headers", deliver.forward_headers, ()),
-        ("dead_letter_statuses", deliver.dead_letter_statuses, ()),
-    )
-    for name, value, usual in given:
-        if value != usual:
+    if settings.deliver.mode == "pull":
+        text = "is for push mode; in pull mode the service calls the sidecar; leave it out"
+        yield from unusual(settings.deliver, REQUESTS, text)
+
+
+def unusual(deliver: Deliver, names: Sequence[str], text: str) -> Iterator[Fault]:
+    """A fault for each of these settings that is not as it is by default."""
+    for name in names:
+        if (value := getattr(deliver, name)) != Deliver.model_fields[name].default:
             yield Fault(("deliver", name), text, value)
     if deliver.batch.max_size != 1:
         yield Fault(("deliver", "batch", "max_size"), text, deliver.batch.max_size)
@@ -143,6 +138,23 @@ def listeners_differ(settings: Settings) -> Iterator[Fault]:
     if probes is not None and clash(api, probes):
         text = "is the same as api.listen; null serves the probes there"
         yield Fault(("api", "probe_listen"), text, settings.api.probe_listen)
+    for name, other in (("listen", api), ("probe_listen", probes)):
+        if settings.ui.enabled and other is not None and clash(settings.ui.place, other):
+            yield Fault(("ui", "listen"), f"is the same as api.{name}, and others call that one", settings.ui.listen)
+
+
+def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
+    """A dashboard that others can reach asks who they are, and what is done there is written down."""
+    ui = settings.ui
+    if not ui.enabled:
+        return
+    if settings.deliver.broadcast:
+        yield Fault(("ui", "enabled"), "has no effect in broadcast mode, which retries nothing; leave it out", True)
+    if ui.place.path is None and not is_loopback(ui.place.host) and ui.token_file is None:
+        yield Fault(("ui", "listen"), "is outside loopback, and needs ui.token_file, and ui.hosts", ui.listen)
+    if ui.token_file is not None and ui.audit_file is None:
+        text = "is required with ui.token_file: what is done on the dashboard is written there first"
+        yield Fault(("ui", "audit_file"), text, given=False)
 
 
 def clash(one: Listen, other: Listen) -> bool:
@@ -157,28 +169,9 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     (url_is_given, (("deliver", "mode"), ("deliver", "url"))),
     (
         relay_delivers_nothing,
-        (
-            ("deliver", "mode"),
-            ("deliver", "url"),
-            ("deliver", "health_url"),
-            ("deliver", "order"),
-            ("deliver", "broadcast"),
-            ("deliver", "batch"),
-            ("topics",),
-        ),
+        (*(("deliver", name) for name in ("mode", *REQUESTS, "order", "broadcast", "batch")), ("topics",)),
     ),
-    (
-        pull_sends_no_requests,
-        (
-            ("deliver", "mode"),
-            ("deliver", "url"),
-            ("deliver", "health_url"),
-            ("deliver", "envelope"),
-            ("deliver", "forward_headers"),
-            ("deliver", "dead_letter_statuses"),
-            ("deliver", "batch"),
-        ),
-    ),
+    (pull_sends_no_requests, tuple(("deliver", name) for name in ("mode", *REQUESTS, "batch"))),
     (
         order_can_be_kept,
         (("deliver", "order"), ("deliver", "mode"), ("deliver", "batch"), ("retry", "understand")),
@@ -192,7 +185,11 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),
     (lock_is_shorter, (("lock_timeout",), ("kafka",))),
     (api_is_guarded, (("api", "listen"), ("api", "token_file"))),
-    (listeners_differ, (("api", "listen"), ("api", "probe_listen"))),
+    (listeners_differ, (("api", "listen"), ("api", "probe_listen"), ("ui", "listen"), ("ui", "enabled"))),
+    (
+        dashboard_is_guarded,
+        (("ui", "enabled"), ("ui", "listen"), ("ui", "token_file"), ("ui", "audit_file"), ("deliver", "broadcast")),
+    ),
 )
 
 

@@ -17,6 +17,9 @@ from pydantic_core import PydanticUndefined
 from sidecar.settings.model import Settings
 from sidecar.settings.values import Checked, KeyPath
 
+SWITCH = "enabled"
+"""A section that has this key may be given as true or false alone."""
+
 
 def leaves(
     model: type[BaseModel] = Settings, above: tuple[str, ...] = ()
@@ -110,8 +113,12 @@ def json_schema() -> dict[str, Any]:
     schema = Settings.model_json_schema()
     for model, properties in models_of(Settings, schema["properties"], schema["$defs"]):
         for name, field in model.model_fields.items():
-            if section_of(field) is not None:
+            section = section_of(field)
+            if section is not None:
                 properties[name].pop("default", None)
+                if SWITCH in section.model_fields:
+                    whole = {"$ref": properties[name].pop("$ref")}
+                    properties[name]["anyOf"] = [{"type": "boolean"}, whole]
             elif field.default is not PydanticUndefined:
                 properties[name]["default"] = written(field, field.default)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "reconsume.yaml"}

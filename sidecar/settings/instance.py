@@ -10,13 +10,15 @@ from sidecar.settings.model import Settings
 
 
 def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:
-    """The pod's name, or host and API address.
+    """The pod's name, with its namespace where it is told, or host and API address.
 
     It must survive the restart of a container, so that the new process ends the transaction that the old one left
-    open (0.6 s instead of 20), and differ between processes of one host, which cannot share their API address.
+    open (0.6 s instead of 20), and differ between processes of one host, which cannot share their API address. Two
+    namespaces may have a pod of one name (a StatefulSet's) in one group: by the name alone they would fence each other.
     """
     if pod := environ.get("POD_NAME"):
-        return _plain(pod)
+        namespace = environ.get("POD_NAMESPACE")
+        return _plain(f"{pod}.{namespace}" if namespace else pod)
     return _plain(f"{socket.gethostname()}-{settings.api.listen.rpartition(':')[2]}")
 
 

@@ -1,4 +1,5 @@
-"""The `kafka:` section: any librdkafka property as text, except those that would break the promise.
+"""The `kafka:` section: any librdkafka property as text, except those that would break the promise; secrets also by
+the file that holds them.
 
 A refused property is named with the reason, so that nobody has to read our source to learn why.
 """
@@ -8,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
+from sidecar.settings.secret_files import FILED, SUFFIX, Kafka, is_filed
 from sidecar.settings.values import Checked, KeyPath, RefusedError
 
 
@@ -59,8 +60,8 @@ MAX_POLL_INTERVAL = 300_000
 """librdkafka's default of max.poll.interval.ms: a member that does not poll for longer has left the group."""
 
 
-def read_kafka(value: object) -> Mapping[str, str]:
-    """The properties as librdkafka takes them; RefusedError with every fault."""
+def read_kafka(value: object) -> Kafka:
+    """The properties as librdkafka takes them, secrets in files not read yet; RefusedError with every fault."""
     if not isinstance(value, Mapping):
         raise ValueError("must be a mapping of librdkafka properties")
     faults: list[tuple[KeyPath, str]] = []
@@ -72,9 +73,14 @@ def read_kafka(value: object) -> Mapping[str, str]:
             faults.append(((str(name),), str(fault)))
     if not taken.get("bootstrap.servers", "").strip() and not names_servers(faults):
         faults.append((("bootstrap.servers",), "is required: host:port of one or more brokers, joined by commas"))
+    faults += [
+        ((name,), f"is given twice: {name.removesuffix(SUFFIX)} is there too")
+        for name in taken
+        if is_filed(name) and name.removesuffix(SUFFIX) in taken
+    ]
     if faults:
         raise RefusedError(faults)
-    return MappingProxyType(taken)
+    return Kafka(taken)
 
 
 def names_servers(faults: list[tuple[KeyPath, str]]) -> bool:
@@ -92,6 +98,8 @@ def check_property(name: str, given: object) -> str:
     fixed = FIXED.get(name)
     if fixed is not None and value.lower() not in fixed.values:
         raise ValueError(f"cannot be set: {fixed.why}")
+    if is_filed(name) and not value.startswith("/"):
+        raise ValueError("must be the absolute path of a file that holds it")
     check_range(name, value)
     return value
 
@@ -123,6 +131,8 @@ def kafka_schema() -> dict[str, object]:
     low, high = TRANSACTION_TIMEOUT
     known["transaction.timeout.ms"] = {"type": "integer", "minimum": low, "maximum": high}
     known["group.protocol"] = {"enum": ["classic", "consumer"]}
+    for name in sorted(FILED):
+        known[name + SUFFIX] = {"type": "string", "pattern": "^/", "description": f"The file that holds {name}."}
     return {
         "type": "object",
         "required": ["bootstrap.servers"],
@@ -141,5 +151,5 @@ KAFKA = Checked(
     read_kafka,
     "a mapping of librdkafka properties, with bootstrap.servers",
     kafka_schema(),
-    write=dict,
+    write=lambda kafka: dict(kafka.given),
 )

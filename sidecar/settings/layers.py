@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sidecar.settings.fields import field_at, is_nullable, section_of, takes_text
+from sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
 from sidecar.settings.masks import is_secret
 from sidecar.settings.values import KeyPath
 from sidecar.settings.yaml_text import dotted, read_yaml
@@ -62,6 +62,12 @@ class Layers:
             place = place[part]
         return True
 
+    def open_switches(self) -> None:
+        """`ui: true` is short for `ui: {enabled: true}`."""
+        for name, value in self.tree.items():
+            if switched((name,), value) != (name,):
+                self.tree[name] = {SWITCH: value}
+
     def drop_empty_sections(self) -> None:
         """A section whose keys are all commented out is null to YAML; it means that nothing is set there."""
         for name in [name for name, value in self.tree.items() if value is None]:
@@ -87,6 +93,7 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     if isinstance(document.value, dict):
         layers.tree = document.value
         layers.origins = {place: f"{path}, line {line}" for place, line in document.lines.items()}
+        layers.open_switches()
     elif document.value is not None:
         layers.faults.append(f"{path}: must hold keys and values, like `group: billing`, and it holds something else")
 
@@ -136,7 +143,14 @@ def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> Non
         shown = "" if is_secret(path) or path[0] == "kafka" else f" = {text[:60]}"
         layers.faults += [f"{dotted(path)}{shown}: {fault} ({origin})" for fault in document.faults]
         return
-    layers.put(path, document.value, origin)
+    layers.put(switched(path, document.value), document.value, origin)
+
+
+def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
+    """Where a value belongs: true or false for a section with a switch is the switch's."""
+    place = field_at(path) if isinstance(value, bool) else None
+    section = None if place is None else section_of(place)
+    return path if section is None or SWITCH not in section.model_fields else (*path, SWITCH)
 
 
 def is_null(text: str) -> bool:

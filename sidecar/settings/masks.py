@@ -11,8 +11,9 @@ MASK = "********"
 SECRET = re.compile(
     r"password|passphrase|secret|token|jaas|private\.key|key\.pem|oauthbearer\.(config|extensions|assertion)", re.I
 )
-NOT_SECRET = frozenset({"token_file", "sasl.oauthbearer.token.endpoint.url"})
+NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
 """They say where a secret is, and not what it is."""
+FILE = re.compile(r"[a-z.]+\.file")
 USER_INFO = re.compile(r"(?<=//)[^/@\s]*@")
 
 
@@ -21,9 +22,15 @@ def is_secret(path: KeyPath) -> bool:
     return any(isinstance(part, str) and part not in NOT_SECRET and SECRET.search(part) for part in path)
 
 
+def is_path(path: KeyPath, value: object) -> bool:
+    """Whether it is the path of a secret's file; what is none may be the secret itself, written in the wrong place."""
+    named = isinstance(path[-1], str) and FILE.fullmatch(path[-1]) is not None
+    return named and isinstance(value, str) and value.startswith("/")
+
+
 def masked(path: KeyPath, value: object) -> object:
     """The value as it may be shown: secrets and passwords in URLs hidden, also inside mappings and lists."""
-    if is_secret(path):
+    if is_secret(path) and not is_path(path, value):
         return MASK
     if isinstance(value, dict):
         return {key: masked((*path, str(key)), part) for key, part in value.items()}

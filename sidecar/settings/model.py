@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from sidecar.settings.addresses import Listen, parse_listen
 from sidecar.settings.deliver import Deliver, Subscription
 from sidecar.settings.kafka import KAFKA
+from sidecar.settings.secret_files import Kafka
 from sidecar.settings.section import Section
-from sidecar.settings.sections import Api, Log, Pull, Retry, View
+from sidecar.settings.sections import FOLDER, Api, Log, Pull, Retry, Tracing, View
+from sidecar.settings.ui import Ui
 from sidecar.settings.values import duration, text
 from topics.durations import parse_duration as ms
 from topics.levels import Ladder, build_ladder, level_delays
@@ -38,11 +40,18 @@ class Settings(Section):
             "The main topics, each by its name or as {name, tags}. A second entry for a topic replaces the first."
         ),
     )
-    kafka: Annotated[Mapping[str, str], KAFKA] = Field(
+    kafka_secret: Annotated[str | None, FOLDER.or_null()] = Field(
+        default=None,
+        description=(
+            "Where the secret of a Strimzi KafkaUser is mounted, mTLS or SCRAM: login, keys and `security.protocol` "
+            "come from there, unless `kafka` sets them. The brokers' CA is another secret: `ssl.ca.location`."
+        ),
+    )
+    kafka: Annotated[Kafka, KAFKA] = Field(
         repr=False,  # it may hold passwords, and settings end up in tracebacks
         description=(
             "Any librdkafka property, with `bootstrap.servers`. Those that would break the promise are refused, "
-            "each with its reason."
+            "each with its reason. Secrets may stand in files: `sasl.password.file: /run/secrets/password`."
         ),
     )
     start: Literal["earliest", "latest"] = Field(
@@ -79,6 +88,10 @@ class Settings(Section):
         default=View(),
         description="The group-wide view.",
     )
+    ui: Ui = Field(
+        default=Ui(),
+        description="The dashboard in the sidecar.",
+    )
     policy_mode: Literal["last-writer", "strict"] = Field(
         default="last-writer",
         description=(
@@ -97,10 +110,21 @@ class Settings(Section):
             "with it. It must be shorter than kafka's max.poll.interval.ms."
         ),
     )
+    tracing: Tracing = Field(
+        default=Tracing(),
+        description="Attempts as spans.",
+    )
     log: Log = Field(
         default=Log(),
         description="What is written to stderr.",
     )
+
+    @field_validator("kafka")
+    @classmethod
+    def with_secret(cls, kafka: Kafka, info: ValidationInfo) -> Kafka:
+        """The properties know the folder of the secret too; nothing of it is read here."""
+        folder = info.data.get("kafka_secret")
+        return kafka if folder is None else Kafka(kafka.given, Path(folder))
 
     @field_validator("topics")
     @classmethod

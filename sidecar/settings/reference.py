@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from sidecar.settings.fields import allowed, leaves, written
 from sidecar.settings.kafka import FIXED
+from sidecar.settings.secret_files import FILED
 
 INTRODUCTION = """\
 # Configuration
@@ -19,12 +20,19 @@ Made from the settings by `reconsume config schema --markdown`; a test fails whe
 One YAML file (`-c`, default `reconsume.yaml`), overridden by the environment (`RECONSUME_RETRY__MAX_RECONSUME_TIMES=3`:
 `__` between levels; `RECONSUME_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`), overridden by
 `--set retry.max_reconsume_times=3`. All faults are reported together, and the exit code is 78. Durations are written
-`500ms`, `10s`, `1h30m`, sizes `64KiB`, `16MiB`; a number without a unit is refused.
+`500ms`, `10s`, `1h30m`, sizes `64KiB`, `16MiB`; a number without a unit is refused. A section with a key `enabled` may
+be true or false alone: `ui: true`.
 
 ## Settings
 
 | key | allowed | default | meaning |
 |---|---|---|---|
+"""
+FILES = """
+## Secrets in files
+
+Each of these properties may stand in a mounted file instead, which is then named with `.file` behind it
+(`sasl.password.file: /run/secrets/password`): {names}. A running sidecar takes up a new content by itself.
 """
 REFUSED = """
 ## Properties of librdkafka that cannot be set
@@ -66,7 +74,8 @@ def markdown_page() -> str:
         for row in reference()
     ]
     refused = [f"| `{name}` | {fixed.why}{harmless(fixed.values)} |" for name, fixed in FIXED.items()]
-    return INTRODUCTION + "\n".join(rows) + "\n" + REFUSED + "\n".join(refused) + "\n"
+    files = FILES.format(names=", ".join(f"`{name}`" for name in sorted(FILED)))
+    return INTRODUCTION + "\n".join(rows) + "\n" + files + REFUSED + "\n".join(refused) + "\n"
 
 
 def harmless(values: tuple[str, ...]) -> str:

@@ -157,6 +157,19 @@ class View(Section):
     )
 
 
+class Tracing(Section):
+    """`tracing`: each attempt as an OpenTelemetry span."""
+
+    enabled: bool = Field(
+        default=False,
+        description=(
+            "Export each attempt as a span, linked to the attempt before, and hand its `traceparent` to the service. "
+            "Needs `pip install 'reconsume[otel]'`; where to, how often and under which name is said by the variables "
+            "of OpenTelemetry, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`."
+        ),
+    )
+
+
 class Log(Section):
     """`log`: what is written to stderr."""
 

@@ -16,5 +16,7 @@ def group_of(settings: Settings, *, direct: bool = False) -> Group:
         mode=deliver.mode,
         broadcast=deliver.broadcast,
         view=settings.view.enabled,
+        ui=settings.ui.enabled,
+        redrives=settings.ui.enabled and settings.ui.token_file is not None,
         direct=direct,
     )

@@ -1,7 +1,7 @@
 """Redrives from the dashboard: planned by a dry run, carried out once, each record's result kept.
 
 A plan is made for one person and used once; what it means is kept here, and the form only names it. The redrive itself
-is `edges/dlq_redrive.py`'s, one at a time, on a thread of its own.
+is `edges/dlq/redrive.py`'s, one at a time, on a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from sidecar.core.redrive import Filter, Letter, Verdict, Wish
-from sidecar.edges.dlq_redrive import Redriver
-from sidecar.edges.dlq_survey import Kind, Tally, survey
+from sidecar.edges.dlq.redrive import Redriver
+from sidecar.edges.dlq.survey import Kind, Tally, survey
 from sidecar.errors import ReconsumeError
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.looks import Looks, within
+from sidecar.ui.looks import Looks
 
 MOST_KEPT = 32
 MOST_RESULTS = 1_000
@@ -109,7 +110,7 @@ class Desk:
         at = _wall()
         wish = Wish(replace(asked, until=min(asked.until, at)))  # what dies from now on is not meant
         self._audit.write("dry-run", who, filter=_told(asked))
-        tally = survey(self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, within(DRY_RUN_SECONDS))
+        tally = survey(self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS))
         plan = Plan(secrets.token_urlsafe(16), who, wish, tally, self._looks.settings.names.ready, at, time.monotonic())
         with self._lock:
             _keep(self._plans, plan.id, plan)
@@ -154,7 +155,7 @@ class Desk:
         try:
             with Redriver(self._looks.letters, policy, plan.wish, job.stop) as redriver:
                 redriver.tally = job.tally
-                redriver.run(max(1, plan.ready), None, lambda _scan, _count: None)
+                redriver.run(max(1, plan.ready), None, self._looks.within(inf))
         except ReconsumeError as failure:
             error = str(failure)
         except Exception as fault:  # noqa: BLE001 - the page must tell of it; it would end in the thread

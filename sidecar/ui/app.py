@@ -21,9 +21,10 @@ from starlette.routing import Route
 from sidecar.core.policy import Policy
 from sidecar.edges.access import LOOPBACK_NAMES, Access, Guard
 from sidecar.edges.api_view import Readers
+from sidecar.edges.dlq.survey import why
 from sidecar.edges.server import Server
 from sidecar.edges.tokens import Tokens
-from sidecar.edges.view_topic import ViewTopic
+from sidecar.edges.view.topic import ViewTopic
 from sidecar.errors import ConfigError
 from sidecar.settings import Settings
 from sidecar.settings.addresses import Listen, is_loopback
@@ -32,7 +33,7 @@ from sidecar.ui.asking import Asker, Front
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.doing import Doing
 from sidecar.ui.looks import Looks
-from sidecar.ui.pages import Pages, Wording
+from sidecar.ui.pages import Pages
 from sidecar.ui.rendering import ASSETS, FOLDER, Renderer
 from sidecar.ui.security import Hardened, Sessions
 
@@ -58,16 +59,23 @@ class Wanted:
 
 
 class Dashboard:
-    """The parts. `start` and `stop` on the event loop. Raises ConfigError when it would be open to the network."""
+    """The parts. `start` and `stop` on the event loop. Raises ConfigError when it would be open to the network.
 
-    def __init__(self, settings: Settings, policy: Policy, wording: Wording, wanted: Wanted) -> None:
+    `topic`: who follows the view already, and goes on when this ends; None: it is followed here. `share`: how much of
+    a processor one question to Kafka may take.
+    """
+
+    def __init__(
+        self, settings: Settings, policy: Policy, wanted: Wanted, topic: ViewTopic | None = None, share: float = 1.0
+    ) -> None:
         if not wanted.near and wanted.token_file is None:
             raise ConfigError(
                 [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
             )
-        self._looks = Looks(settings, policy)
+        self._looks = Looks(settings, policy, share)
         self._asker = Asker()
-        self._topic = ViewTopic(settings.kafka, settings.names, None, "reconsume-ui")
+        self._topic = topic or ViewTopic(settings.kafka, settings.names, None, "reconsume-ui")
+        self._own = self._topic if topic is None else None
         self._readers = Readers(self._topic)
         self._audit = AuditLog(wanted.audit_file)
         self._desk = Desk(self._looks, self._audit)
@@ -79,31 +87,33 @@ class Dashboard:
                 "levels": settings.delays,
                 "may_change": wanted.token_file is not None,
                 "session": None,
-                "why": wording.why,
+                "why": why,
             }
         )
         self._wanted = wanted
-        self.server = Server(self._app(wording), wanted.listen)
+        self.server = Server(self._app(), wanted.listen)
 
     async def start(self) -> None:
         """Follow the view, and listen. Raises SetupError."""
         await self.server.start()
-        self._topic.start()
+        if self._own is not None:
+            self._own.start()
 
-    async def stop(self) -> None:
-        """End all of it; a redrive under way ends between two transactions."""
+    async def stop(self, within: float = STOPPED_WITHIN) -> None:
+        """End all of it; a redrive under way ends between two transactions, if `within` so many seconds."""
         await self.server.stop()
-        self._topic.stop()
+        if self._own is not None:
+            self._own.stop()
         self._readers.close()
         self._asker.close()
-        await asyncio.to_thread(self._desk.close, STOPPED_WITHIN)
-        if self._topic.is_alive():  # not where it could not even listen
-            await asyncio.to_thread(self._topic.join, VIEW_WITHIN)
+        await asyncio.to_thread(self._desk.close, within)
+        if self._own is not None and self._own.is_alive():  # not where it could not even listen
+            await asyncio.to_thread(self._own.join, VIEW_WITHIN)
 
-    def _app(self, wording: Wording) -> Starlette:
+    def _app(self) -> Starlette:
         wanted = self._wanted
         front = Front(self._render, self._sessions, everyone_reads=wanted.near)
-        pages = Pages(self._render, self._asker, self._looks, self._topic, self._readers, wording)
+        pages = Pages(self._render, self._asker, self._looks, self._topic, self._readers)
         routes = [*_assets(), *_showing(front, pages)]
         if wanted.token_file is not None:
             tokens = Tokens(wanted.token_file)

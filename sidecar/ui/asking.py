@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sidecar.edges.api_view import UnknownError
-from sidecar.edges.view_query import BadCursorError
+from sidecar.edges.view.query import BadCursorError
 from sidecar.errors import ReconsumeError
 from sidecar.ui.actions import RefusedError
 from sidecar.ui.rendering import Renderer

@@ -16,31 +16,49 @@ from sidecar.edges.admin import SPECS, Offset
 from sidecar.edges.checkup.answers import DeniedError, Place
 from sidecar.edges.checkup.cluster import Cluster
 from sidecar.edges.checkup.told import read_policy_topic
-from sidecar.edges.dlq_find import Found, find, find_id
-from sidecar.edges.dlq_topics import DlqTopics
+from sidecar.edges.dlq.find import Found, find, find_id
+from sidecar.edges.dlq.topics import DlqTopics
 from sidecar.edges.event_scan import Scan, scan_events
 from sidecar.edges.policy_store import Entry, PolicyStore, in_force
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
-from topics.policy_record import InstanceHeard, PolicyRecord
+from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord
 
 LONGEST = 30.0
 """Seconds for one reading of a topic; what takes longer is for the command line."""
+BURST = 0.005
+"""Seconds of work between two rests: for so long Python lets a thread run while others wait (sys.getswitchinterval)."""
 MOST_LETTERS = 100
 MOST_SCANNED = 200_000
 MOST_EVENTS = 500_000
 
 
 class Instance(NamedTuple):
-    """An instance, by its heartbeat on the policy topic (epoch ms) and as a member of the consumer groups."""
+    """An instance, by its heartbeat on the policy topic (epoch ms) and as a member of the consumer groups.
+
+    `pace` is as old as the heartbeat; None: it did not tell. `holds`: what Kafka has assigned to it, by group.
+    """
 
     name: str
     at: int
     alive: bool
     subscription: Mapping[str, str]
+    pace: PaceTold | None
     host: str
-    reads: tuple[str, ...]
+    holds: frozenset[tuple[str, Place]]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The topics that it has a partition of."""
+        return tuple(sorted({topic for _, (topic, _) in self.holds}))
+
+
+class Span(NamedTuple):
+    """A partition, from what is committed to its end."""
+
+    committed: int
+    end: int
 
 
 class Lag(NamedTuple):
@@ -60,10 +78,16 @@ class Lag(NamedTuple):
 
 
 class Lags(NamedTuple):
-    """The rows, and the topics and groups that this user may not see."""
+    """The rows, the topics and groups that this user may not see, and the lag of each partition, by group."""
 
     rows: tuple[Lag, ...]
     unseen: tuple[str, ...]
+    behind: Mapping[tuple[str, Place], int]
+
+    def of(self, instance: Instance) -> int | None:
+        """What an instance's partitions have still to do together; None where nothing of them is known."""
+        known = instance.holds & self.behind.keys()
+        return sum(self.behind[one] for one in known) if known else None
 
 
 class Value(NamedTuple):
@@ -84,10 +108,10 @@ class Rules(NamedTuple):
 
 
 class Looks:
-    """The questions of one group."""
+    """The questions of one group. `share`: how much of a processor one question may take."""
 
-    def __init__(self, settings: Settings, policy: Policy) -> None:
-        self.settings, self.policy = settings, policy
+    def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
+        self.settings, self.policy, self._share = settings, policy, share
         self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
         self._cluster = Cluster(settings.kafka)
         self._before: dict[tuple[str, str], tuple[float, int]] = {}
@@ -96,42 +120,50 @@ class Looks:
         """All that tell that they live, or have not said that they stop."""
         names, now = self.settings.names, time.time_ns() // 1_000_000
         heard: dict[str, InstanceHeard] = {}
-        for told in read_policy_topic(self._cluster, names) or ():
-            if isinstance(told.heard, InstanceHeard):
-                heard[told.heard.instance] = told.heard
+        for row in read_policy_topic(self._cluster, names) or ():
+            if isinstance(row.heard, InstanceHeard):
+                heard[row.heard.instance] = row.heard
         found = []
         groups = self._cluster.groups((names.group, names.retry_group))
-        members = [member for seen in groups.values() for member in seen.members]
+        members = [(group, member) for group, seen in groups.items() for member in seen.members]
         for name, one in sorted(heard.items()):
             if one.record is not None:
-                own = [member for member in members if member.client.endswith(f"-{name}")]
-                reads = tuple(sorted({topic for member in own for topic in member.topics}))
+                own = [(group, member) for group, member in members if member.client.endswith(f"-{name}")]
+                holds = frozenset((group, place) for group, member in own for place in member.places)
                 alive = one.record.at > now - SILENT_AFTER
-                host = own[0].host.lstrip("/") if own else ""
-                found.append(Instance(name, one.record.at, alive, one.record.subscription, host, reads))
+                host = own[0][1].host.lstrip("/") if own else ""
+                told = one.record
+                found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds))
         return found
 
     def lags(self) -> Lags:
         """How far the group's two places have come, a row a topic, as far as this user may see."""
         settings, names = self.settings, self.settings.names
         levels = names.levels_of(settings.delays, settings.topic_names)
-        rows, unseen = list[Lag](), list[str]()
+        rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
         for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):
             there, denied = self._cluster.topics(topics)
             unseen += sorted(denied)
             try:
-                rows += self._lags(group, topics, [place for topic in there.values() for place in topic.places])
+                done = self._spans(group, [place for topic in there.values() for place in topic.places])
             except DeniedError:
                 unseen.append(group)
-        return Lags(tuple(rows), tuple(unseen))
+                continue
+            rows += self._lags(group, topics, done)
+            behind |= {(group, place): max(0, span.end - span.committed) for place, span in done.items()}
+        return Lags(tuple(rows), tuple(unseen), behind)
 
-    def _lags(self, group: str, topics: Sequence[str], places: Sequence[Place]) -> Iterator[Lag]:
+    def _spans(self, group: str, places: Sequence[Place]) -> dict[Place, Span]:
+        """How far the group is in each partition of which it has committed something. Raises BrokerError."""
         ends = self._cluster.offsets(places, SPECS[Offset.END]())
         committed = self._cluster.committed(group, places)
+        return {place: Span(committed[place], ends[place][0]) for place in places if place in committed}
+
+    def _lags(self, group: str, topics: Sequence[str], spans: Mapping[Place, Span]) -> Iterator[Lag]:
         for name in topics:
-            own = [place for place in places if place[0] == name and place in committed]
+            own = [span for place, span in spans.items() if place[0] == name]
             if own:
-                done, end = sum(committed[place] for place in own), sum(ends[place][0] for place in own)
+                done, end = sum(span.committed for span in own), sum(span.end for span in own)
                 yield Lag(group, name, len(own), done, end, self._pace(group, name, done))
 
     def _pace(self, group: str, topic: str, done: int) -> float | None:
@@ -156,23 +188,35 @@ class Looks:
 
     def find(self, asked: Filter) -> Found:
         """The newest dead letters of a filter."""
-        return find(self.letters, self.policy, Wish(asked), MOST_LETTERS, MOST_SCANNED, within(LONGEST))
+        return find(self.letters, self.policy, Wish(asked), MOST_LETTERS, MOST_SCANNED, self.within(LONGEST))
 
     def letter(self, place: str) -> Found:
         """One dead letter by its place, or all stays of an id."""
-        return find_id(self.letters, self.policy, place, MOST_SCANNED, within(LONGEST))
+        return find_id(self.letters, self.policy, place, MOST_SCANNED, self.within(LONGEST))
 
     def journey(self, record: str, since: int | None) -> Scan:
         """The events of a record, since it failed first (epoch ms)."""
-        told = within(LONGEST)
+        told = self.within(LONGEST)
         return scan_events(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told)
 
+    def within(self, seconds: float) -> Callable[[object, int], None]:
+        """As `within`, by this one's share."""
+        return within(seconds, self._share)
 
-def within(seconds: float) -> Callable[[object, int], None]:
-    """Told how far a reading is; ends it with a BrokerError when it has taken so long."""
-    end = time.monotonic() + seconds
+
+def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
+    """Told how far a reading is, on the thread that calls this; ends it with a BrokerError when it has taken so long.
+
+    It rests after each burst, so that the thread takes no more than its `share` of a processor: beside it, in the same
+    interpreter, records may be on their way.
+    """
+    end, begun = time.monotonic() + seconds, time.thread_time()
 
     def told(_scan: object, _count: int) -> None:
+        nonlocal begun
+        if share < 1 and (spent := time.thread_time() - begun) > BURST:
+            time.sleep(spent / share - spent)
+            begun = time.thread_time()
         if time.monotonic() > end:
             raise BrokerError(f"it takes longer than {seconds:.0f} s: narrow it down, or ask the command line")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -12,12 +12,12 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sidecar.core.preview import preview, told
 from sidecar.core.redrive import Filter
 from sidecar.core.storm import Rule
 from sidecar.edges.api_view import Readers, UnknownError
-from sidecar.edges.dlq_survey import Kind
-from sidecar.edges.view_query import Filters
-from sidecar.edges.view_topic import ViewTopic
+from sidecar.edges.view.query import Filters
+from sidecar.edges.view.topic import ViewTopic
 from sidecar.ui.asking import Asker
 from sidecar.ui.drawing import due_picture, minutes_picture
 from sidecar.ui.journey import journey_picture
@@ -34,21 +34,12 @@ OLD = 60_000
 """ms after which the view counts as behind."""
 
 
-class Wording(NamedTuple):
-    """How the command line tells of dead letters, so that the pages say the same: a value, and why one is left."""
-
-    preview: Callable[[bytes | None], Mapping[str, Any]]
-    why: Callable[[Kind, int], str]
-
-
 class Pages:
     """The endpoints."""
 
-    def __init__(
-        self, render: Renderer, asker: Asker, looks: Looks, topic: ViewTopic, readers: Readers, wording: Wording
-    ) -> None:
+    def __init__(self, render: Renderer, asker: Asker, looks: Looks, topic: ViewTopic, readers: Readers) -> None:
         self._render, self._ask, self._looks = render, asker, looks
-        self._topic, self._readers, self._wording = topic, readers, wording
+        self._topic, self._readers = topic, readers
         view = looks.settings.view
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
@@ -137,7 +128,7 @@ class Pages:
         headers = [(name, told(value)) for name, value in letter.record.headers or []]
         return self._render(
             "letter.html", session=session, here="/dlq", letter=letter, verdict=verdict, headers=headers,
-            key=told(letter.record.key), value=self._wording.preview(letter.record.value), now=wall(),
+            key=told(letter.record.key), value=preview(letter.record.value), now=wall(),
         )  # fmt: skip
 
     async def policy(self, request: Request, session: Session | None) -> Response:
@@ -172,16 +163,6 @@ def letter_filter(asked: Mapping[str, str]) -> Filter:
 
     since = SINCE.get(asked.get("since", ""))
     return Filter(one("id"), one("reason"), one("topic"), since=0 if since is None else wall() - since)
-
-
-def told(data: bytes | None) -> str:
-    """Bytes on one line: text, or hexadecimal digits."""
-    if data is None:
-        return "(null)"
-    try:
-        return data[:4096].decode() or "(empty)"
-    except UnicodeDecodeError:
-        return f"0x{data[:64].hex()}{'…' if len(data) > 64 else ''}"
 
 
 def wall() -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.core.storm import Failures, Rule, Storm, storm_of
-from sidecar.edges.view_query import Filters, ViewQuery
+from sidecar.edges.view.query import Filters, ViewQuery
 from sidecar.ui.drawing import Lane, Minute
 from topics.durations import parse_duration
 from topics.events import State

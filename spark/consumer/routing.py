@@ -13,17 +13,16 @@ from msgspec.structs import replace
 from spark.consumer.record import UNREADABLE, Taken
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
-from topics.durations import render_duration
-from topics.events import Event, State, encode_event
+from topics.events import State, encode_event
 from topics.headers import (
     Headers,
     Life,
     dead_letter_headers,
-    reason_class,
     reason_text,
     render_life,
     without_ours,
 )
+from topics.life_event import event_of
 
 NEAR = 1_000
 """ms that may be left of a wait and be waited out in the task; for more the record is sent on to a level."""
@@ -106,22 +105,5 @@ def _copy(taken: Taken, topic: str, life: Life, rules: Rules) -> Out:
 
 
 def _event(life: Life, state: State, level: int | None, rules: Rules, now: int) -> Out:
-    topic, partition, offset = life.id.rsplit(":", 2)
-    event = Event(
-        group=rules.names.group,
-        id=life.id,
-        state=state,
-        times=life.times,
-        redrives=life.redrives,
-        level=None if level is None else render_duration(level),
-        due=life.due_at,
-        at=now,
-        reason=reason_class(life.reason),
-        topic=topic,
-        partition=int(partition),
-        offset=int(offset),
-        timestamp=life.timestamp,
-        first_failed_at=life.first_failed_at,
-        instance=rules.instance,
-    )
+    event = event_of(life, state, level, group=rules.names.group, instance=rules.instance, at=now)
     return Out(rules.names.events, life.id.encode(), encode_event(event), [])

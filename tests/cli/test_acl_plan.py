@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.cli.acl_export import commands, user_name
-from sidecar.cli.acl_plan import Step, make_plan, principals_of
+from sidecar.cli.acls.export import commands, user_name
+from sidecar.cli.acls.plan import Step, make_plan, principals_of
 from sidecar.edges.acls import Rule
 from topics.names import Names
 from topics.rights import Group, Operation, Resource, Right, User, rights_of

@@ -7,10 +7,9 @@ import time
 from collections import Counter
 
 import pytest
-import typer
 
-from sidecar.cli.audit import kept, moment, row_of, sum_up
-from sidecar.core.audit_facts import Breach, Finding
+from sidecar.cli.audit import kept, row_of, sum_up
+from sidecar.core.audit.facts import Breach, Finding
 from sidecar.errors import SetupError
 from tests.support.cli import reconsume
 
@@ -29,17 +28,6 @@ def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds() -> None:
 @pytest.mark.parametrize("wrong", [("--since", "yesterday"), ("--clock-slack", "1d"), ("--max", "0")])
 def test_words_that_mean_nothing_are_wrong_usage(wrong: tuple[str, str]) -> None:
     assert reconsume("audit", *GIVEN, *wrong).exit_code == 2
-
-
-def test_since_is_a_duration_back_or_a_time() -> None:
-    now = time.time_ns() // 1_000_000
-    back = moment("1h")
-    assert back is not None
-    assert abs(now - 3_600_000 - back) < 10_000
-    assert moment("2026-11-21T09:00:00Z") == moment("2026-11-21T10:00:00+01:00") == 1_795_251_600_000
-    assert moment("2026-11-21T09:00:00") == 1_795_251_600_000
-    with pytest.raises(typer.BadParameter, match="neither a duration"):
-        moment("soon")
 
 
 def test_a_folder_that_is_full_is_one_sentence_with_the_mend() -> None:

@@ -28,6 +28,7 @@ NEEDED = {
     "acls apply": ["--yes"],
     "retries show": ["orders:0:1"],
     "view sql": ["SELECT 1"],
+    "inject": ["-f", "deploy.yaml"],
     "simulate": ["--rate=10", "--fail-rate=0.1"],
     "dlq show": ["orders:0:1"],
     "dlq edit": ["orders:0:1", "--yes"],
@@ -36,10 +37,10 @@ NEEDED = {
     "dlq redrive": ["--yes"],
 }
 """What a command must be given; without --yes those that ask would be wrong usage here, where there is no terminal."""
-NO_CONFIGURATION = {"config schema", "reference", "dev broker", "demo"}
+NO_CONFIGURATION = {"config schema", "reference", "dev broker", "demo", "inject"}
 NO_BROKER = {*NO_CONFIGURATION, "config check", "config show", "explain", "simulate", "acls export"}
 """Commands that connect to nothing."""
-OWN_WAY = {"doctor", "run", "ui", "view run", "view sql", "dlq import"}
+OWN_WAY = {"doctor", "run", "ui", "view run", "view sql", "dlq import", "drain"}
 """Commands whose business it is that Kafka may be away, that have a process of their own, or that need a file first."""
 SAME_WAY = {"topics plan", "topics check", "topics export", "acls plan", "policy history", "retries stats", "dlq edit"}
 """Commands that reach Kafka by the same function as one that is tried; each process costs a second."""

@@ -59,7 +59,7 @@ def test_a_full_disk_is_one_sentence(command: str, folder: Path) -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("command", ["config show", "config show -o table", "--version"])
+@pytest.mark.parametrize("command", ["config show", "config show -o table", "--version", "--help", "dlq redrive -h"])
 def test_a_reader_that_went_away_is_141_without_a_word(command: str, folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

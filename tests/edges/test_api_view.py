@@ -15,10 +15,10 @@ from sidecar.edges.access import LOOPBACK_NAMES
 from sidecar.edges.api import Access, build_app
 from sidecar.edges.api_view import MOST_WAITING, Readers, UnknownError, no_view_routes, view_routes
 from sidecar.edges.storm_watch import StormWatch
-from sidecar.edges.view_query import ViewQuery
-from sidecar.edges.view_store import ViewStore, open_store
-from sidecar.edges.view_tables import Item
-from sidecar.edges.view_topic import Seen
+from sidecar.edges.view.query import ViewQuery
+from sidecar.edges.view.store import ViewStore, open_store
+from sidecar.edges.view.tables import Item
+from sidecar.edges.view.topic import Seen
 from tests.support.running_api import Answer, Client, Operation, serving
 from tests.support.view_rows import GROUP, stats_row, view_row, wall
 from topics.events import State

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.core.audit_facts import Number
-from sidecar.edges.audit_kafka import AuditKafka, Offsets, Wanted
+from sidecar.core.audit.facts import Number
+from sidecar.edges.audit.kafka import AuditKafka, Offsets, Wanted
 from tests.conftest import MakeTopic
 from tests.support.broker import Broker
 from tests.support.kafka import Out, produce

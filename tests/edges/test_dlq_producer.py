@@ -11,7 +11,7 @@ from sidecar.core.batch import Entry
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Retry
 from sidecar.edges.clients import reader_config
-from sidecar.edges.dlq_producer import DlqProducer, SupersededError
+from sidecar.edges.dlq.producer import DlqProducer, SupersededError
 from tests.sim.samples import life, record
 from tests.support.broker import Broker
 from tests.support.kafka import dump

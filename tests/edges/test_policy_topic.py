@@ -14,13 +14,14 @@ from confluent_kafka.admin import AdminClient
 from sidecar.edges.clients import follower_config, teller_config
 from sidecar.edges.leftovers import leftovers, strays
 from sidecar.edges.policy_topic import News, Place, PolicyTopic
+from sidecar.edges.presence import Own
 from tests.conftest import MakeTopic
 from tests.edges.test_consumer import SECONDS, commit
 from tests.support.broker import Broker
 from tests.support.deadline import until
 from tests.support.kafka import Out, create_topic, dump, produce
 from topics.names import Names
-from topics.policy_record import PolicyHeard
+from topics.policy_record import PaceTold, PolicyHeard
 
 POLICY = json.dumps({"v": 1, "policy": {"max_deaths": 4}, "who": "x", "at": 1}).encode()
 
@@ -31,6 +32,7 @@ class Desk:
     def __init__(self) -> None:
         self.news: list[News] = []
         self.hurry = False
+        self.pace = PaceTold("open", 1)
 
     def tell(self, news: News) -> None:
         self.news.append(news)
@@ -59,7 +61,7 @@ def desk() -> Desk:
 def follower(kafka: Broker, names: Names, desk: Desk) -> Iterator[PolicyTopic]:
     """A thread that is not started yet, and always stopped."""
     properties = {"bootstrap.servers": kafka.bootstrap}
-    place = Place(names, ("orders",), "pod-0", {"orders": "*"})
+    place = Place(names, ("orders",), Own("pod-0", {"orders": "*"}, lambda: desk.pace))
     thread = PolicyTopic(
         follower_config(properties, names.retry_group, "t"), teller_config(properties, "t"), place, desk
     )

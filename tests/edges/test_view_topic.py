@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from sidecar.edges.view_query import questions
-from sidecar.edges.view_topic import Seen, ViewTopic
+from sidecar.edges.view.query import questions
+from sidecar.edges.view.topic import Seen, ViewTopic
 from tests.support.broker import Broker
 from tests.support.deadline import until
 from tests.support.kafka import Out, produce

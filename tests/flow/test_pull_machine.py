@@ -157,7 +157,6 @@ def test_whatever_a_client_does_nothing_is_lost_or_counted_twice(
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
             phases=(Phase.generate,),  # records do not go away: an example cannot be tried again on the same group
             suppress_health_check=tuple(HealthCheck),
             database=None,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sidecar.core.audit_facts import Breach, Fact, Terms, What
-from sidecar.core.audit_rules import judge
+from sidecar.core.audit.facts import Breach, Fact, Terms, What
+from sidecar.core.audit.rules import judge
 from sidecar.core.progress import Progress
 from topics.names import Names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from sidecar.dev.kafka_config import SMALL_AND_QUICK
 from sidecar.dev.progress import progress_bar
 from tests.support.deadline import until
 
-IMAGE = "apache/kafka:4.3.1"
+IMAGE = os.environ.get("RECONSUME_KAFKA_IMAGE", "apache/kafka:4.3.1")
 
 
 class Broker(NamedTuple):
@@ -63,11 +64,12 @@ def _settings(port: int) -> dict[str, object]:
         **SMALL_AND_QUICK,
         "node.id": 1,
         "process.roles": "broker,controller",
-        "listeners": "PLAIN://:9092,CONTROLLER://:9093",
-        "advertised.listeners": f"PLAIN://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        # To itself the node talks inside: the host's port is not there, and no transaction would ever end.
+        "listeners": "PLAIN://:9092,INSIDE://:9094,CONTROLLER://:9093",
+        "advertised.listeners": f"PLAIN://127.0.0.1:{port},INSIDE://localhost:9094",
+        "listener.security.protocol.map": "PLAIN:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAIN",
+        "inter.broker.listener.name": "INSIDE",
         "controller.quorum.voters": "1@localhost:9093",
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,

@@ -17,10 +17,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
+    ResourceType,
 )
 
 from sidecar.dev.kafka import EmbeddedKafka
 from sidecar.edges.acls import TYPES, Acls
+from tests.support.canary import CANARY
 from tests.support.deadline import until
 from tests.support.kafka import SECONDS
 from tests.support.kafka_proxy import KafkaProxy
@@ -28,7 +30,7 @@ from topics.rights import Right
 
 USERS = ("sidecar", "service", "spark", "admin", "ui", "nobody")
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-JAAS = " ".join([f"{PLAIN_LOGIN} required", *(f'user_{name}="{name}-secret"' for name in USERS)]) + ";"
+JAAS = " ".join([f"{PLAIN_LOGIN} required", *(f'user_{name}="{name}-{CANARY}"' for name in USERS)]) + ";"
 GUARDED = {
     "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXY:SASL_PLAINTEXT",
     "listener.name.proxy.sasl.enabled.mechanisms": "PLAIN",
@@ -53,7 +55,7 @@ class GuardedKafka(NamedTuple):
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
             "sasl.username": user,
-            "sasl.password": f"{user}-secret",
+            "sasl.password": f"{user}-{CANARY}",
         }
 
     def allow(self, user: str, rights: Sequence[Right]) -> None:
@@ -67,6 +69,23 @@ class GuardedKafka(NamedTuple):
     @staticmethod
     def _rules(acls: Acls) -> set[tuple[str, ...]]:
         return {(rule.principal, rule.resource, rule.name, rule.operation) for rule in acls.found()}
+
+    def forbid_all(self, user: str) -> None:
+        """Take all rights of a user away, and wait until the broker knows. Raises KafkaException."""
+        which = AclBindingFilter(
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]  # any name
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,  # type: ignore[arg-type]  # any host
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # kept: without it the answers are never told
+        (future,) = admin.delete_acls([which]).values()
+        assert future.result(SECONDS), f"{user} never had a right"
+        acls = Acls({"bootstrap.servers": self.bootstrap})
+        until(lambda: all(who != f"User:{user}" for who, *_ in self._rules(acls)), SECONDS, f"{user} has no right")
 
     def forbid(self, user: str, right: Right) -> None:
         """Take one right away again, and wait until the broker knows. Raises KafkaException."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tests.support.ledger import BROKEN, FAILED, KEPT, TOOK, Delivery, Ledger
 from tests.support.sidecar_process import Config, Reply, SidecarProcess
 
-PULL: Config = {"deliver": {"mode": "pull", "url": None}, "pull": {"min_invisible": "100ms"}}
+PULL: Config = {"deliver": {"mode": "pull"}, "pull": {"min_invisible": "100ms"}}
 """What makes a test's sidecar one of pull mode."""
 
 

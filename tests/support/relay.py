@@ -13,7 +13,7 @@ from tests.support.kafka import Out, Row
 from tests.support.sidecar_process import Config, SidecarProcess
 from tests.support.topics import GroupTopics
 
-RELAY: Config = {"deliver": {"mode": "relay", "url": None, "timeout": "5s"}}
+RELAY: Config = {"deliver": {"mode": "relay"}}
 
 
 class Posted(NamedTuple):

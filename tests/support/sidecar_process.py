@@ -52,12 +52,14 @@ class Reply(NamedTuple):
 
 def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None = None) -> dict[str, Any]:
     """The configuration of a test's sidecar: a short ladder, short timeouts, and what `overrides` change."""
+    mode = (overrides or {}).get("deliver", {}).get("mode", "push")
+    # Scripts that fail everything are the rule here; what an outage is has its own tests.
+    requests = {"url": url, "timeout": "5s", "concurrency": 64, "outage_failures": None}
     base: dict[str, Any] = {
         "group": group.group,
         "topics": list(group.mains),
         "kafka": {"bootstrap.servers": group.bootstrap},
-        # Scripts that fail everything are the rule here; what an outage is has its own tests.
-        "deliver": {"url": url, "timeout": "5s", "concurrency": 64, "outage_failures": None},
+        "deliver": requests if mode == "push" else {},
         "retry": {
             "ladder": ["1s", "2s"],
             "levels": [f"{delay}ms" for delay in group.delays],

@@ -12,11 +12,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from sidecar.assembly import policy_of
-from sidecar.cli.dlq_rows import preview, why
 from sidecar.settings import Settings, load
 from sidecar.settings.addresses import parse_listen
 from sidecar.ui.app import Dashboard, Wanted
-from sidecar.ui.pages import Wording
 from tests.support.deadline import until
 from tests.support.kafka import SECONDS, Out, produce
 from tests.support.redrive import dead_letter
@@ -27,7 +25,7 @@ from tests.support.view_topics import event
 from tests.ui.hostile import ATTACKS, TOGETHER
 from topics.durations import render_duration
 from topics.events import Event, State, encode_event
-from topics.policy_record import PolicyRecord, SubscriptionRecord, instance_key, render_record
+from topics.policy_record import PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 
 TOKEN = "a-token-for-tests"
 DELAYS = (10_000, 30_000, 60_000, 300_000, 1_800_000)
@@ -37,6 +35,8 @@ STORY = "3:1024"
 """The end of the id whose journey is told."""
 RUNNING = "billing-7c9f-x2x"
 """The instance that is a member of the group."""
+AWAY = "billing-7c9f-k8m"
+"""The instance whose service is away."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +163,14 @@ def policies(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
                      {"concurrency": 256}),
     )  # fmt: skip
     told = [Out(render_record(record), b"policy") for record in records]
-    instances = [(RUNNING, 12_000, ours), ("billing-7c9f-k8m", 31_000, ours), ("billing-6b1d-old", 900_000, ours)]
+    busy = PaceTold("open", now - 7_200_000, 31, 256)
+    away = PaceTold("outage", now - 95_000, 1, 1, "connection refused by 127.0.0.1:8080")
+    instances = [(RUNNING, 12_000, ours, busy), (AWAY, 31_000, ours, away), ("billing-6b1d-old", 900_000, ours, None)]
     if hostile:
-        instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}))
-    for name, ago, topics in instances:
-        told.append(Out(render_record(SubscriptionRecord(topics, now - ago)), instance_key(name)))
+        evil = PaceTold(ATTACKS[0], 2**62, 2**62, 0, "".join(ATTACKS)[:300])
+        instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}, evil))
+    for name, ago, topics, pace in instances:
+        told.append(Out(render_record(SubscriptionRecord(topics, now - ago, pace)), instance_key(name)))
     return told
 
 
@@ -213,7 +216,7 @@ def dashboard(group: GroupTopics, folder: Path, *, token: bool = True, listen: s
     settings = settings_of(group, folder)
     wanted = Wanted(parse_listen(listen), tokens if token else None, audit)
     loop = Loop()
-    served = Dashboard(settings, policy_of(settings, "ui"), Wording(preview, why), wanted)
+    served = Dashboard(settings, policy_of(settings, "ui"), wanted)
     try:
         loop.run(served.start)
         yield Scene(group, f"http://127.0.0.1:{served.server.port}", audit)

@@ -11,7 +11,7 @@ from tests.support.kafka import dump, produce
 from tests.support.view_rows import out, view_row
 from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
-from tests.ui.scene import TOKEN, Scene
+from tests.ui.scene import AWAY, TOKEN, Scene
 from tests.ui.web import Visitor
 from topics import headers as wire
 from topics.events import State, decode_event
@@ -95,10 +95,16 @@ def test_the_policy_shows_who_changed_what(open_page: Open) -> None:
     assert page.locator("ins").first.inner_text() == "64"
 
 
-def test_instances_are_shown_with_heartbeat_topics_and_lag(open_page: Open, scene: Scene) -> None:
+def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open, scene: Scene) -> None:
     page = open_page("/instances")
     running = page.locator("tr", has_text="billing-7c9f-x2x")
-    assert scene.group.main in running.locator("td").nth(4).inner_text()
+    cells = running.locator("td").all_inner_texts()
+    assert cells[2].split() == ["open", "31", "of", "256", "out"]
+    assert cells[3] == "0"
+    assert scene.group.main in cells[6]
+    away = page.locator("tr", has_text=AWAY).locator("td").nth(2)
+    assert "outage" in away.inner_text()
+    assert away.locator(".chip").get_attribute("title") == "connection refused by 127.0.0.1:8080"
     assert "silent" in page.locator("tr", has_text="billing-6b1d-old").inner_text()
     lag = page.locator("tr", has=page.get_by_text(scene.group.names.ready, exact=True)).last
     assert int(lag.locator("td").nth(2).inner_text()) >= 12

@@ -10,12 +10,10 @@ import pytest
 from starlette.requests import Request
 
 from sidecar.assembly import policy_of
-from sidecar.cli.dlq_rows import preview, why
 from sidecar.errors import ConfigError, SetupError
 from sidecar.settings.addresses import parse_listen
 from sidecar.ui.app import Dashboard, Wanted
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.pages import Wording
 from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, Sessions
 from tests.support.settings import good
 from tests.support.topics import GroupTopics
@@ -152,7 +150,7 @@ def test_the_network_is_not_listened_to_without_a_token(tmp_path: Path) -> None:
     settings = good(tmp_path)
     wanted = Wanted(parse_listen("0.0.0.0:0"), None, tmp_path / "audit")
     with pytest.raises(ConfigError, match="--token-file"):
-        Dashboard(settings, policy_of(settings, "ui"), Wording(preview, why), wanted)
+        Dashboard(settings, policy_of(settings, "ui"), wanted)
 
 
 def test_over_the_network_only_those_who_signed_in_read_and_the_cookie_needs_tls(

@@ -64,11 +64,16 @@ class Topic(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a consumer group, and the topics that are assigned to it."""
+    """A member of a consumer group, and the partitions that are assigned to it."""
 
     client: str
     host: str
-    topics: frozenset[str]
+    places: frozenset[Place]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that it has a partition of."""
+        return frozenset(topic for topic, _ in self.places)
 
 
 class Seen(NamedTuple):
@@ -126,7 +131,10 @@ def group_of(described: Any) -> Seen:
         Member(
             member.client_id,
             member.host,
-            frozenset(place.topic for place in (member.assignment.topic_partitions if member.assignment else ())),
+            frozenset(
+                (place.topic, place.partition)
+                for place in (member.assignment.topic_partitions if member.assignment else ())
+            ),
         )
         for member in described.members
     )

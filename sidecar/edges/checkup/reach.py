@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.edges.admin import sentence_of
 from sidecar.edges.checkup.findings import Finding, fail, listed, ok, warn
+from sidecar.edges.checkup.tls import distrust
 
 TRY_SECONDS = 6.0
 """Until then a broker must have answered; a login that fails is known after 1.1 s, silence after 4."""
@@ -23,11 +24,17 @@ TURN_SECONDS = 0.5
 CONNECT_SECONDS = 2.0
 PLAIN_PORT = 9092
 
+UNTRUSTED = "certificate verify failed"
 CAUSES: tuple[tuple[str, str, str], ...] = (
     (
-        r"certificate verify failed",
+        UNTRUSTED,
         "TLS: the broker's certificate is not trusted: its CA is unknown, it has expired, or it is for another name",
         "kafka.ssl.ca.location must hold the CA of the brokers' certificates, and bootstrap.servers a name in them",
+    ),
+    (
+        r"alert (bad certificate|certificate|unknown ca|access denied)|CERTIFICATE_REQUIRED",
+        "TLS: the broker does not accept our certificate: it has none, does not know its CA, or it has expired",
+        "kafka.ssl.certificate.location and kafka.ssl.key.location (or kafka_secret) must hold a valid one",
     ),
     (
         r"PLAINTEXT broker listener",
@@ -48,6 +55,11 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
         r"Unsupported SASL mechanism|supported mechanisms",
         "SASL: the broker does not know this mechanism",
         "set kafka.sasl.mechanism to one that the broker supports",
+    ),
+    (
+        r"OIDC|acquire SASL OAUTHBEARER token",
+        "SASL: the token endpoint gives no token",
+        "look at kafka.sasl.oauthbearer.token.endpoint.url and at the client's id and secret",
     ),
     (
         r"SASL authentication error|^_AUTHENTICATION ",
@@ -99,6 +111,17 @@ class Told(logging.Handler):
 
 def reach(kafka: Mapping[str, str]) -> list[Finding]:
     """Whether a broker answers, and whether all that it names can be connected to."""
+    brokers = answers(kafka)
+    if isinstance(brokers, Finding):
+        return [brokers]
+    return [
+        ok(f"{len(brokers)} {'broker answers' if len(brokers) == 1 else 'brokers answer'}"),
+        *addresses(kafka, brokers),
+    ]
+
+
+def answers(kafka: Mapping[str, str]) -> list[str] | Finding:
+    """The addresses of all brokers, or why none answers, with the mend. By a client of its own, within seconds."""
     told = Told()
     logger = logging.Logger("doctor")
     logger.addHandler(told)
@@ -114,14 +137,9 @@ def reach(kafka: Mapping[str, str]) -> list[Finding]:
     try:
         client = AdminClient(config)
     except KafkaException as error:
-        return [fail(f"the client cannot be made: {sentence_of(error)}", "correct the kafka: section")]
-    brokers = ask(client, told)
-    if not brokers:
-        return [diagnosed(kafka["bootstrap.servers"], told.texts)]
-    return [
-        ok(f"{len(brokers)} {'broker answers' if len(brokers) == 1 else 'brokers answer'}"),
-        *addresses(kafka, brokers),
-    ]
+        return fail(f"the client cannot be made: {sentence_of(error)}", "correct the kafka: section")
+    servers = kafka["bootstrap.servers"]
+    return ask(client, told) or untrusted(kafka, told.texts) or diagnosed(servers, told.texts)
 
 
 def ask(client: AdminClient, told: Told) -> list[str]:
@@ -135,6 +153,17 @@ def ask(client: AdminClient, told: Told) -> list[str]:
         except KafkaException:
             client.poll(0)  # serves what the client wants to say
     return []
+
+
+def untrusted(kafka: Mapping[str, str], texts: Iterable[str]) -> Finding | None:
+    """What exactly is wrong with a broker's certificate; None when it cannot be told, or something else is."""
+    if not any(UNTRUSTED in text for text in texts):
+        return None
+    found = distrust(listed_in(kafka["bootstrap.servers"]), kafka)
+    if found is None:
+        return None
+    address, why = found
+    return fail(f"{address}: TLS: the broker's certificate is not trusted: {why.cause}", why.mend)
 
 
 def diagnosed(servers: str, texts: Sequence[str]) -> Finding:
@@ -161,12 +190,17 @@ def addresses(kafka: Mapping[str, str], brokers: Iterable[str]) -> Iterable[Find
             f"brokers name addresses that cannot be connected to from here: {listed(away)}",
             "advertised.listeners of these brokers must be reachable from where the sidecar runs",
         )
-    given = [address.strip() for address in kafka["bootstrap.servers"].split(",") if address.strip()]
+    given = listed_in(kafka["bootstrap.servers"])
     dead = [address for address in given if address not in away and not connects(address)]
     if dead:
         yield warn(
             f"bootstrap.servers has addresses where nobody answers: {listed(dead)}", "take them out, or mend them"
         )
+
+
+def listed_in(servers: str) -> list[str]:
+    """The addresses of `bootstrap.servers`."""
+    return [address.strip() for address in servers.split(",") if address.strip()]
 
 
 def connects(address: str) -> bool:

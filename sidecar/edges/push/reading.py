@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import httptools
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome
+from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
 from sidecar.core.record import Now
 from sidecar.edges.push.answer import CONTENT_TYPE, RETRY_AFTER, VERDICT, Noted, Rules, is_json, read_answer
 from sidecar.edges.push.verdicts import Verdicts
@@ -25,7 +25,7 @@ PLAIN_REMEMBERED = 32
 FRAMING = (b"content-length", b"transfer-encoding")
 LENGTHS = frozenset(map(len, (VERDICT, CONTENT_TYPE, RETRY_AFTER, *FRAMING)))
 
-LOST = Failed("connection-lost", "the service closed the connection before its answer was complete", "broken_answer")
+LOST = Failed(CONNECTION_LOST, "the service closed the connection before its answer was complete", "broken_answer")
 BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
 TOO_LONG = Failed("broken-answer", "the answer's head or body is longer than a verdict can be", "broken_answer")
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from sidecar.core.audit_facts import Fact, What
-from sidecar.core.audit_reading import Row, copy_fact, digest_of, event_fact, main_fact
+from sidecar.core.audit.facts import Fact, What
+from sidecar.core.audit.reading import Row, copy_fact, digest_of, event_fact, main_fact
 from tests.support.history import copy_row, event_row, life
 from topics.events import State
 from topics.headers import RETRY_GROUP, RETRY_TOPIC, Headers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.audit_facts import Breach, Fact, Known, Terms, What
-from sidecar.core.audit_rules import judge
+from sidecar.core.audit.facts import Breach, Fact, Known, Terms, What
+from sidecar.core.audit.rules import judge
 from sidecar.core.progress import Progress
 from tests.support.audit_lives import (
     BEGIN,

@@ -125,4 +125,4 @@ class Comings(RuleBasedStateMachine):
 
 
 TestComings = Comings.TestCase
-TestComings.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestComings.settings = settings(max_examples=150, stateful_step_count=40)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.core.hold import EARLY, NEAR
-from sidecar.core.outcome import COMMITTED
+from sidecar.core.outcome import COMMITTED, NACKED
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
@@ -148,6 +148,14 @@ def test_a_clock_set_back_does_not_prolong_a_wait_in_memory() -> None:
 def test_lateness_is_measured_from_when_it_was_due() -> None:
     rig = on_level(waiting(0, WALL - 10_040, due_at=WALL - 40))
     assert (rig.lane.tally.lateness.total, len(rig.sent)) == (40, 1)
+
+
+def test_a_try_in_place_is_not_late_once_more() -> None:
+    rig = on_level(waiting(0, WALL - 10_040, due_at=WALL - 40))
+    rig.answer(NACKED)
+    rig.run(10 * 60_000)
+    assert rig.out_offsets() == [0]
+    assert (rig.lane.tally.lateness.total, sum(rig.lane.tally.lateness.counts)) == (40, 1)
 
 
 def test_markers_at_the_end_of_a_level_are_committed_as_passed() -> None:

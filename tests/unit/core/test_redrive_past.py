@@ -74,7 +74,7 @@ def run(
     return past, done
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=6))
 def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     plans: list[tuple[int, int, str, str, int]], asked: list[tuple[Wish, int]]
@@ -86,7 +86,7 @@ def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     assert len(seen) == len(set(seen))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), max_size=4), WISHES)
 def test_a_redrive_run_to_its_end_leaves_nothing_that_it_may_take(
     plans: list[tuple[int, int, str, str, int]], before: list[tuple[Wish, int]], wish: Wish

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.edges.audit_kafka import First, Marks
-from sidecar.edges.audit_known import APART, Horizon, deleted_of, known_of
+from sidecar.edges.audit.kafka import First, Marks
+from sidecar.edges.audit.known import APART, Horizon, deleted_of, known_of
 
 LEVEL, DLQ, NOW = "billing-RETRY-1s", "billing-DLQ", 1_763_690_000_000
 PLACE = (LEVEL, 0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.audit_facts import Fact, What
-from sidecar.edges import audit_store
-from sidecar.edges.audit_store import LARGEST_STORY, AuditStore
+from sidecar.core.audit.facts import Fact, What
+from sidecar.edges.audit.store import LARGEST_STORY, AuditStore, place_of
 
 
 def fact(identity: str, offset: int = 0) -> Fact:
@@ -51,4 +50,4 @@ def test_nothing_is_left_behind_however_it_ends() -> None:
 
 
 def test_an_id_is_split_from_its_end() -> None:
-    assert audit_store.place_of("a:b:1:2") == ("a:b", 1, 2)
+    assert place_of("a:b:1:2") == ("a:b", 1, 2)

@@ -3,112 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.core.assigned import Grant, Run
-from sidecar.core.gate import Gate
-from sidecar.core.intake import Terms
-from sidecar.core.lane import Lane
-from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Outcome, Rejected
-from sidecar.core.pace import Pace
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Ports, Reply
-from sidecar.core.progress import Progress
-from sidecar.core.record import Now, Partition, Record
-from sidecar.core.tally import Distribution
-from sidecar.edges.metrics import DELIVERY_BOUNDS, LaneSource, Sources, TransactionMeter, bounded_reason, scraper
-from topics.headers import Life
-from topics.levels import TABLE, build_ladder
-from topics.names import Names
-
-ROOM = 1 << 20
-START = Now(1_763_690_000_000, 1_000)
-LEVELS = ("10s", "1m", "ready")
-WAITS = {"billing-RETRY-10s": 10_000, "billing-RETRY-1m": 60_000, "billing-RETRY": 0}
-
-
-class Outside:
-    """The ports of a lane, played by a list of what is out."""
-
-    def __init__(self) -> None:
-        self.out: list[tuple[Record, Reply]] = []
-
-    def pause(self, partition: Partition, epoch: int) -> None:
-        pass
-
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        pass
-
-    def deliver(self, record: Record, reply: Reply) -> None:
-        self.out.append((record, reply))
-
-    def answer(self, outcome: Outcome) -> None:
-        record, reply = self.out.pop(0)
-        reply(record, outcome, START)
-
-
-class World:
-    """Two lanes on one gate, as the sidecar has them, and the function that scrapes them."""
-
-    def __init__(self, concurrency: int = 8) -> None:
-        policy = Policy(Names("billing"), ("orders", "invoices"), build_ladder("rocketmq"), TABLE, TABLE)
-        self.outside = Outside()
-        self.gate = Gate(Pace(concurrency))
-        ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None)
-        self.main = Lane(policy, {}, ports, self.gate, Terms(ROOM))
-        self.retry = Lane(policy, WAITS, ports, self.gate, Terms(ROOM))
-        self.lost: dict[str, int] = {}
-        self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
-        self.ends: dict[Partition, int] = {}
-        self.durations = Distribution(DELIVERY_BOUNDS)
-        self.transactions = TransactionMeter()
-        self.now = START
-        self.scrape = scraper(
-            Sources(
-                lanes=(
-                    LaneSource(self.main, self.lost, self.rebalances, lambda: self.ends),
-                    LaneSource(self.retry, {}, {"assigned": 1}),
-                ),
-                gate=self.gate,
-                deliveries=self.durations,
-                transactions=self.transactions,
-                topics=("orders", "invoices"),
-                levels=LEVELS,
-                version="1.2.3",
-                now=lambda: self.now,
-            )
-        )
-
-    def give(self, lane: Lane, topic: str, *records: Record) -> None:
-        """Assign partition 0 of a topic and hand records over."""
-        source = Partition(topic, 0)
-        lane.tenure.assigned([Grant(source, 1, Progress(0))])
-        lane.received([Run(source, 1, 0, list(records))], START)
-
-    def sample(self, name: str, **labels: str) -> float:
-        """The value of one sample; KeyError when it is not there."""
-        return self.samples()[name, tuple(sorted(labels.items()))]
-
-    def samples(self) -> Mapping[tuple[str, tuple[tuple[str, str], ...]], float]:
-        found = {}
-        for family in text_string_to_metric_families(self.scrape().decode()):
-            for sample in family.samples:
-                key = (sample.name, tuple(sorted(sample.labels.items())))
-                assert key not in found
-                found[key] = sample.value
-        return found
-
-
-def fresh(topic: str, offset: int = 0) -> Record:
-    return Record(Partition(topic, 0), offset, 1, START.wall, b"k", b"v", [], None)
-
-
-def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:
-    life = Life(f"orders:0:{offset}", "orders", 1, 0, due_at, appended, appended, "http-500")
-    return Record(Partition(topic, 0), offset, 1, appended, b"k", b"v", [], life)
+from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
+from sidecar.core.record import Now, Partition
+from sidecar.edges.metrics import bounded_reason
+from tests.support.metrics_world import LEVELS, START, World, fresh, retried
 
 
 @pytest.fixture
@@ -146,6 +48,8 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "subscriptions_differ": "gauge",
         "view_lag_seconds": "gauge",
         "bad_view_records": "counter",
+        "refused_records": "gauge",
+        "credentials_reloaded": "counter",
         "build_info": "gauge",
     }
     assert families == {f"reconsume_{name}": kind for name, kind in expected.items()}

@@ -25,6 +25,9 @@ def test_pull_mode_needs_no_url(tmp_path: Path) -> None:
         "deliver.forward_headers=[x-tenant]",
         "deliver.dead_letter_statuses=[422]",
         "deliver.batch.max_size=32",
+        "deliver.concurrency=8",
+        "deliver.timeout=5s",
+        "deliver.outage_failures=null",
     ],
 )
 def test_what_only_a_request_could_honour_is_refused_in_pull_mode(tmp_path: Path, setting: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from topics.policy_record import (
     KEY,
     LARGEST,
     BadRecord,
     InstanceHeard,
+    PaceTold,
     PolicyHeard,
     PolicyRecord,
     SubscriptionRecord,
@@ -20,6 +22,7 @@ from topics.policy_record import (
     same_subscription,
 )
 
+TOLD = {"v": 1, "subscription": {}, "at": 1}
 GOOD = {"v": 1, "policy": {"ladder": ["1s"], "max_reconsume_times": 3}, "who": "ann", "at": 5, "was": {"ladder": "x"}}
 
 
@@ -41,6 +44,17 @@ def test_what_is_rendered_is_read_back(key: bytes, record: object, heard: object
     data = render_record(record)  # type: ignore[arg-type]
     assert json.loads(data)["v"] == 1
     assert parse_record(key, data) == heard(record)  # type: ignore[operator]
+
+
+def test_a_pace_is_read_back_and_may_be_missing_or_tell_more() -> None:
+    """Versions before did not tell it, and later ones may tell more of it."""
+    told = SubscriptionRecord({"orders": "*"}, 7, PaceTold("outage", 5, 1, 1, "refused"))
+    assert parse_record(b"instance/a", render_record(told)) == InstanceHeard("a", told)
+    value = {"v": 1, "subscription": {"orders": "*"}, "at": 7}
+    assert parse_record(b"instance/a", json.dumps(value).encode()) == InstanceHeard("a", replace(told, pace=None))
+    more = {**value, "pace": {"state": "resting", "since": 5, "more": [1]}}
+    heard = parse_record(b"instance/a", json.dumps(more).encode())
+    assert heard == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5)))
 
 
 def test_unknown_fields_and_unknown_keys_of_the_policy_are_no_fault() -> None:
@@ -73,6 +87,9 @@ def test_null_withdraws_a_policy_and_a_subscription() -> None:
         (KEY, json.dumps({**GOOD, "filler": "x" * LARGEST}).encode()),
         (b"instance/a", b'{"v": 1, "subscription": {"orders": 1}, "at": 1}'),
         (b"instance/a", b"{}"),
+        (b"instance/a", b'{"v": 1, "subscription": {}, "at": 1, "pace": {"state": 5, "since": 1}}'),
+        (b"instance/a", json.dumps({**TOLD, "pace": {"state": "x" * 33, "since": 1}}).encode()),
+        (b"instance/a", json.dumps({**TOLD, "pace": {"state": "open", "since": -1}}).encode()),
         (b"instance/", b"{}"),
         (b"instance/\xff", b"{}"),
         (b"instance/a\nb", b"{}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from topics.names import Names
 from topics.rights import Group, Operation, Resource, Right, User, rights_of
@@ -102,3 +103,13 @@ def test_no_right_is_listed_that_another_one_carries(user: User, group: Group) -
         if right.operation is Operation.DESCRIBE:
             carriers = (Operation.READ, Operation.WRITE, Operation.DELETE)
             assert not rights & {Right(right.resource, right.name, carrier) for carrier in carriers}
+
+
+def test_a_dashboard_in_the_sidecar_adds_the_rights_to_look_and_a_token_those_to_redrive() -> None:
+    looking, acting = replace(PUSH, ui=True), replace(PUSH, ui=True, redrives=True)
+    assert words(User.SIDECAR, looking) == words(User.SIDECAR, PUSH) | words(User.UI, PUSH)
+    assert words(User.SIDECAR, acting) - words(User.SIDECAR, looking) == {
+        "READ on group billing-DLQ-REDRIVE",
+        "WRITE on transactional-id billing-DLQ-REDRIVE",
+    }
+    assert words(User.SIDECAR, acting) - words(User.SIDECAR, PUSH) - words(User.UI, PUSH) < words(User.ADMIN, PUSH)

@@ -1,0 +1,205 @@
+"""`acls plan`, `acls apply`, `acls export`: the least rights of each of the group's Kafka users."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.acls.export import commands, user_name
+from sidecar.cli.acls.plan import Step, make_plan, principals_of
+from sidecar.cli.failures import DONE, FAILED, PARTLY
+from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.output import Row, talk, write
+from sidecar.cli.strimzi import Authentication, documents, user_resource
+from sidecar.cli.topic_plan import plural
+from sidecar.settings import Settings, load
+from sidecar.settings.users import group_of
+from topics.rights import Right, User, rights_of
+
+if TYPE_CHECKING:
+    from sidecar.edges.acls import Acls
+
+PLAN_COLUMNS = ("role", "principal", "action", "operation", "resource", "name", "pattern", "by")
+RESULT_COLUMNS = ("role", "principal", "operation", "resource", "name", "pattern", "result", "error")
+
+
+class Form(StrEnum):
+    """What `acls export` writes."""
+
+    KAFKA_ACLS = "kafka-acls"
+    STRIMZI = "strimzi"
+
+
+Roles = Annotated[
+    list[User] | None, typer.Option("--role", help="Whose rights; may be repeated. All five where it is not given.")
+]
+Principals = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--principal",
+        metavar="[ROLE=]User:NAME",
+        help="The Kafka user of a role; User:<group>-<role> where it is not given. May be repeated.",
+    ),
+]
+Direct = Annotated[
+    bool, typer.Option("--direct", help="The service writes retries by itself, as the Spark consumer does.")
+]
+Logins = Annotated[Authentication, typer.Option("--authentication", help="Strimzi: how the users log in.")]
+
+app = typer.Typer(help="The group's access rights on Kafka.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "plan")
+def plan(options: Options, role: Roles = None, principal: Principals = None, direct: Direct = False) -> None:
+    """Show what `acls apply` would do.
+
+    Each right would be created, is there (ok), is denied by another rule, or is extra: more than the role needs.
+    Changes nothing. To read the rules, the user of kafka: needs DESCRIBE on the cluster.
+
+    \b
+    Example:
+      reconsume acls plan --role sidecar --principal User:billing -o table
+    """
+    _, steps = look(options, role, principal, direct)
+    options.output.rows(PLAN_COLUMNS, [step.row for step in steps])
+
+
+@command(app, "apply")
+def apply(
+    options: Options,
+    role: Roles = None,
+    principal: Principals = None,
+    direct: Direct = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
+) -> int:
+    """Create the rights that are missing.
+
+    Nothing is ever removed: what is denied or extra is reported. A plan is shown first. The user of kafka: needs
+    DESCRIBE and ALTER on the cluster.
+
+    Ends with 0 when all are there, 3 when some could not be created or are denied, 1 when none could.
+
+    \b
+    Examples:
+      reconsume acls apply --role sidecar --role spark
+      reconsume acls apply --role ui --principal User:grafana --yes
+    """
+    acls, steps = look(options, role, principal, direct)
+    missing = [step for step in steps if step.action == "create"]
+    options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
+    if missing and not dry_run and not yes:
+        ask(len(missing))
+    results = {} if dry_run else created(acls, missing)
+    options.output.rows(RESULT_COLUMNS, [result_row(step, results, dry_run) for step in steps])
+    return sum_up(steps, results)
+
+
+@command(app, "export")
+def export(
+    options: Options,
+    role: Roles = None,
+    principal: Principals = None,
+    direct: Direct = False,
+    form: Annotated[Form, typer.Option("--format", help="As kafka-acls.sh commands, or as Strimzi KafkaUsers.")] = (
+        Form.KAFKA_ACLS
+    ),
+    cluster: Annotated[str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")] = "kafka",
+    login: Annotated[
+        Authentication, typer.Option("--authentication", help="Strimzi: how the users log in.")
+    ] = Authentication.SCRAM,
+) -> None:
+    """Print the rights for other tools.
+
+    Connects to nothing. A right is on a name, never on a pattern, but for transactional ids, which end with the
+    instance's name. With Strimzi the user's name is that of the resource.
+
+    \b
+    Examples:
+      reconsume acls export --role sidecar | sh
+      reconsume acls export --format strimzi --cluster main | kubectl apply -f -
+    """
+    options.expect_no_format("`acls plan` has rows")
+    settings = load(options.config, options.sets)
+    group, principals = group_of(settings, direct=direct), named(settings, role, principal)
+    for who in principals:
+        if not rights_of(who, group):
+            talk(f"the {who} needs no rights in this mode")
+    wanted = {who: rights for who in principals if (rights := rights_of(who, group))}
+    if form is Form.STRIMZI:
+        users = [user_resource(user_name(principals[who]), rights, cluster, login) for who, rights in wanted.items()]
+        sys.stdout.write(documents(users))
+        return
+    for who, rights in wanted.items():
+        for line in commands(settings.kafka["bootstrap.servers"], principals[who], rights):
+            write(line)
+
+
+def named(settings: Settings, roles: list[User] | None, principals: list[str] | None) -> dict[User, str]:
+    """The principal of each role that is asked for; BadParameter."""
+    try:
+        return principals_of(settings.group, roles or list(User), principals or ())
+    except ValueError as fault:
+        raise typer.BadParameter(str(fault)) from fault
+
+
+def look(
+    options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool
+) -> tuple[Acls, list[Step]]:
+    """The cluster's rules, compared with what the configuration's roles need."""
+    from sidecar.edges.acls import Acls  # the Kafka client is slow to import, and --help needs none
+
+    settings = load(options.config, options.sets)
+    whose = named(settings, roles, principals)
+    acls = Acls(settings.kafka)
+    return acls, make_plan(group_of(settings, direct=direct), whose, acls.found())
+
+
+def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Right], str]:
+    """What came of each missing right: why it could not be created, or nothing."""
+    results: dict[tuple[str, Right], str] = {}
+    for principal in dict.fromkeys(step.principal for step in missing):
+        rights = list(dict.fromkeys(step.right for step in missing if step.principal == principal))
+        for right, error in acls.create(principal, rights).items():
+            results[principal, right] = error
+    return results
+
+
+def result_row(step: Step, results: Mapping[tuple[str, Right], str], dry_run: bool) -> Row:
+    """What came of one right."""
+    error = results.get((step.principal, step.right), "") if step.action == "create" else ""
+    would = "would be created" if dry_run else "failed" if error else "created"
+    result = would if step.action == "create" else step.action
+    return {**step.row, "result": result, "error": error or (step.by if step.action in ("denied", "extra") else "")}
+
+
+def sum_up(steps: list[Step], results: Mapping[tuple[str, Right], str]) -> int:
+    """The exit code, and a word about what is left to do."""
+    denied = sum(step.action == "denied" for step in steps)
+    extra = sum(step.action == "extra" for step in steps)
+    failed = sum(error != "" for error in results.values())
+    if extra:
+        talk(f"warning: {plural(extra, 'right')} more than needed; kafka-acls.sh --remove takes them away")
+    if denied:
+        talk(f"{plural(denied, 'right')} denied by other rules; kafka-acls.sh --remove takes those away")
+    if failed:
+        talk(f"{failed} of {plural(len(results), 'right')} could not be created")
+    if not denied and not failed:
+        return DONE
+    return FAILED if failed == len(results) and not any(step.action == "ok" for step in steps) else PARTLY
+
+
+def ask(count: int) -> None:
+    """Let a person agree; wrong usage where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
+    sys.stderr.write(f"Create {plural(count, 'right')}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        talk("nothing was changed")
+        raise typer.Exit(FAILED)

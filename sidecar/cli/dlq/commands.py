@@ -1,0 +1,166 @@
+"""`dlq list`, `dlq show`, and the group of all `dlq` commands: dead letters, looked at and brought back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli.dlq import back, edit, keep
+from sidecar.cli.dlq.asked import (
+    SCANNED,
+    Asked,
+    Headers,
+    Ids,
+    Reasons,
+    ScanMost,
+    Since,
+    Topics,
+    Until,
+    filter_of,
+    look,
+    telling,
+)
+from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
+from sidecar.cli.failures import DONE, FAILED
+from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.output import Format, Row, talk, visible, write
+from sidecar.core.redrive import MOST_REDRIVES, Verdict, Wish
+
+if TYPE_CHECKING:
+    from sidecar.core.redrive import Letter
+    from sidecar.edges.dlq.find import Found
+    from sidecar.edges.dlq.topics import DlqTopics
+
+MOST_EVENTS = 5_000_000
+
+app = typer.Typer(help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "list")
+def list_(
+    options: Options,
+    ids: Ids = None,
+    reasons: Reasons = None,
+    topics: Topics = None,
+    headers: Headers = None,
+    since: Since = None,
+    until: Until = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="STATE", help=f"Only {', '.join(Verdict)}, joined by commas."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
+    scan: ScanMost = SCANNED,
+    most_redrives: Annotated[
+        int, typer.Option("--max-redrives", min=1, help="What came back so often is quarantined.")
+    ] = MOST_REDRIVES,
+) -> None:
+    """List the dead letters, the newest first.
+
+    The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
+    forgotten (so old that Kafka no longer knows) or unfit. When not all was looked at or shown, it says so.
+
+    \b
+    Examples:
+      reconsume dlq list -o table
+      reconsume dlq list --reason http-500 --since 2h --state ready
+    """
+    asked, states = filter_of(Asked(ids, reasons, topics, headers, since, until)), states_of(state)
+    _, there, policy = look(options)
+    from sidecar.edges.dlq.find import find
+
+    found = find(there, policy, Wish(asked, most_redrives), limit, scan, telling("matched"), states)
+    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters])
+    sum_up(found)
+
+
+@command(app, "show")
+def show(
+    options: Options,
+    ident: Annotated[
+        str, typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.")
+    ],
+    scan: ScanMost = SCANNED,
+    events: Annotated[
+        int, typer.Option("--events", min=0, metavar="N", help="Read at most N events for the journey; 0: none.")
+    ] = MOST_EVENTS,
+) -> int:
+    """Show a dead letter: headers, value, journey.
+
+    A record that died more than once is shown once for each time, the newest first. The value is shown as JSON, text
+    or hexadecimal digits, and never changes the terminal; `dlq export` has it byte for byte.
+
+    \b
+    Examples:
+      reconsume dlq show orders:3:1024 -o table
+      reconsume dlq show billing-DLQ:0:17
+    """
+    _, there, policy = look(options)
+    from sidecar.edges.dlq.find import find_id
+
+    found = find_id(there, policy, ident, scan, telling("found"))
+    if not found.letters:
+        talk(f"there is no dead letter {visible(ident)}{f' among the newest {found.scanned}' if found.cut else ''}")
+        return FAILED
+    told, missing = (journey_of(there, found.letters[0][0], events)) if events else ([], "it was not asked for")
+    if missing:
+        talk(f"the journey is not complete: {missing}")
+    print_letters(options, found, told)
+    return DONE
+
+
+def states_of(text: str | None) -> frozenset[Verdict]:
+    """The states that are asked for; wrong usage for what is none."""
+    try:
+        return frozenset(Verdict) if text is None else frozenset(Verdict(word.strip()) for word in text.split(","))
+    except ValueError as fault:
+        raise typer.BadParameter(f"--state is {', '.join(Verdict)}") from fault
+
+
+def sum_up(found: Found) -> None:
+    """How much was looked at, and whether that is all."""
+    talk(f"scanned {found.scanned} of {found.total}, {found.matched} matched, {found.rate:.0f}/s")
+    if found.cut:
+        talk("incomplete: older dead letters were not looked at; --scan looks at more")
+    if found.matched > len(found.letters):
+        talk(f"incomplete: the newest {len(found.letters)} of {found.matched} are shown; --limit shows more")
+
+
+def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
+    """The record's events as rows, and why they may not be all of them."""
+    from sidecar.cli.retries.rows import journey
+    from sidecar.edges.event_scan import scan_events
+
+    if letter.life is None:
+        return [], "the record's id is not known"
+    since = letter.life.first_failed_at or None
+    scan = scan_events(there.kafka, there.names, letter.id, since, most, lambda _read, _of: None)
+    return list(journey(scan.events)), scan.missing
+
+
+def print_letters(options: Options, found: Found, events: list[Row]) -> None:
+    """Each letter, and the record's journey beside it."""
+    from sidecar.cli.retries.rows import JOURNEY, for_people
+
+    output = options.output
+    if output.format is not Format.TABLE:
+        rows: list[dict[str, Any]] = [
+            letter_row(letter, verdict) | {"journey": events} for letter, verdict in found.letters
+        ]
+        output.rows(LIST, rows)
+        return
+    for letter, verdict in found.letters:
+        output.rows(("field", "value"), letter_facts(letter, verdict))
+        value: dict[str, Any] = letter_row(letter, verdict)["value"]
+        for line in value["shown"].split("\n") if value["shown"] else ():
+            write(visible(line))
+        if value["cut"]:
+            talk("the value goes on; `dlq export` has all of it")
+    output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
+
+
+back.add_to(app)
+edit.add_to(app)
+keep.add_to(app)

@@ -1,0 +1,150 @@
+"""`dlq edit`: one dead letter changed by hand, and brought back with a word of who changed it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from sidecar.cli.dlq.asked import SCANNED, DryRun, ScanMost, Yes, ask, look, stopping, telling
+from sidecar.cli.dlq.back import code_of
+from sidecar.cli.failures import DONE
+from sidecar.cli.options import Options, command
+from sidecar.cli.output import Row, talk, visible
+from sidecar.cli.policy_plan import author
+from sidecar.core.policy import Policy
+from sidecar.core.redrive import Filter, Letter, Verdict, Wish, edited
+from sidecar.core.redrive_past import MOST_REDRIVES_EVER
+from sidecar.errors import ConfigError, ContractError, SetupError
+
+if TYPE_CHECKING:
+    from sidecar.edges.dlq.topics import DlqTopics
+
+CHANGE = ("id", "place", "target", "was", "is", "bytes")
+
+
+def edit(
+    options: Options,
+    ident: Annotated[
+        str, typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.")
+    ],
+    value_file: Annotated[
+        Path | None, typer.Option("--value-file", metavar="FILE", help="Take the new value from here; no editor.")
+    ] = None,
+    who: Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")] = None,
+    scan: ScanMost = SCANNED,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Change a dead letter's value and redrive it.
+
+    Opens $VISUAL or $EDITOR. The record that comes back carries the header RETRY_EDITED, which says who changed it,
+    when, and the SHA-256 of the value before and after; the dead letter in the DLQ stays as it was. A letter that was
+    redriven already is refused.
+
+    \b
+    Examples:
+      reconsume dlq edit orders:3:1024
+      reconsume dlq edit orders:3:1024 --value-file mended.json --yes
+    """
+    given = None if value_file is None else from_file(value_file)
+    settings, there, policy = look(options, who)
+    letter = the_letter(there, policy, ident, scan)
+    value = from_editor(letter.record.value or b"") if given is None else given
+    if value == (letter.record.value or b""):
+        talk("the value is as it was: nothing is done; `dlq redrive --id` brings it back unchanged")
+        return DONE
+    row = change_row(letter, value, settings.names.ready)
+    if dry_run:
+        options.output.rows(CHANGE, [row])
+        return DONE
+    options.output.talk_rows(CHANGE, [row])
+    if not yes:
+        ask(f"Send the changed record to {settings.names.ready}? [y/N]")
+    return resend(options, there, policy, edited(letter, value, audit_of(author(who), row)), row)
+
+
+def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, row: Row) -> int:
+    """Redrive the changed letter, unless somebody has redriven it meanwhile."""
+    from sidecar.core.redrive_past import judge
+    from sidecar.edges.dlq.redrive import Redriver
+
+    wish = Wish(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
+    with stopping() as stop, Redriver(there, policy, wish, stop) as redriver:
+        if judge(letter, wish, redriver.past_of(letter)) is not Verdict.READY:
+            raise ContractError(f"{letter.place} was redriven meanwhile, and is not sent twice")
+        redriver.commit([letter])
+    options.output.rows(CHANGE, [row])
+    return code_of(redriver.tally)
+
+
+def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Letter:
+    """The newest dead letter of this id; ContractError when it is not there, or not to be sent."""
+    from sidecar.edges.dlq.find import find_id
+
+    found = find_id(there, policy, ident, scan, telling("found"))
+    if not found.letters:
+        more = "; --scan looks at more" if found.cut else ""
+        raise ContractError(f"there is no dead letter {visible(ident)}{more}")
+    letter, verdict = found.letters[0]
+    if verdict is Verdict.REDRIVEN:
+        raise ContractError(f"{letter.place} was redriven before, and is not sent twice")
+    if verdict is Verdict.UNFIT:
+        raise ContractError(f"{letter.place} cannot be sent: {letter.fault}")
+    return letter
+
+
+def change_row(letter: Letter, value: bytes, target: str) -> Row:
+    """What changes."""
+    old = letter.record.value
+    return {
+        "id": letter.id,
+        "place": letter.place,
+        "target": target,
+        "was": None if old is None else hashlib.sha256(old).hexdigest(),
+        "is": hashlib.sha256(value).hexdigest(),
+        "bytes": [len(old or b""), len(value)],
+    }
+
+
+def audit_of(who: str, row: Row) -> bytes:
+    """The value of the audit header."""
+    from sidecar.edges.clock import now
+
+    return msgspec.json.encode({"v": 1, "who": who, "at": now().wall, "was": row["was"], "is": row["is"]})
+
+
+def from_file(file: Path) -> bytes:
+    """The new value; ConfigError when it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+
+
+def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
+    """The value as a person leaves it in the editor, in a file that only the person can read. Raises SetupError."""
+    words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory(prefix="reconsume-") as folder:  # of mode 0700
+        file = Path(folder) / "value"
+        file.write_bytes(value)
+        try:
+            code = subprocess.run([*words, str(file)], check=False).returncode
+        except OSError as error:
+            raise SetupError(f"the editor {words[0]} cannot be started: {error.strerror}; set EDITOR") from error
+        if code != 0:
+            raise SetupError(f"the editor {words[0]} ended with {code}: nothing is done")
+        return file.read_bytes()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "edit")(edit)

@@ -1,0 +1,90 @@
+"""How dead letters are shown: rows. Nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.output import Row
+from sidecar.cli.policy_plan import clock
+from sidecar.core.preview import preview, told
+from sidecar.core.redrive import Letter, Verdict
+
+if TYPE_CHECKING:
+    from sidecar.edges.dlq.survey import Tally
+
+LIST = ("id", "died", "reason", "topic", "times", "redrives", "state", "place", "fault")
+PLAN = ("action", "reason", "topic", "target", "letters", "why")
+
+BEFORE = {
+    Verdict.READY: "redrive",
+    Verdict.REDRIVEN: "redriven before",
+    Verdict.QUARANTINED: "quarantined",
+    Verdict.FORGOTTEN: "forgotten",
+    Verdict.UNFIT: "unfit",
+}
+AFTER = {**BEFORE, Verdict.READY: "redriven"}
+
+
+def list_row(letter: Letter, verdict: Verdict) -> Row:
+    """A dead letter in a list."""
+    life = letter.life
+    return {
+        "id": letter.id,
+        "died": clock(letter.record.timestamp),
+        "reason": letter.reason,
+        "topic": None if life is None else life.topic,
+        "times": None if life is None else life.times,
+        "redrives": letter.redrives,
+        "state": str(verdict),
+        "place": letter.place,
+        "fault": letter.fault,
+    }
+
+
+def plan_rows(tally: Tally, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
+    """A row for each kind of letter, those that are redriven first; `ready` is the topic that they go to."""
+    from sidecar.edges.dlq.survey import why
+
+    words = AFTER if done else BEFORE
+    kinds = sorted(tally.counts.items(), key=lambda item: (item[0].verdict != Verdict.READY, -item[1], item[0]))
+    return [
+        {
+            "action": words[Verdict(kind.verdict)] if kind.verdict in list(Verdict) else kind.verdict,
+            "reason": kind.reason,
+            "topic": kind.topic,
+            "target": ready if kind.verdict == Verdict.READY else "",
+            "letters": count,
+            "why": why(kind, most_redrives),
+            "ids": tally.samples[kind],
+        }
+        for kind, count in kinds
+    ]
+
+
+def letter_row(letter: Letter, verdict: Verdict) -> dict[str, Any]:
+    """All of a dead letter."""
+    from sidecar.edges.dlq.files import export_line
+
+    life, line = letter.life, export_line(letter)
+    return {
+        **list_row(letter, verdict),
+        "reason_text": "" if life is None else life.reason,
+        "first_failed": None if life is None or not life.first_failed_at else clock(life.first_failed_at),
+        "real_timestamp": None if life is None else life.timestamp,
+        "key_base64": line["key_base64"],
+        "headers": line["headers"],
+        "value": preview(letter.record.value),
+    }
+
+
+def letter_facts(letter: Letter, verdict: Verdict) -> Iterator[Row]:
+    """A dead letter for people, a line a field; its value follows apart."""
+    row = letter_row(letter, verdict)
+    for name in (*LIST, "reason_text", "first_failed"):
+        yield {"field": name, "value": row[name]}
+    yield {"field": "key", "value": told(letter.record.key)}
+    for name, value in letter.record.headers or []:
+        yield {"field": f"header {name}", "value": told(value)}
+    value = row["value"]
+    yield {"field": "value", "value": f"{value['kind']}, {value['bytes']} bytes, sha256 {value['sha256']}"}

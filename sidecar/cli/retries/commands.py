@@ -1,0 +1,218 @@
+"""`retries list`, `show`, `stats`, `watch`: the group-wide view, read from Kafka."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.failures import DONE, FAILED
+from sidecar.cli.moments import wall
+from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.output import Format, Row, talk
+from sidecar.cli.retries.asked import ALL, duration, filters_of, rule_of, telling
+from sidecar.cli.retries.rows import (
+    JOURNEY,
+    LIST,
+    STATS,
+    age_text,
+    facts,
+    for_people,
+    journey,
+    row_of,
+    storm_text,
+)
+from sidecar.settings import Settings, load
+from topics.events import State
+
+if TYPE_CHECKING:
+    from sidecar.edges.view.look import Look
+    from sidecar.edges.view.query import Filters
+
+PAGE = 1_000
+MOST_SCANNED = 5_000_000
+
+app = typer.Typer(help="What is in retry, in the whole group.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+StateOption = Annotated[
+    str, typer.Option("--state", metavar="STATE", help=f"{', '.join(State)}, or {ALL}; what waits by default.")
+]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="Records of this main topic.")]
+LevelOption = Annotated[str | None, typer.Option("--level", metavar="DELAY", help="Records in this level, like 10s.")]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Records that failed last for this reason's class.")]
+DueOption = Annotated[
+    str | None,
+    typer.Option("--due-before", metavar="WHEN", help="Due before this: in 10m, say, or at an RFC 3339 time."),
+]
+
+
+@command(app, "list")
+def list_(
+    options: Options,
+    state: StateOption = State.WAITING_RETRY,
+    topic: TopicOption = None,
+    level: LevelOption = None,
+    reason: ReasonOption = None,
+    due_before: DueOption = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many; all by default.")] = None,
+) -> None:
+    """List the records in retry.
+
+    What is due first comes first. With -o jsonl each line is one value of the view, as it lies in the topic.
+
+    \b
+    Examples:
+      reconsume retries list -o table
+      reconsume retries list --state DLQ --reason http-500 -o jsonl
+    """
+    filters = filters_of(state, topic, level, reason, due_before)
+    settings = load(options.config, options.sets)
+    with view(settings) as look:
+        form = options.output.format
+        options.output.rows(LIST, (for_people(row_of(value), form) for value in values(look, filters, limit)))
+
+
+@command(app, "show")
+def show(
+    options: Options,
+    record: Annotated[str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.")],
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Read at most so many records of the events topic.")
+    ] = MOST_SCANNED,
+) -> int:
+    """Show one record: what the view says, and its journey.
+
+    The journey is its events: when it failed, why, and how long it waited. They are read from the events topic, which
+    keeps them for a week, so that the journey of an older record is not complete; then it is said.
+
+    \b
+    Example:
+      reconsume retries show orders:3:1024 -o table
+    """
+    from sidecar.edges.event_scan import scan_events
+
+    settings = load(options.config, options.sets)
+    with view(settings) as look, look.questions() as ask:
+        value = ask.message(record)
+    row = {} if value is None else row_of(value)
+    scan = scan_events(settings.kafka, settings.names, record, row.get("first_failed_at"), most, telling("events"))
+    if not row and not scan.events:
+        talk("neither the view nor the events have such a record" + (f"; {scan.missing}" if scan.missing else ""))
+        return FAILED
+    if not row:
+        talk("warning: the view does not have it (yet, or any more); this is what the events say")
+    if scan.missing:
+        talk(f"warning: the journey is not complete: {scan.missing}")
+    print_record(options, record, row, list(journey(scan.events)), scan.missing)
+    return DONE
+
+
+@command(app, "stats")
+def stats(
+    options: Options,
+    since: Annotated[str, typer.Option("--since", metavar="DURATION", help="How far back.")] = "1h",
+) -> None:
+    """Show the sums by minute, topic, level and reason.
+
+    They are final, and so some minutes behind. Whether there is a storm of failures is told from the records' present
+    states, by the configuration's view.storm_window, storm_share and storm_min.
+
+    \b
+    Example:
+      reconsume retries stats --since 2h -o table
+    """
+    span = duration(since, "--since")
+    settings = load(options.config, options.sets)
+    with view(settings) as look, look.questions() as ask:
+        now, rule = wall(), rule_of(settings)
+        talk(storm_text(ask.failures(now - rule.window, now), rule))
+        form, cursor = options.output.format, None
+        rows: list[Row] = []
+        while True:
+            page = ask.sums(now - span, PAGE, cursor)
+            rows += (for_people(row_of(value), form) for value in page.values)
+            if (cursor := page.cursor) is None:
+                break
+        options.output.rows(STATS, rows)
+
+
+@command(app, "watch")
+def watch(
+    options: Options,
+    state: StateOption = State.WAITING_RETRY,
+    topic: TopicOption = None,
+    level: LevelOption = None,
+    reason: ReasonOption = None,
+    length: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="End after this; Ctrl-C ends it too.")
+    ] = None,
+) -> None:
+    """Watch the records in retry, live.
+
+    On a terminal a table of those that are due first, drawn anew each second; else each change of the view, a line.
+
+    \b
+    Example:
+      reconsume retries watch --topic orders
+    """
+    from sidecar.cli.retries.watch import changes, draw
+
+    filters = filters_of(state, topic, level, reason, None)
+    end = None if length is None else time.monotonic() + duration(length, "--for") / 1000
+    form = options.output.format
+    if form is Format.JSON:
+        raise typer.BadParameter("json has an end, and watching has none: take -o jsonl")
+    drawn = form is Format.TABLE and sys.stdout.isatty()
+    if form is Format.TABLE and not drawn and end is None:  # it would be printed at the end, and there is none
+        raise typer.BadParameter("a table is drawn on a terminal, and here is none: take -o jsonl, or --for")
+    settings = load(options.config, options.sets)
+    with view(settings) as look:
+        if drawn:
+            draw(look, filters, rule_of(settings), end, color=not options.no_color)
+        else:
+            rows = (for_people(row, form) for row in changes(look, filters, end))
+            options.output.rows(LIST, rows)
+
+
+@contextmanager
+def view(settings: Settings) -> Iterator[Look]:
+    """The view, read to its end; says how old it is."""
+    from sidecar.edges.view.look import looking  # the Kafka client is slow to import, and --help needs none
+
+    with looking(settings.kafka, settings.names) as look:
+        look.read_all(telling("records of the view"))
+        talk(age_text(look.as_of, wall()))
+        if look.bad:
+            talk(f"warning: {look.bad} records of the view are no such, and passed over")
+        yield look
+
+
+def values(look: Look, filters: Filters, limit: int | None) -> Iterator[bytes]:
+    """The values of a list, page by page."""
+    left, cursor = limit, None
+    with look.questions() as ask:
+        while left is None or left > 0:
+            page = ask.messages(filters, PAGE if left is None else min(PAGE, left), cursor)
+            yield from page.values
+            left = None if left is None else left - len(page.values)
+            if (cursor := page.cursor) is None:
+                return
+
+
+def print_record(options: Options, record: str, row: Row, events: list[Row], missing: str) -> None:
+    """The view's value with the journey beside it; for people two tables, for TSV the journey alone."""
+    output = options.output
+    match output.format:
+        case Format.TABLE:
+            output.rows(("field", "value"), facts(row))
+            output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
+        case Format.TSV:
+            output.rows(JOURNEY, events)
+        case _:
+            beside = {"journey": events, "journey_complete": not missing}
+            output.rows((), [{**(row or {"id": record, "state": None}), **beside}])

@@ -1,0 +1,73 @@
+"""`retries watch`: a table that is drawn anew, or a line for each change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.moments import wall
+from sidecar.cli.output import Format, cell, visible
+from sidecar.cli.retries.rows import LIST, age_text, for_people, row_of, storm_text
+from sidecar.core.storm import Rule
+from topics.view_record import ViewRow, encode_row
+
+if TYPE_CHECKING:
+    from sidecar.edges.view.look import Look
+    from sidecar.edges.view.query import Filters
+
+POLL = 0.2
+DRAW_EVERY = 1.0
+LEAST_ROWS = 5
+FRAME = 9
+"""Lines of the screen that are not rows."""
+
+
+def changes(look: Look, filters: Filters, end: float | None) -> Iterator[dict[str, Any]]:
+    """Each new row of the view that fits, until the end (steady seconds)."""
+    while end is None or time.monotonic() < end:
+        for item in look.turn(POLL):
+            if isinstance(item.heard, ViewRow) and fits(item.heard, filters):
+                yield row_of(encode_row(item.heard))
+
+
+def fits(row: ViewRow, filters: Filters) -> bool:
+    """Whether a row is one of those that are asked for."""
+    wanted = ((filters.state, row.state), (filters.level, row.level), (filters.topic, row.topic))
+    return all(asked in (None, found) for asked, found in (*wanted, (filters.reason, row.reason)))
+
+
+def draw(look: Look, filters: Filters, rule: Rule, end: float | None, *, color: bool) -> None:
+    """Draw the table each second, until the end (steady seconds) or Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(no_color=True if not color else None)
+    with Live(console=console, auto_refresh=False) as live:
+        drawn = -DRAW_EVERY
+        while end is None or time.monotonic() < end:
+            if time.monotonic() - drawn >= DRAW_EVERY:
+                drawn = time.monotonic()
+                live.update(screen(look, filters, rule, max(LEAST_ROWS, console.height - FRAME)), refresh=True)
+            look.turn(POLL)
+
+
+def screen(look: Look, filters: Filters, rule: Rule, height: int) -> Any:
+    """What is drawn: the sums of states, whether there is a storm, and those that are due first."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    moment = wall()
+    with look.questions() as ask:
+        counts = ask.counts()
+        storm = storm_text(ask.failures(moment - rule.window, moment), rule)
+        page = ask.messages(filters, height)
+    table = Table(*LIST, box=SIMPLE_HEAD, pad_edge=False)
+    for value in page.values:
+        row = for_people(row_of(value), Format.TABLE)
+        table.add_row(*(Text(visible(cell(row.get(column)))) for column in LIST))
+    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no records"
+    lines = (states, storm, age_text(look.as_of, moment), "more are waiting" if page.cursor else "")
+    return Group(*(Text(visible(line)) for line in lines if line), table)

@@ -1,0 +1,223 @@
+"""What an audit sees of one record: its copies, its dead letters, the events that tell of it, and the record itself.
+
+Only values, how they are put in order, and what is known of the topics. What must be true of them is in
+`rules.py` and `events.py`; reading them from Kafka is the edges'.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from sidecar.core.progress import Progress
+from topics.events import State
+from topics.headers import shortened
+from topics.names import Kind, Names
+
+Number: TypeAlias = tuple[str, int]
+"""A topic and a partition's number."""
+
+
+class What(enum.IntEnum):
+    """What a record on a topic is to the audit."""
+
+    COPY = 0
+    """On a level topic or on the ready topic."""
+    DEAD = 1
+    TOLD = 2
+    """An event."""
+    BAD = 3
+    """On a topic of ours, with headers that may not be believed: its id is its own place."""
+    MAIN = 4
+    """The record itself, on its main topic."""
+
+
+class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One record on a topic, as far as an audit needs it. Times epoch ms.
+
+    `at` is the record's Kafka timestamp, the event's own time for an event. `reason` is the class, for BAD the whole
+    sentence. `later`: it came while the audit was reading; it may explain others, and is not judged by what is absent.
+    `digest` is of key, value and own headers; empty where it cannot be known. `state` and `level` are an event's; the
+    `state` of a copy says that an operator edited it on its redrive.
+    """
+
+    what: What
+    id: str
+    redrives: int
+    times: int
+    topic: str
+    partition: int
+    offset: int
+    at: int
+    due: int = 0
+    first_failed_at: int = 0
+    timestamp: int = 0
+    reason: str = ""
+    later: bool = False
+    digest: bytes = b""
+    state: str = ""
+    level: str | None = None
+
+    @property
+    def place(self) -> str:
+        """`topic:partition:offset`."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+class Breach(enum.StrEnum):
+    """The kinds of findings."""
+
+    LOST = "lost"
+    NO_COPY = "no-copy"
+    NO_EVENT = "no-event"
+    TWICE = "counted-twice"
+    GAP = "gap"
+    DEAD_TWICE = "dead-twice"
+    ENDED_TWICE = "ended-twice"
+    TORN = "torn"
+    EARLY = "early"
+    MISTOLD = "mistold"
+    BAD_HEADER = "bad-header"
+    BAD_EVENT = "bad-event"
+    ALTERED = "altered"
+    NO_RECORD = "no-record"
+    REPEATED = "repeated-post"
+    """No fault of the sidecar: a service of a relay posted the same failure again."""
+
+
+NOTES = frozenset({Breach.REPEATED})
+"""Kinds that are shown and break nothing."""
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it must be, with the places of the records that show it."""
+
+    kind: Breach
+    id: str
+    redrives: int
+    times: int
+    text: str
+    records: tuple[str, ...]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """How far the topics tell the truth. `since`: by topic, the epoch ms from which on nothing is missing there (none:
+    from its beginning). `until`: what is younger may have companions that could not be read."""
+
+    since: Mapping[str, int] = {}
+    until: int = 2**63
+
+    def from_(self, topics: Iterable[str]) -> int:
+        """The epoch ms from which on nothing is missing in any of the topics."""
+        return max((self.since.get(topic, 0) for topic in topics), default=0)
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a group is judged by.
+
+    `delays`: every topic where copies wait, with its delay in ms (the ready topic: 0). `before` and `after`: the
+    committed progress before the topics were read, and after. `slack`: ms that clocks may differ. `relay`: the service
+    reads Kafka itself. `in_memory`: retries may be counted in memory alone (ordered, nacks). `foreign`: other systems'
+    counts are gone on from. `begins`: the first offset that each main partition still has; `compacted`: main topics
+    with gaps.
+    """
+
+    names: Names
+    delays: Mapping[str, int]
+    dlqs: frozenset[str]
+    before: Mapping[Number, Progress] = {}
+    after: Mapping[Number, Progress] = {}
+    known: Known = Known()
+    slack: int = 500
+    relay: bool = False
+    in_memory: bool = False
+    foreign: bool = False
+    begins: Mapping[Number, int] = {}
+    compacted: frozenset[str] = frozenset()
+    compare: bool = True
+    """Whether the main topics were read."""
+
+    def covered(self, topic: str, partition: int, offset: int, *, after: bool = False) -> bool | None:
+        """Whether the committed progress says that a record is done; None where there is none."""
+        progress = (self.after if after else self.before).get((topic, partition))
+        return None if progress is None else progress.covers(offset)
+
+    def release(self, copy: Fact) -> int:
+        """When the level of a copy is over, epoch ms."""
+        return copy.at + self.delays.get(copy.topic, 0)
+
+    def told_since(self) -> int:
+        """From when on every event is there."""
+        return self.known.from_([self.names.events])
+
+    def complete_since(self) -> int:
+        """From when on every copy and every event is there."""
+        return self.known.from_([*self.delays, self.names.events])
+
+
+class Story(NamedTuple):
+    """One life of one record (id and redrives). All in the order of their times."""
+
+    id: str
+    redrives: int
+    copies: tuple[Fact, ...]
+    dead: tuple[Fact, ...]
+    told: tuple[Fact, ...]
+    bad: tuple[Fact, ...]
+    main: Fact | None
+
+    def tells(self, *states: State) -> list[Fact]:
+        """The events of these states."""
+        return [fact for fact in self.told if fact.state in states]
+
+    def by_times(self) -> dict[int, list[Fact]]:
+        """The copies by their count, which rises."""
+        found: dict[int, list[Fact]] = {}
+        for copy in self.copies:
+            found.setdefault(copy.times, []).append(copy)
+        return dict(sorted(found.items()))
+
+    def began(self) -> int:
+        """When the first failure of this life was, epoch ms; 0 where nothing says it."""
+        if self.redrives:
+            return min((fact.at for fact in (*self.tells(State.REDRIVEN), *self.copies) if fact.times == 0), default=0)
+        return min((fact.first_failed_at for fact in (*self.copies, *self.dead, *self.told)), default=0)
+
+    def finding(self, kind: Breach, times: int, text: str, *facts: Fact) -> Finding:
+        """A finding about this life; `text` may hold what strangers wrote, and is made printable."""
+        return Finding(kind, self.id, self.redrives, times, shortened(text), tuple(fact.place for fact in facts))
+
+
+def stories(facts: Iterable[Fact]) -> list[Story]:
+    """The lives of one record, from all facts with its id."""
+    lives: dict[int, dict[What, list[Fact]]] = {}
+    main: Fact | None = None
+    for fact in facts:
+        if fact.what is What.MAIN:
+            main = fact
+        else:
+            lives.setdefault(fact.redrives, {}).setdefault(fact.what, []).append(fact)
+    return [_story(redrives, life, main) for redrives, life in sorted(lives.items())]
+
+
+def _story(redrives: int, life: Mapping[What, list[Fact]], main: Fact | None) -> Story:
+    copies, dead, told, bad = (
+        tuple(sorted(life.get(what, ()), key=lambda fact: (fact.at, fact.topic, fact.partition, fact.offset)))
+        for what in (What.COPY, What.DEAD, What.TOLD, What.BAD)
+    )
+    identity = next(fact.id for facts in (copies, dead, told, bad) for fact in facts)
+    return Story(identity, redrives, copies, dead, told, bad, main)
+
+
+def topics_of(names: Names, mains: Iterable[str], there: Iterable[str]) -> dict[Kind, dict[str, int]]:
+    """The group's own topics among those that are there, each with its delay in ms (0 but for levels)."""
+    mains = tuple(mains)
+    found: dict[Kind, dict[str, int]] = {}
+    for name in there:
+        role = names.role(name, mains)
+        if role is not None:
+            found.setdefault(role.kind, {})[name] = role.delay or 0
+    return found

@@ -1,0 +1,1 @@
+"""Dead letters in Kafka: found, brought back, put by, deleted for good."""

@@ -1,0 +1,24 @@
+"""Rows put into a local copy of the view."""
+
+from __future__ import annotations
+
+from sidecar.edges.view.store import ViewStore
+from sidecar.edges.view.tables import Item
+from tests.support.view_rows import GROUP
+from topics.names import Kind
+from topics.view_record import Forgotten, StatsRow, ViewRow, stats_key
+
+PLACE = (f"{GROUP}-RETRY-VIEW", 0)
+
+
+def item(heard: ViewRow | StatsRow | Forgotten, offset: int = 0, written: int = 1) -> Item:
+    match heard:
+        case ViewRow():
+            return Item(Kind.VIEW, heard.id, heard, offset, written)
+        case StatsRow():
+            return Item(Kind.STATS, stats_key(heard), heard, offset, written)
+    return Item(Kind.VIEW, heard.key, heard, offset, written)
+
+
+def take(store: ViewStore, *rows: ViewRow | StatsRow | Forgotten) -> None:
+    store.take([item(row, offset) for offset, row in enumerate(rows)], {PLACE: len(rows)})
