@@ -15,7 +15,7 @@ from tests.sim.test_lane_sim import FATES, SEEDS, faults
 from tests.sim.world import Fault, Plan, World
 
 EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "200"))
-story = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+story = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 RETRIES = 2
 KILLERS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, RETRIES)), max_size=3).map(tuple)
 WEIGHTS = st.builds(lambda ok, fail, throttle: Weights(ok, fail, 0, throttle), *map(st.integers, (1, 0, 0), (8, 4, 2)))

@@ -16,7 +16,7 @@ from tests.sim.service_model import Weights
 from tests.sim.world import Fault, Plan, World
 
 EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "200"))
-story = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+story = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 
 SEEDS = st.integers(0, 2**32)
 WEIGHTS = st.builds(

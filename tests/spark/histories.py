@@ -17,7 +17,6 @@ from topics.events import Event, State, latest
 randoms = st.randoms(use_true_random=True)
 """A seed: drawing thousands of choices one by one would cost more than Spark does."""
 few = settings(
-    deadline=None,
     derandomize=True,
     # Each example is a batch of Spark, or many; what shrinks is not worth a minute for each step.
     phases=[Phase.explicit, Phase.generate],
