@@ -20,6 +20,8 @@ help:
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
+	@echo "make image    the sidecar's image (docker or podman); image-spark: the view job's; image-test: built and tried"
+	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"
 	@echo "make clean    remove .venv, caches and build results"
 
 $(READY): pyproject.toml
@@ -51,6 +53,8 @@ bench: $(READY)
 bench-spark: $(READY)
 	$(BIN)/python -m benchmarks.spark_bench $(ARGS)
 	$(BIN)/python -m benchmarks.spark_freshness $(ARGS)
+
+include deploy/image/image.mk
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
