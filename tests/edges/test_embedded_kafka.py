@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sidecar.dev.kafka import EmbeddedKafka
@@ -192,4 +193,11 @@ def test_committed_offsets_survive_a_kill(own: EmbeddedKafka, group: str) -> Non
     own.node(0).kill()
     own.node(0).start()
     with Consumer(config) as consumer:
-        assert consumer.committed([TopicPartition("offsets", 0)], timeout=20)[0].offset == 7
+        assert until(lambda: committed(consumer), 20, "the coordinator answers") == 7
+
+
+def committed(consumer: Consumer) -> int | None:
+    """The group's offset; None while a coordinator that has just started does not say."""
+    with suppress(KafkaException):
+        return consumer.committed([TopicPartition("offsets", 0)], timeout=20)[0].offset
+    return None

@@ -73,7 +73,7 @@ def test_partitions_change_hands_under_load_without_a_duplicate(
         second.until(lambda: delivered_by(service, "pod-0", mark) > 50, 10, "the first goes on")
         assert first.stop().code == 0
         second.until(lambda: len(owned(second)) == PARTITIONS, 10, "the second has all")
-    second.until(lambda: len(service.ledger.taken()) == running.sent, 20, "all records are taken")
+    second.until(lambda: len(service.ledger.taken()) == running.sent, 60, "all records are taken")
     assert second.stop().code == 0
     report = check(collect(group, service.ledger))
     assert (report.committed, report.waiting, report.duplicates) == (running.sent, 0, 0), report
@@ -160,7 +160,7 @@ def test_two_sidecars_may_start_at_the_same_moment(
     pods = [start_sidecar(group, f"{service.url}/pod-{n}", f"pod-{n}", wait=False) for n in range(2)]
     with Load(group, RATE) as running:
         pods[0].until(lambda: all(delivered_by(service, f"pod-{n}") > 100 for n in range(2)), 20, "both are at work")
-    pods[0].until(lambda: len(service.ledger.taken()) == running.sent, 20, "all records are taken")
+    pods[0].until(lambda: len(service.ledger.taken()) == running.sent, 60, "all records are taken")
     assert [pod.stop().code for pod in pods] == [0, 0]
     report = check(collect(group, service.ledger))
     assert (report.committed, report.waiting, report.duplicates) == (running.sent, 0, 0), report

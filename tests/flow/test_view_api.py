@@ -197,7 +197,7 @@ def test_a_storm_is_an_outage_that_a_probe_ends(
     produce(group.bootstrap, group.names.view, [out(storming(group, number)) for number in range(30)])
     storms = 'reconsume_pace_changes_total{state="outage"}'
     sidecar.until(lambda: sidecar.metric(storms) == 1, SOON, "deliveries pause")
-    assert "a storm of failures in the group" in sidecar.log()
+    sidecar.until(lambda: "a storm of failures in the group" in sidecar.log(), SOON, "it says why")
     produce(group.bootstrap, group.main, [b"ok:%d" % number for number in range(50)])
     sidecar.until(lambda: len(service.ledger.taken()) == 50, SOON, "a probe is taken, and the rest follows")
     sidecar.until(lambda: sidecar.status()["pace"] == "open", SOON, "it goes on")

@@ -153,7 +153,6 @@ def letters(group: GroupTopics, now: int, attacks: Sequence[str]) -> Iterator[Ou
 
 
 def policies(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
-    ours = dict.fromkeys(group.mains, "*")
     author, before = (ATTACKS[0], ATTACKS[1]) if hostile else ("bob@laptop", "15m")
     records = (
         PolicyRecord({"max_reconsume_times": 16}, "alice@ops-1", now - 86_400_000 * 3, {}),
@@ -163,15 +162,22 @@ def policies(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
                      {"concurrency": 256}),
     )  # fmt: skip
     told = [Out(render_record(record), b"policy") for record in records]
+    return [*told, *heartbeats(group, now, hostile=hostile)]
+
+
+def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
+    """What the instances tell of themselves; in three minutes they pass for silent."""
+    ours = dict.fromkeys(group.mains, "*")
     busy = PaceTold("open", now - 7_200_000, 31, 256)
     away = PaceTold("outage", now - 95_000, 1, 1, "connection refused by 127.0.0.1:8080")
     instances = [(RUNNING, 12_000, ours, busy), (AWAY, 31_000, ours, away), ("billing-6b1d-old", 900_000, ours, None)]
     if hostile:
         evil = PaceTold(ATTACKS[0], 2**62, 2**62, 0, "".join(ATTACKS)[:300])
         instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}, evil))
-    for name, ago, topics, pace in instances:
-        told.append(Out(render_record(SubscriptionRecord(topics, now - ago, pace)), instance_key(name)))
-    return told
+    return [
+        Out(render_record(SubscriptionRecord(topics, now - ago, pace)), instance_key(name))
+        for name, ago, topics, pace in instances
+    ]
 
 
 def commit(group: GroupTopics) -> None:
