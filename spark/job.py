@@ -43,6 +43,8 @@ TOLD = 10
 """Bad events of one batch that are told in the log."""
 SETTINGS = {
     "spark.log.level": "ERROR",
+    # Each query in a pool of its own: the view's tasks do not stand in line behind those of the slow ones.
+    "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.stopTimeout": "20s",
     # Its default of 10 s is also how old the time of last progress may be while nothing happens.
     "spark.sql.streaming.noDataProgressEventInterval": "5s",
@@ -112,7 +114,9 @@ class Job:
             "groupIdPrefix": "reconsume-spark",
             **dict([self._options.subscription(self._left_out(target))]),
         }
-        return view.events(self._spark.readStream.format("kafka").options(**source).load())
+        raw = self._spark.readStream.format("kafka").options(**source).load()
+        # A task for each partition costs more than what it reads: as many as can run at once.
+        return view.events(raw.coalesce(self._spark.sparkContext.defaultParallelism))
 
     def _left_out(self, target: str | None) -> frozenset[str]:
         if self._options.pattern is None or target is None:
@@ -145,6 +149,7 @@ class Job:
         place = f"{self._options.checkpoint.rstrip('/')}/{name}"
         named = writer.queryName(name).option("checkpointLocation", place)
         with hearing_of_death():
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())
 
 

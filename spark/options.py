@@ -18,9 +18,9 @@ from topics.names import check_name
 from topics.specs import VIEW_RETENTION
 
 TRIGGER = "1s"
-SLOW_TRIGGER = "10s"
-"""The sums lag by their watermark, and bad events are for people: run every second, they would take the CPU of the
-view, whose batches alone must be quick."""
+SLOW_TRIGGER = "30s"
+"""The sums are of minutes and lag by their watermark, and bad events are for people: run more often, they would take
+the CPU of the view, whose batches alone must be quick."""
 SUMS_DELAY = "10m"
 MAX_OFFSETS = 50_000
 MAX_FAILURES = 10

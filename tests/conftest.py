@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
 
@@ -14,6 +15,9 @@ from tests.support.canary import betraying, betrays
 from tests.support.kafka import create_topic
 
 MakeTopic = Callable[..., str]
+
+# For every Spark that a test starts: what the second compiler and G1 cost is not earned back within a minute.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -55,7 +55,7 @@ Checkpoint = Annotated[
 Keep = Annotated[str | None, lasting("--keep", "How long the job keeps a row; 37d where it is not given.")]
 Trigger = Annotated[str | None, lasting("--trigger", "How often the view is written; 1s where it is not given.")]
 SlowTrigger = Annotated[
-    str | None, lasting("--slow-trigger", "The same for sums and bad events; 10s where it is not given.")
+    str | None, lasting("--slow-trigger", "The same for sums and bad events; 30s where it is not given.")
 ]
 SumsDelay = Annotated[
     str | None, lasting("--sums-delay", "How long sums wait for late events; 10m where it is not given.")

@@ -22,7 +22,6 @@ from tests.support.stub_service import Behaviour, StubService
         stub.chunked,
         stub.read_to_close,
         stub.connection_close,
-        stub.close_idle,
         stub.answer(200, body=b"b" * 64 * 1024),
         stub.drip(b"HTTP/1.1 200 \r\nContent-Length:0\r\n\r\n"),
         stub.answer(500, "Reconsume-Verdict: commit"),

@@ -159,7 +159,7 @@ def test_two_sidecars_may_start_at_the_same_moment(
     service = start_service(script)
     pods = [start_sidecar(group, f"{service.url}/pod-{n}", f"pod-{n}", wait=False) for n in range(2)]
     with Load(group, RATE) as running:
-        pods[0].until(lambda: all(delivered_by(service, f"pod-{n}") > 100 for n in range(2)), 20, "both are at work")
+        pods[0].until(lambda: all(delivered_by(service, f"pod-{n}") > 100 for n in range(2)), 60, "both are at work")
     pods[0].until(lambda: len(service.ledger.taken()) == running.sent, 60, "all records are taken")
     assert [pod.stop().code for pod in pods] == [0, 0]
     report = check(collect(group, service.ledger))

@@ -41,7 +41,7 @@ def reads(options: Run, topic: str, *left_out: str) -> bool:
 
 def test_what_is_not_given_is_as_the_topics_are_kept_and_the_view_is_quick() -> None:
     options = run("--groups", "billing")
-    assert (options.keep, options.trigger, options.slow_trigger) == (VIEW_RETENTION, 1_000, 10_000)
+    assert (options.keep, options.trigger, options.slow_trigger) == (VIEW_RETENTION, 1_000, 30_000)
     assert (options.sums_delay, options.max_offsets, options.max_failures) == (600_000, 50_000, 10)
     assert (options.master, options.bad_topic, options.metrics_listen, options.conf) == (None, None, None, ())
 
