@@ -21,28 +21,14 @@ from tests.support.adopt_docs import commands, configurations, service
 from tests.support.cli import reconsume
 from tests.support.deadline import until
 from tests.support.kafka import create_topic, dump, produce
-from tests.support.kubernetes import check, documents, run
+from tests.support.kubernetes import APPLY, DEPLOYMENT, check, documents, run
 from tests.support.service import free_port
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import GroupTopics, create_group
 
 SOON = 60.0
-APPLY = " | kubectl apply -f -"
 TAKEN = re.compile(r'\{"order": (\d+)\}')
 """Two threads may write into one line."""
-DEPLOYMENT = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: billing
-spec:
-  selector: {matchLabels: {app: billing}}
-  template:
-    metadata: {labels: {app: billing}}
-    spec:
-      containers:
-        - {name: billing, image: "billing:1.0.0"}   # ours
-"""
 
 
 def test_every_command_does_what_the_page_says(

@@ -21,7 +21,7 @@ from tests.support.cli import reconsume
 from tests.support.command_lines import parsed
 from tests.support.deadline import until
 from tests.support.kafka import SECONDS, Out, create_topic, dump, produce
-from tests.support.kubernetes import check, documents, run
+from tests.support.kubernetes import APPLY, DEPLOYMENT, check, documents, run
 from tests.support.migrate_docs import TEXT, Example, commands, examples
 from tests.support.topics import GroupTopics, create_group
 from topics import headers as wire
@@ -29,26 +29,12 @@ from topics.durations import parse_duration
 
 EXAMPLES = examples()
 TIMED = [example for example in EXAMPLES.values() if example.total]
-APPLY = " | kubectl apply -f -"
 NEED_MORE = {"doctor"}
 """Commands that judge a running service: they have tests of their own, here they need only be understood."""
 TOOL = re.compile(
     r"kafka-consumer-groups\.sh --bootstrap-server localhost:9092 --reset-offsets --group \S+ "
     r"(--topic \S+ --to-current --dry-run --export > progress\.csv|--from-file progress\.csv --execute)"
 )
-DEPLOYMENT = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: billing
-spec:
-  selector: {matchLabels: {app: billing}}
-  template:
-    metadata: {labels: {app: billing}}
-    spec:
-      containers:
-        - {name: billing, image: "billing:1.0.0"}
-"""
 
 
 def written(folder: Path, text: str, name: str = "reconsume.yaml") -> Path:

@@ -32,6 +32,22 @@ TESTS = REPOSITORY / "tests" / "deploy"
 LOCK = TESTS / "kubectl.lock"
 SECONDS = 120.0
 """Nobody waits so long but on an overloaded machine."""
+APPLY = " | kubectl apply -f -"
+"""How a line of the documentation ends that hands manifests to a cluster."""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: billing
+spec:
+  selector: {matchLabels: {app: billing}}
+  template:
+    metadata: {labels: {app: billing}}
+    spec:
+      containers:
+        - {name: billing, image: "billing:1.0.0"}   # ours
+"""
+"""A reader's own manifest, before the sidecar is put in."""
 PODS: dict[str, tuple[str, ...]] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
