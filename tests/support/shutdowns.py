@@ -21,7 +21,7 @@ from tests.support.checker import Report, check
 from tests.support.deadline import until
 from tests.support.evidence import collect
 from tests.support.kafka import SECONDS, produce
-from tests.support.ledger import Delivery
+from tests.support.ledger import TOOK, Delivery
 from tests.support.pod import Deletion, Pod
 from tests.support.pod_service import ServiceProcess
 from tests.support.quiet import await_quiet
@@ -119,10 +119,14 @@ def service_gone(play: Play) -> Deletion:
 
 
 def kafka_down(play: Play) -> Deletion:
-    """Kafka goes first; what the service answers then can be told to nobody."""
+    """Kafka stands still first; what the service answers then can be told to nobody.
+
+    It is not killed: a broker that comes back finds its partitions without a leader, takes them for deleted, and leaves
+    out the marker that ends a transaction which was about to end (4.3): the partition's readers then wait for ever.
+    """
     assert play.kafka is not None
     play.under_way()
-    play.kafka.node(0).kill()
+    play.kafka.node(0).pause()
     return play.pod.delete()
 
 
@@ -183,6 +187,7 @@ class Shutdown(NamedTuple):
 
     deletion: Deletion
     by_pod: tuple[Delivery, ...]
+    by_heir: tuple[Delivery, ...]
     report: Report
     notes: Mapping[str, Any]
 
@@ -190,6 +195,11 @@ class Shutdown(NamedTuple):
     def cut_off(self) -> int:
         """How many deliveries never got an answer."""
         return sum(delivery.answered is None for delivery in self.by_pod)
+
+    @property
+    def taken_again(self) -> set[str]:
+        """What the pod's service took, and got again from the heir."""
+        return {delivery.id for delivery in self.by_pod if delivery.means == TOOK} & {got.id for got in self.by_heir}
 
 
 def play(plot: Plot, bootstrap: str, folder: Path) -> Shutdown:
@@ -212,8 +222,9 @@ def play(plot: Plot, bootstrap: str, folder: Path) -> Shutdown:
         by_pod = service.deliveries()
         heirs = stack.enter_context(Service(folder / "heir.jsonl"))
         finish(stack.enter_context(heir_of(sidecar, heirs.url, folder / "heir", overrides, same=plot.own_kafka)))
-        report = check(collect(group, Seen((by_pod, heirs.ledger.deliveries()))))  # type: ignore[arg-type]
-        return Shutdown(deletion, by_pod, report, scene.notes)
+        by_heir = heirs.ledger.deliveries()
+        report = check(collect(group, Seen((by_pod, by_heir))))  # type: ignore[arg-type]
+        return Shutdown(deletion, by_pod, by_heir, report, scene.notes)
 
 
 def heir_of(
