@@ -13,6 +13,7 @@ from sidecar.dev.kafka import EmbeddedKafka
 from tests.support.broker import Broker, broker
 from tests.support.canary import betraying, betrays
 from tests.support.kafka import create_topic
+from tests.support.order import Shared, longest_first
 
 MakeTopic = Callable[..., str]
 
@@ -22,6 +23,18 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shared:
+    """How `--numprocesses` shares the tests."""
+    return Shared(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
+    longest_first(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,45 @@
+"""How the workers of a parallel run share the tests: a file at a time, the longest first, all that use Spark in one."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+LONGEST = (
+    "tests/spark/test_view.py",
+    "tests/spark/test_job.py",
+    "tests/flow/test_spark_consumer.py",
+    "tests/flow/test_view_truth.py",
+    "tests/flow/test_sidecar_killed.py",
+    "tests/flow/test_rebalance.py",
+    "tests/flow/test_demo.py",
+    "tests/cli/test_view_command.py",
+    "tests/flow/test_redrive.py",
+    "tests/flow/test_broker_killed.py",
+    "tests/flow/test_pod_shutdown.py",
+    "tests/flow/test_commit_unknown.py",
+    "tests/flow/test_credentials.py",
+    "tests/flow/test_two_sidecars_killed.py",
+)
+"""Files of a minute and more: begun last, one of them would keep a single worker busy at the end of the run."""
+SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
+"""Tests that share one Spark session, and those beside them that need none."""
+
+
+class Shared(LoadScopeScheduling):
+    """Gives a worker a file at a time, in the order of collection."""
+
+    def __init__(self, config: pytest.Config, log: object) -> None:
+        """Take the tests in the order that `longest_first` gave them, not by their number in a file."""
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return SPARK if file.startswith(SPARK) and file != OWN_PROCESSES else file
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; all others stay as they are."""
+    places = {file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.split("::", 1)[0], len(LONGEST)))
