@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -16,6 +17,7 @@ from sidecar.core.audit.facts import Number
 from sidecar.core.audit.reading import Row
 from sidecar.core.progress import Progress, decode
 from sidecar.edges.admin import ANSWER_SECONDS, sentence_of
+from sidecar.edges.audit.insist import AGAIN, insisted, whole
 from sidecar.edges.clients import reader_config
 from sidecar.edges.messages import read_headers
 from sidecar.errors import BrokerError
@@ -42,6 +44,13 @@ class First(NamedTuple):
 
     first: int
     last: int
+
+
+class Asked(Protocol):
+    """A client that may be asked for a group's progress."""
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """What is committed; raises KafkaException."""
 
 
 class AuditKafka:
@@ -96,12 +105,12 @@ class AuditKafka:
     def marks(self, places: Iterable[Number]) -> dict[Number, Marks]:
         """Where each partition begins and ends; the end counts what is not committed yet."""
         try:
-            return {
-                place: Marks(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
-                for place in places
-            }
+            return {place: insisted(partial(self._mark, place), ANSWER_SECONDS) for place in places}
         except KafkaException as error:
             raise self._fault("the offsets of the topics cannot be asked for", error) from error
+
+    def _mark(self, place: Number) -> Marks:
+        return Marks(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
 
     def starts(self, marks: Mapping[Number, Marks], since: int | None) -> dict[Number, int]:
         """Where to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
@@ -109,7 +118,7 @@ class AuditKafka:
             return {place: mark.begin for place, mark in marks.items()}
         asked = [TopicPartition(*place, since) for place in marks]
         try:
-            found = self._asking.offsets_for_times(asked, timeout=ANSWER_SECONDS)
+            found = insisted(lambda: self._asking.offsets_for_times(asked, timeout=ANSWER_SECONDS), ANSWER_SECONDS)
         except KafkaException as error:
             raise self._fault("the offsets of a time cannot be asked for", error) from error
         offsets = {(place.topic, place.partition): place.offset for place in found}
@@ -123,7 +132,7 @@ class AuditKafka:
         level = "read_committed" if stable else "read_uncommitted"
         reader = Consumer({**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
         try:
-            found = reader.committed(asked, timeout=self._patience)
+            found = committed_of(reader, asked, self._patience)
         except KafkaException as error:
             raise self._fault(f"the progress of group {group} cannot be asked for", error) from error
         finally:
@@ -221,6 +230,13 @@ class Pick:
         while self._next is not None and self._next < offset:
             self._next = next(self._offsets, None)
         return self._next == offset
+
+
+def committed_of(
+    reader: Asked, places: list[TopicPartition], within: float, again: float = AGAIN
+) -> list[TopicPartition]:
+    """What a group has committed, asked again while its coordinator is not there yet. Raises KafkaException."""
+    return insisted(lambda: whole(reader.committed(places, timeout=within)), within, again)
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
