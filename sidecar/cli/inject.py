@@ -70,7 +70,7 @@ def inject(
     Into each Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and Pod, also in a List; the rest is passed
     on as it is, with its comments and its order. What is given is kept in annotations of the pod (reconsume.io/group
     and so on): a second run needs no options, changes nothing, and follows annotations that were edited. An empty value
-    takes one back.
+    takes one back. The label reconsume.io/inject: "false" keeps a workload as it is.
 
     \b
     Examples:

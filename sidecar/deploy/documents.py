@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from sidecar.deploy.revise import CannotReviseError, revise
-from sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload
+from sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
 from sidecar.errors import ConfigError
 
-SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-"""A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2)."""
+SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
+"""A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2); with its directives."""
 Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
@@ -47,7 +47,7 @@ def change_all(name: str, text: str, change: Change) -> Changed:
     """The text of the file `name` with `change` made to every workload in it. Raises ConfigError with all faults."""
     parts, done, problems = [], [], []
     for line, part in split(text):
-        if part.startswith("---"):
+        if SEPARATOR.fullmatch(part):
             parts.append(part)
             continue
         try:
@@ -71,7 +71,7 @@ def split(text: str) -> Iterator[tuple[int, str]]:
     place = 0
     for mark in SEPARATOR.finditer(text):
         yield text.count("\n", 0, place), text[place : mark.start()]
-        yield text.count("\n", 0, mark.start()), "---"
+        yield text.count("\n", 0, mark.start()), mark.group()
         place = mark.end()
     yield text.count("\n", 0, place), text[place:]
 
@@ -82,16 +82,30 @@ def _changed(document: object, change: Change) -> tuple[object, list[Done]]:
         return None, []
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
-    if document["kind"] == "List" and isinstance(document.get("items"), list):
+    if _is_list(document) and document["items"]:
         pairs = [_changed(item, change) for item in document["items"]]
         return {**document, "items": [new for new, _ in pairs]}, [row for _, rows in pairs for row in rows]
     if not is_workload(document):
         return document, [Done(_name(document), State.PASSED)]
     try:
+        if opts_out(document):
+            return document, [Done(_name(document), State.PASSED)]
         new = change(document)
         return new, [Done(_name(document), _state(document, new))]
     except WrongManifestError as error:
         raise WrongManifestError(f"{_name(document)}: {error}") from error
+
+
+def _is_list(document: Object) -> bool:
+    """Whether it is a List, or a list of one kind (DeploymentList), whose items say what they are."""
+    kind, items = document["kind"], document.get("items")
+    if kind == "List":
+        return isinstance(items, list)
+    return (
+        kind.endswith("List")
+        and isinstance(items, list)
+        and all(isinstance(one, dict) and "kind" in one for one in items)
+    )
 
 
 def _state(old: Object, new: Object) -> State:
@@ -111,5 +125,5 @@ def _name(document: Object) -> str:
 def _where(error: yaml.YAMLError, line: int) -> str:
     """The line of the file, and what the parser says."""
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return f": {problem}" if mark is None else f", line {line + mark.line + 1}: {problem}"

@@ -82,11 +82,22 @@ def _collection(
     text: str, kind: Kind, flow: bool, start: int, column: int, children: tuple[tuple[Node | None, Node], ...]
 ) -> Node:
     if not flow:
+        if text[start] in "&!":
+            start, column = _first(text, children[0])
         return Node(kind, False, start, children[-1][1].end, column, "", children)
     opening = text.index("{" if kind is Kind.MAP else "[", start)
     inside = children[-1][1].end if children else opening + 1
     closing = _closing(text, inside, "}" if kind is Kind.MAP else "]")
     return Node(kind, True, opening, closing + 1, column, "", children)
+
+
+def _first(text: str, child: tuple[Node | None, Node]) -> tuple[int, int]:
+    """Offset and column of the first key or dash, where the parser begins at the anchor or tag before it."""
+    key, value = child
+    if key is not None:
+        return key.start, key.column
+    place = text.rindex("-", 0, value.start)
+    return place, place - (text.rfind("\n", 0, place) + 1)
 
 
 def _closing(text: str, place: int, sign: str) -> int:

@@ -18,6 +18,7 @@ Value = Any
 """What YAML can say."""
 WIDTH = 1_000_000
 """No line is folded."""
+SHARED = "what must change is shared with another place (&name, *name): write it out in both"
 
 
 class CannotReviseError(Exception):
@@ -45,7 +46,8 @@ def revise(text: str, old: Value, new: Value) -> str:
     except yaml.YAMLError as error:
         raise CannotReviseError("its form is not understood") from error
     if said != new:
-        raise CannotReviseError("its form is not understood")
+        shared = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader))
+        raise CannotReviseError(SHARED if shared else "its form is not understood")
     return changed
 
 
@@ -86,7 +88,7 @@ class _Reviser:
         if old == new:
             return
         if node.kind is Kind.ALIAS:
-            raise CannotReviseError("what must change is an alias (*name), and shared with another place")
+            raise CannotReviseError(SHARED)
         emptied = not new and not node.flow  # a block cannot be empty
         if node.flow and _needs_new_commas(old, new):
             self._put(node.start, node.end, _flow(new))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sidecar.deploy.container import NAME, USUAL_GRACE, container, is_ours, volumes
+from sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
 from sidecar.deploy.wish import LABEL, Wish, annotation, names, read_wish
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -37,6 +37,12 @@ def is_workload(document: object) -> bool:
     return isinstance(kind, str) and document.get("apiVersion") == API.get(kind, "apps/v1") and kind in TEMPLATES
 
 
+def opts_out(document: Object) -> bool:
+    """Whether the label by which a sidecar is asked for says no, on it or its pod. Raises WrongManifestError."""
+    labels = [(one.get("metadata") or {}).get("labels") or {} for one in (document, _pod(document))]
+    return any(str(found[LABEL]).lower() == "false" for found in labels if LABEL in found)
+
+
 def has_sidecar(document: Object) -> bool:
     """Whether the workload's pods have one. Raises WrongManifestError."""
     spec = _pod(document)["spec"]
@@ -57,14 +63,28 @@ def with_sidecar(document: Object, wish: Wish) -> Object:
     spec = pod["spec"]
     if wish.plain and (changed["kind"] in ENDING or spec.get("restartPolicy", "Always") != "Always"):
         raise WrongManifestError("its pods end with their service, and an ordinary container would keep them running")
-    if spec.get("hostNetwork") is True:
-        raise WrongManifestError("hostNetwork: the sidecar's API would be on the node's loopback, for everybody there")
+    _fits(spec)
     _describe(pod, wish)
     place, other = ("containers", "initContainers") if wish.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
     _put(spec, place, [container(wish, _grace(spec))], NAME.__eq__)
     _put(spec, "volumes", volumes(wish), is_ours)
     return changed
+
+
+def _fits(spec: Object) -> None:
+    """Refuse a pod in which the sidecar could not run, or not be safe. The admission policy leaves such pods alone."""
+    if spec.get("hostNetwork") is True:
+        raise WrongManifestError("hostNetwork: the sidecar's API would be on the node's loopback, for everybody there")
+    if (spec.get("securityContext") or {}).get("runAsUser") == 0:
+        raise WrongManifestError(
+            "securityContext.runAsUser = 0: the sidecar does not run as root; say it in the containers that need it"
+        )
+    for part in ("initContainers", "containers"):
+        for item in spec.get(part) or []:
+            ports = [port.get("containerPort") for port in item.get("ports") or [] if isinstance(port, dict)]
+            if item["name"] != NAME and PROBE_PORT in ports:
+                raise WrongManifestError(f"{item['name']} has port {PROBE_PORT}, which is the sidecar's for probes")
 
 
 def without_sidecar(document: Object) -> Object:
@@ -97,8 +117,16 @@ def _pod(document: Object) -> Object:
         items = spec.get(part) or []
         if not isinstance(items, list) or not all(isinstance(item, dict) and "name" in item for item in items):
             raise WrongManifestError(f"{where}.{part}: must be a list of things with a name")
+        if part != "volumes" and any(item["name"] == NAME and not _is_ours(item) for item in items):
+            raise WrongManifestError(f"{where}.{part} has a container {NAME} that is not the sidecar")
     found: Object = place
     return found
+
+
+def _is_ours(item: Object) -> bool:
+    """Whether a container of our name is the sidecar, whichever way it came: it runs `reconsume run`."""
+    arguments = item.get("args")
+    return isinstance(arguments, list) and arguments[:1] == ["run"]
 
 
 def _describe(pod: Object, wish: Wish) -> None:
@@ -115,7 +143,9 @@ def _describe(pod: Object, wish: Wish) -> None:
 
 
 def _grace(spec: Object) -> int:
-    grace = spec.get("terminationGracePeriodSeconds", USUAL_GRACE)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is None:
+        return USUAL_GRACE
     if not isinstance(grace, int) or isinstance(grace, bool):
         raise WrongManifestError(f"terminationGracePeriodSeconds = {grace}: must be a whole number of seconds")
     return grace

@@ -15,6 +15,7 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
         ("kind: [1\nx: 2\n", WISH, "stdin, line 2: "),
         (f"{SERVICE}---\na: b: c\n", WISH, "stdin, line 5: mapping values are not allowed here"),
         ("", WISH, "stdin: holds nothing of Kubernetes"),
+        ("a: \x07\n", WISH, "special characters are not allowed\n"),
         ("- 1\n", WISH, "it has no kind"),
         (
             DEPLOYMENT.replace(POD, "      containers: none\n"),

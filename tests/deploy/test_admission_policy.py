@@ -16,7 +16,7 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from sidecar.deploy.container import container, volumes
 from sidecar.deploy.wish import LABEL, annotation
-from sidecar.deploy.workload import read_wish, with_sidecar
+from sidecar.deploy.workload import WrongManifestError, read_wish, with_sidecar
 from tests.support.kubernetes import Object, named, of_kind, overlay
 
 STATUS = "reconsume.io/status"
@@ -102,6 +102,11 @@ CASES = {
     "secrets": pod({"secrets": "billing-sidecar, kafka.ca"}),
     "a short time to end": pod({}, terminationGracePeriodSeconds=3),
     "a long time to end": pod({}, terminationGracePeriodSeconds=90_000),
+    "empty annotations": pod({"image": "", "topics": "", "memory_limit": "", "url": "", "secrets": ""}),
+    "a port of its own": pod(
+        {}, containers=[{"name": "billing", "image": "billing:1.0.0", "ports": [{"containerPort": 8080}]}]
+    ),
+    "a user of its own": pod({}, securityContext={"runAsUser": 1000}),
     "init containers and volumes": pod({}, initContainers=MIGRATION, volumes=[{"name": "cache", "emptyDir": {}}]),
 }
 
@@ -136,10 +141,21 @@ def test_a_pod_that_wants_an_ordinary_container_is_left_to_the_command() -> None
     assert admitted(wanted) == wanted
 
 
-def test_a_pod_on_the_nodes_network_is_left_alone() -> None:
-    """As the command refuses it: the sidecar's API would be on the node's loopback."""
-    wanted = pod({}, hostNetwork=True)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"hostNetwork": True},
+        {"securityContext": {"runAsUser": 0}},
+        {"containers": [{"name": "billing", "image": "billing:1.0.0", "ports": [{"containerPort": 8472}]}]},
+        {"initContainers": [{"name": "mesh", "image": "mesh:1", "ports": [{"containerPort": 8472}]}]},
+    ],
+    ids=["node's network", "root", "port", "port of another sidecar"],
+)
+def test_a_pod_that_the_command_refuses_is_left_alone(spec: Object) -> None:
+    wanted = pod({}, **spec)
     assert admitted(wanted) == wanted
+    with pytest.raises(WrongManifestError):
+        with_sidecar(wanted, read_wish({annotation("config_map"): "reconsume"}))
 
 
 def test_types_are_used_where_the_server_knows_them() -> None:

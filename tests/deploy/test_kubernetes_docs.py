@@ -73,6 +73,12 @@ def test_the_configuration_shown_for_strimzi_is_that_of_the_overlay() -> None:
     load(K8S / "overlays" / "strimzi" / "reconsume.yaml", (), {})
 
 
+def test_the_replacement_shown_for_the_runbook_is_that_of_the_overlay() -> None:
+    block = next(block for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL) if "replacements" in block)
+    overlay = yaml.safe_load((K8S / "overlays" / "keda" / "kustomization.yaml").read_text())
+    assert yaml.safe_load(block).items() <= overlay.items()
+
+
 def test_every_page_that_is_linked_is_there() -> None:
     for page in ("kubernetes.md", "adopt.md"):
         for link in re.findall(r"\]\(([\w/.-]+\.md)", (DOCS / page).read_text(encoding="utf-8")):

@@ -24,6 +24,7 @@ from tests.support.manifests import (
     FULL,
     settings_of,
 )
+from tests.support.promql import alerts
 from topics.names import Kind
 from topics.specs import Source, group_specs
 
@@ -57,8 +58,25 @@ def test_the_network_policy_touches_only_our_port() -> None:
     (port,) = {one["containerPort"] for part in sidecars(overlay("keda")) for one in part.container["ports"]}
     assert ours["ports"] == [{"port": port}]
     assert "from" not in rest
-    open_ports = {number for span in rest["ports"] for number in range(span["port"], span["endPort"] + 1)}
-    assert open_ports == {*range(1, 65536)} - {port}
+    spans: dict[str, set[int]] = {}
+    for span in rest["ports"]:
+        spans.setdefault(span.get("protocol", "TCP"), set()).update(range(span["port"], span["endPort"] + 1))
+    every = {*range(1, 65536)}
+    assert spans == {"TCP": every - {port}, "UDP": every, "SCTP": every}
+
+
+def test_alerts_lead_to_where_the_runbook_is_read() -> None:
+    """Given an address, by a replacement of Kustomize or a value of the chart, then each alert links to its section."""
+    page = "https://wiki.example.org/runbook"
+    for found, address in (
+        (overlay("keda"), "https://runbooks.example.org/reconsume/runbook.html"),
+        (chart(*FULL, f"monitoring.runbookUrl={page}"), page),
+        (chart(*FULL), "docs/runbook.md"),
+    ):
+        (rules,) = of_kind(found, "PrometheusRule")
+        told = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules["spec"]["groups"][0]["rules"]}
+        assert told == {name: f"{address}#{name.lower()}" for name in alerts()}
+    assert "runbook" not in {one["metadata"]["name"] for one in of_kind(overlay("keda"), "ConfigMap")}
 
 
 def test_monitoring_finds_every_pod_that_has_metrics() -> None:
@@ -94,6 +112,7 @@ def test_scaling_looks_at_main_topics_and_at_what_is_late_only() -> None:
     assert {lag["consumerGroup"] for lag in lags} == {settings.group}
     assert {lag["bootstrapServers"] for lag in lags} == {settings.kafka["bootstrap.servers"]}
     assert [re.findall(r"reconsume_\w+", query) for query in queries] == [["reconsume_overdue_seconds"]]
+    assert all(f'group="{settings.group}"' in query and 'namespace="' in query for query in queries)
     named(found, "Deployment", scaled["spec"]["scaleTargetRef"]["name"])
 
 

@@ -171,6 +171,14 @@ def test_the_views_groups_are_the_configured_one_those_named_or_a_pattern() -> N
     assert options("view.pattern=team-.*") == (None, "team-.*")
 
 
+def test_the_chart_takes_an_image_by_its_digest() -> None:
+    digest = f"sha256:{'ab' * 32}"
+    found = chart(f"image.digest={digest}", "image.repository=registry.example/reconsume", "image.tag=v9")
+    images = {part.container["name"]: part.container["image"] for part in parts(found)}
+    assert images == {"ui": f"registry.example/reconsume@{digest}", "view": images["view"]}
+    assert images["view"].startswith("reconsume-spark:")
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -178,6 +186,8 @@ def test_the_views_groups_are_the_configured_one_those_named_or_a_pattern() -> N
         ("view.keeep=1d", "keeep"),
         ("ui.tokenSecret=", "/ui/tokenSecret"),
         ("config=null", "config"),
+        ("image.digest=latest", "/image/digest"),
+        ("monitoring.runbookUrl=docs/runbook.md", "/monitoring/runbookUrl"),
     ],
 )
 def test_the_chart_refuses_values_that_it_does_not_know(value: str, why: str) -> None:

@@ -154,8 +154,9 @@ def of_kind(found: list[Object], *kinds: str) -> list[Object]:
 
 def named(found: list[Object], kind: str, name: str) -> Object:
     """The one document of a kind whose name is, or begins with, `name`: a generated one has a hash behind it."""
-    (one,) = (document for document in of_kind(found, kind) if document["metadata"]["name"].startswith(name))
-    return one
+    there = {document["metadata"]["name"]: document for document in of_kind(found, kind)}
+    (one,) = [name] if name in there else (other for other in there if other.startswith(name))
+    return there[one]
 
 
 def pod_of(document: Object) -> Object | None:

@@ -16,7 +16,11 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- end }}
 
 {{- define "reconsume.image" -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- if .image.digest }}
+{{- .image.repository }}@{{ .image.digest }}
+{{- else }}
+{{- .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end }}
 {{- end }}
 
 {{- define "reconsume.container" -}}
