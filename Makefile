@@ -39,7 +39,7 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 3 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 4 $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

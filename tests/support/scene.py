@@ -23,8 +23,8 @@ from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import create_group, fresh_group
 
-RATE = 300
-"""Records a second."""
+RATE = 150
+"""Records a second: as much as a loaded machine can do beside the kills."""
 SOON = 15.0
 """Seconds within which a sidecar delivers, whatever happened before."""
 QUIET_WITHIN = 20.0
