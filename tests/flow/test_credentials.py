@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.edges.checkup.findings import Finding
+from sidecar.edges.checkup.reach import answers
+from sidecar.settings.secret_files import Kafka
 from tests.support.canary import CANARY, betrays
-from tests.support.certificates import Authority, Mounted
+from tests.support.certificates import Authority, Mounted, key_store, locked
 from tests.support.checker import Report, check
 from tests.support.deadline import until
 from tests.support.evidence import collect
@@ -121,9 +124,16 @@ def test_a_password_changed_under_load_loses_nothing_and_repeats_nothing(scram: 
 # --- certificates ----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def mutual_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with secured_kafka(tmp_path_factory.mktemp("brokers"), mutual=True) as kafka:
+        yield kafka
+
+
 @pytest.fixture
-def mutual(tmp_path: Path) -> Iterator[Stage]:
-    with secured_kafka(tmp_path / "brokers", mutual=True) as kafka, ExitStack() as stack:
+def mutual(mutual_kafka: SecuredKafka, tmp_path: Path) -> Iterator[Stage]:
+    kafka = mutual_kafka
+    with ExitStack() as stack:
         yield Stage(kafka, tmp_path, stack)
 
 
@@ -164,3 +174,23 @@ def test_certificates_renewed_under_load_lose_nothing(mutual: Stage) -> None:
     sent = numbers(listening.ledger)
     assert sent == list(range(mutual.load.sent))
     assert "uthoriz" not in mutual.sidecar.log() + broadcast.log() + relay.log()
+
+
+@pytest.mark.parametrize("form", ["key with a passphrase", "key store"])
+def test_a_certificate_is_understood_in_each_form(mutual_kafka: SecuredKafka, tmp_path: Path, form: str) -> None:
+    chain, key = mutual_kafka.authority.issue("me.test", common_name="me")
+    if form == "key store":
+        (tmp_path / "user.p12").write_bytes(key_store(chain, key, CANARY))
+        names = {"ssl_keystore_location": str(tmp_path / "user.p12")}
+        secret = "ssl.keystore.password"
+    else:
+        (tmp_path / "user.crt").write_bytes(chain)
+        (tmp_path / "user.key").write_bytes(locked(key, CANARY))
+        names = {"ssl_certificate_location": str(tmp_path / "user.crt"), "ssl_key_location": str(tmp_path / "user.key")}
+        secret = "ssl.key.password"
+    kafka = mutual_kafka.client("SSL", **names)
+    (tmp_path / "password").write_text(CANARY)
+    assert answers(Kafka({**kafka, f"{secret}.file": str(tmp_path / "password")})) == [mutual_kafka.address]
+    refused = answers({**kafka, secret: f"wrong-{CANARY}"})
+    assert isinstance(refused, Finding)
+    assert not betrays(refused.finding + refused.mend)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import trustme
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificates
 
 BEFORE = datetime.now(UTC) - timedelta(days=2)
 
@@ -44,6 +47,19 @@ class Authority:
         certificate, key = self.issue(*names)
         path.write_bytes(key + certificate)
         return path
+
+
+def locked(key: bytes, passphrase: str) -> bytes:
+    """The key with a passphrase."""
+    loaded = load_pem_private_key(key, None)
+    return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode()))
+
+
+def key_store(chain: bytes, key: bytes, password: str) -> bytes:
+    """Certificate and key as PKCS#12."""
+    own, *others = load_pem_x509_certificates(chain)
+    encryption = BestAvailableEncryption(password.encode())
+    return serialize_key_and_certificates(b"user", load_pem_private_key(key, None), own, others, encryption)  # type: ignore[arg-type]
 
 
 class Mounted:
