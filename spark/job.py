@@ -27,8 +27,9 @@ from spark.listener import Listener, Meters
 from spark.names import STATS_SUFFIX, VIEW_SUFFIX, reading
 from spark.options import Run
 from spark.schema import Parsed
-from spark.session import build
+from spark.session import build, counting
 from spark.supervisor import GoneError, Running, Start, Supervisor, first_line
+from spark.sweep import Swept
 
 LOCAL = "local[2]"
 """The master, unless one is given or spark-submit has started us."""
@@ -86,6 +87,12 @@ class SparkQuery:
             error = self._query.exception()
         return "it was stopped from elsewhere" if error is None else first_line(error)
 
+    @property
+    def batches(self) -> int:
+        """How many batches it has ended since it was started, as far as Spark remembers. Raises GoneError."""
+        with hearing_of_death():
+            return len({each["batchId"] for each in self._query.recentProgress})
+
     def stop(self) -> None:
         """End it between two batches, or in one after STOP_SECONDS: that one is done again. Raises GoneError."""
         end = time.monotonic() + STOP_SECONDS
@@ -129,8 +136,15 @@ class Job:
         return found
 
     def _view(self) -> Running:
-        frame = view.records(view.view(self._events(VIEW_SUFFIX).good, f"{self._options.keep} milliseconds"))
-        return self._started(to_kafka(frame, self._kafka).outputMode("update"), "view", self._options.trigger)
+        keep = f"{self._options.keep} milliseconds"
+        turns = (lambda: self._viewing(None)), (lambda: self._viewing(keep))
+        return Swept(*turns, self._options.evict_every / 1000, time.monotonic, say)
+
+    def _viewing(self, keep: str | None) -> SparkQuery:
+        frame = view.records(view.view(self._events(VIEW_SUFFIX).good, keep))
+        writer = to_kafka(frame, self._kafka).outputMode("update")
+        with counting(self._spark, keep is not None):
+            return self._started(writer, "view", self._options.trigger)
 
     def _stats(self) -> Running:
         frame = stats.records(stats.sums(self._events(STATS_SUFFIX).good, f"{self._options.sums_delay} milliseconds"))
@@ -144,7 +158,7 @@ class Job:
             writer = to_kafka(bad.selectExpr("to_json(struct(*)) AS value", f"'{topic}' AS topic"), self._kafka)
         return self._started(writer, "bad", self._options.slow_trigger)
 
-    def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> Running:
+    def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> SparkQuery:
         # One folder for each query, under the name that it keeps for ever.
         place = f"{self._options.checkpoint.rstrip('/')}/{name}"
         named = writer.queryName(name).option("checkpointLocation", place)

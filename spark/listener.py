@@ -31,7 +31,7 @@ SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
 
 
 class Meters:
-    """The metrics, each with the label `query`; every query starts at 0. Safe on any thread."""
+    """The metrics, each with the label `query`; what is known of every query starts at 0. Safe on any thread."""
 
     def __init__(self, queries: tuple[str, ...]) -> None:
         self.registry = CollectorRegistry()
@@ -46,12 +46,12 @@ class Meters:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._state = self._gauge("state_rows", "Rows that a query keeps.")
+        self._state = self._gauge("state_rows", "Rows that a query keeps; the view counts them in its sweeps.")
         self._behind = self._gauge("offsets_behind_latest", "Records in Kafka that the last micro-batch left unread.")
         self._watermark = self._gauge("watermark_timestamp_seconds", "Rows older than this are late.")
         self._last = self._gauge("last_progress_timestamp_seconds", "When a query was last known to be well.")
         for query in queries:
-            for meter in (self._rows, self._dropped, self._restarts, self._seconds, self._state, self._behind):
+            for meter in (self._rows, self._dropped, self._restarts, self._seconds, self._behind):
                 meter.labels(query)
             self._last.labels(query).set(time.time())
 
@@ -66,7 +66,8 @@ class Meters:
         self._rows.labels(batch.query).inc(batch.rows)
         self._dropped.labels(batch.query).inc(batch.dropped)
         self._seconds.labels(batch.query).observe(batch.seconds)
-        self._state.labels(batch.query).set(batch.state_rows)
+        if batch.state_rows is not None:
+            self._state.labels(batch.query).set(batch.state_rows)
         self._behind.labels(batch.query).set(batch.behind)
         if batch.query == COUNTING:
             self._bad.inc(batch.bad)

@@ -22,6 +22,7 @@ SLOW_TRIGGER = "30s"
 """The sums are of minutes and lag by their watermark, and bad events are for people: run more often, they would take
 the CPU of the view, whose batches alone must be quick."""
 SUMS_DELAY = "10m"
+EVICT_EVERY = "24h"
 MAX_OFFSETS = 50_000
 MAX_FAILURES = 10
 
@@ -37,6 +38,7 @@ class Run:
     bootstrap: str | None
     master: str | None
     keep: int
+    evict_every: int
     sums_delay: int
     trigger: int
     slow_trigger: int
@@ -122,6 +124,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="where the job keeps its place and its state")
     run.add_argument("--keep", type=duration, default=render_duration(VIEW_RETENTION), help="how long a row is kept")
+    run.add_argument("--evict-every", type=duration, default=EVICT_EVERY, help="how often rows older than that leave")
     run.add_argument("--sums-delay", type=duration, default=SUMS_DELAY, help="how late an event may be and still count")
     run.add_argument("--trigger", type=duration, default=TRIGGER, help="how often the view is brought up to date")
     run.add_argument("--slow-trigger", type=duration, default=SLOW_TRIGGER, help="the same for sums and bad events")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,22 +17,20 @@ OBSERVED = "events"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One finished micro-batch. `behind` counts the records that were in Kafka and not yet read when it began."""
+    """One finished micro-batch. `behind` counts the records that were in Kafka and not yet read when it began.
+
+    `state_rows` and `watermark` are None where they are not known: the view knows them in its sweeps only.
+    """
 
     query: str
     number: int
     rows: int
     seconds: float
     behind: int
-    state_rows: int
+    state_rows: int | None
     dropped: int
     bad: int
     watermark: datetime | None
-
-    @property
-    def stateful(self) -> bool:
-        """Whether the query keeps rows between batches."""
-        return self.watermark is not None
 
 
 def read_batch(progress: Mapping[str, Any]) -> Batch:
@@ -45,11 +43,19 @@ def read_batch(progress: Mapping[str, Any]) -> Batch:
         rows=int(progress.get("numInputRows") or 0),
         seconds=int((progress.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
         behind=sum(behind(source) for source in progress.get("sources") or ()),
-        state_rows=sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
+        state_rows=state_rows(progress),
         dropped=sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
         bad=int(observed.get("bad") or 0),
         watermark=read_time((progress.get("eventTime") or {}).get("watermark")),
     )
+
+
+def state_rows(progress: Mapping[str, Any]) -> int | None:
+    """The rows that the query keeps; None for the view between two sweeps, when Spark says 0 as it does not count."""
+    operators = progress.get("stateOperators") or ()
+    if operators and not progress.get("eventTime"):
+        return None
+    return sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
 
 
 def behind(source: Mapping[str, Any]) -> int:
@@ -88,7 +94,10 @@ class Board:
         self._last: dict[str, Batch] = {}
 
     def took(self, batch: Batch) -> None:
-        """A batch has ended."""
+        """A batch has ended; what it does not know is shown as the last one knew it."""
+        if (last := self._last.get(batch.query)) is not None:
+            rows = last.state_rows if batch.state_rows is None else batch.state_rows
+            batch = replace(batch, state_rows=rows, watermark=batch.watermark or last.watermark)
         self._last[batch.query] = batch
         self._rows[batch.query] = self._rows.get(batch.query, 0) + batch.rows
 
@@ -109,7 +118,7 @@ def cells(batch: Batch, rate: float) -> tuple[str, ...]:
         batch.query,
         f"{rate:,.0f}",
         f"{batch.behind:,}",
-        f"{batch.state_rows:,}",
+        "-" if batch.state_rows is None else f"{batch.state_rows:,}",
         watermark,
         f"{batch.seconds:.1f} s",
     )

@@ -3,14 +3,19 @@
 Places in a record's life form a total order, and every column is a maximum or minimum; so events that are late,
 repeated, replayed or split over batches and restarts give the same rows, and rows may be folded again with events.
 
-**When a row leaves.** W = (latest `first_failed_at` of all good events, of all groups) − keep, moved after each batch.
-An event with `first_failed_at` ≤ W is dropped and counted (`numRowsDroppedByWatermark`), and the state forgets a record
-with `first_failed_at` ≤ W; its last row stays in the view topic for that topic's `retention.ms`. To follow a record to
-its end, also when it is redriven from the DLQ on the last day, choose
+**When a row leaves.** In a stream with a `keep`: W = (latest `first_failed_at` of all good events that the query was
+given with a `keep`, of all groups) − keep, moved after each batch. An event with `first_failed_at` ≤ W is dropped and
+counted (`numRowsDroppedByWatermark`), and the state forgets a record with `first_failed_at` ≤ W; its last row stays in
+the view topic for that topic's `retention.ms`. To follow a record to its end, also when it is redriven from the DLQ on
+the last day, choose
 
     keep ≥ 2 × (longest life of a record in retry) + (retention of the DLQ)
 
-and the view topic's retention no smaller. Rows in the state ≈ failed records a second × keep.
+and the view topic's retention no smaller. To find the rows that leave, Spark looks at all of them after every batch.
+Without a `keep` it looks at none, nothing leaves, and nothing is dropped: an event of a record that was forgotten makes
+a row of what it tells alone. A query may be stopped and go on from its checkpoint with the other of the two, as often
+as one likes: the state and W stay. The job does so (`sweep`), so that in it a row leaves in the first sweep after its
+time, and rows in the state ≈ failed records a second × (keep + time between two sweeps).
 """
 
 from __future__ import annotations
@@ -44,16 +49,16 @@ def events(raw: DataFrame) -> Parsed:
     return schema.events(raw)
 
 
-def view(good: DataFrame, keep: str = KEEP) -> DataFrame:
+def view(good: DataFrame, keep: str | None = KEEP) -> DataFrame:
     """One row for each record and first failure: VALUE and `place` (a struct of PLACE). Streams: update mode.
 
-    `keep` is an interval such as `37 days`; see the module. A batch keeps all. The first failure is in the key, as it
-    is what the watermark is on: a record that had two (its first event was undone by a crash) has two rows, of which
-    readers keep the greater.
+    `keep` is an interval such as `37 days`; None forgets nothing; see the module. A batch keeps all. The first failure
+    is in the key, as it is what the watermark is on: a record that had two (its first event was undone by a crash) has
+    two rows, of which readers keep the greater.
     """
     first_failed = fn.timestamp_millis("first_failed_at").alias("first_failed")
-    aged = of_events(good).select("*", first_failed).withWatermark("first_failed", keep)
-    return fold(aged, "first_failed")
+    rows = of_events(good).select("*", first_failed)
+    return fold(rows if keep is None else rows.withWatermark("first_failed", keep), "first_failed")
 
 
 def of_events(good: DataFrame) -> DataFrame:

@@ -53,6 +53,9 @@ Checkpoint = Annotated[
     str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the job keeps its place and its state.")
 ]
 Keep = Annotated[str | None, lasting("--keep", "How long the job keeps a row; 37d where it is not given.")]
+EvictEvery = Annotated[
+    str | None, lasting("--evict-every", "How often rows older than that leave; 24h where it is not given.")
+]
 Trigger = Annotated[str | None, lasting("--trigger", "How often the view is written; 1s where it is not given.")]
 SlowTrigger = Annotated[
     str | None, lasting("--slow-trigger", "The same for sums and bad events; 30s where it is not given.")
@@ -91,6 +94,7 @@ def run(
     pattern: Pattern = None,
     checkpoint: Checkpoint = None,
     keep: Keep = None,
+    evict_every: EvictEvery = None,
     trigger: Trigger = None,
     slow_trigger: SlowTrigger = None,
     sums_delay: SumsDelay = None,
@@ -116,8 +120,8 @@ def run(
     kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
     place = checkpoint or str(own_folder(folder_name(named, cluster.bootstrap)))
     numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
-    times = {"keep": keep, "trigger": trigger, "slow-trigger": slow_trigger, "sums-delay": sums_delay}
-    rest = {"bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
+    times = {"keep": keep, "evict-every": evict_every, "trigger": trigger, "slow-trigger": slow_trigger}
+    rest = {"sums-delay": sums_delay, "bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
     from sidecar.dev.spark_process import run_job
 
     return run_job(words({kind: named, "checkpoint": place, **times, **numbers, **rest}, conf or ()), cluster)

@@ -33,6 +33,8 @@ AHEAD = 240_000
 """ms by which an event may be ahead at the end, so that all minutes before it are over for the sums."""
 SUMS_DELAY = "2m"
 REPEATED = 20
+SWEEPS = "15s"
+"""So often the job looks for old rows, of which there are none: it changes its form while all this goes on."""
 
 
 class Truth(NamedTuple):
@@ -79,7 +81,8 @@ def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
     group = create_group(new_group(), also=(Kind.VIEW, Kind.STATS))
     names, kills = group.names, []
     place = folder / "place"
-    words = ("--slow-trigger=1s", f"--sums-delay={SUMS_DELAY}", "--metrics-listen=127.0.0.1:0", f"--checkpoint={place}")
+    often = ("--slow-trigger=1s", f"--sums-delay={SUMS_DELAY}", f"--evict-every={SWEEPS}")
+    words = (*often, "--metrics-listen=127.0.0.1:0", f"--checkpoint={place}")
     batches = Batches(place / "view")
     service = start_service(uneven)
     with ViewProcess(group.bootstrap, folder / "view", *words, group=group.group) as job:

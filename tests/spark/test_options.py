@@ -42,13 +42,21 @@ def reads(options: Run, topic: str, *left_out: str) -> bool:
 def test_what_is_not_given_is_as_the_topics_are_kept_and_the_view_is_quick() -> None:
     options = run("--groups", "billing")
     assert (options.keep, options.trigger, options.slow_trigger) == (VIEW_RETENTION, 1_000, 30_000)
+    assert options.evict_every == 86_400_000
     assert (options.sums_delay, options.max_offsets, options.max_failures) == (600_000, 50_000, 10)
     assert (options.master, options.bad_topic, options.metrics_listen, options.conf) == (None, None, None, ())
 
 
 def test_durations_addresses_and_settings_are_read() -> None:
-    options = run("--groups=a", "--keep=14d", "--trigger=500ms", "--metrics-listen=127.0.0.1:0", "--conf=a.b=c=d")
-    assert (options.keep, options.trigger) == (1_209_600_000, 500)
+    options = run(
+        "--groups=a",
+        "--keep=14d",
+        "--evict-every=1h",
+        "--trigger=500ms",
+        "--metrics-listen=127.0.0.1:0",
+        "--conf=a.b=c=d",
+    )
+    assert (options.keep, options.evict_every, options.trigger) == (1_209_600_000, 3_600_000, 500)
     assert (options.metrics_listen, options.conf) == (("127.0.0.1", 0), (("a.b", "c=d"),))
 
 
@@ -261,6 +269,21 @@ def test_offsets_may_come_as_text_and_a_batch_without_anything_is_all_zero() -> 
     assert read_batch({"sources": [source]}).behind == 2
     nothing = read_batch({"name": None, "sources": [], "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
     assert (nothing.rows, nothing.bad, nothing.watermark) == (0, 0, None)
+
+
+def test_the_state_of_the_last_sweep_is_shown_until_the_next() -> None:
+    board = Board(now=0.0)
+    board.took(read_batch(PROGRESS))
+    board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": [{"numRowsTotal": 0}]}))
+    [(*_, rows, watermark, _)] = board.rows(now=1.0)
+    assert (rows, watermark) == ("51", "2026-01-02T03:04:05Z")
+
+
+def test_rows_that_are_not_counted_are_not_told_as_none() -> None:
+    board = Board(now=0.0)
+    board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": [{"numRowsTotal": 0}]}))
+    [(*_, rows, watermark, _)] = board.rows(now=1.0)
+    assert (rows, watermark) == ("-", "-")
 
 
 def test_the_line_tells_the_rate_since_the_last_line() -> None:

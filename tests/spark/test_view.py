@@ -9,11 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from pyspark.sql import DataFrame, SparkSession
 
-from spark import schema, view
+from spark import schema, session, view
 from tests.spark.frames import BASE, EVENT, TOPIC, Reader, Record, batch, changed, written
 from tests.spark.histories import disturbed, few, histories, randoms, truth
 from tests.spark.streams import Played
@@ -22,7 +23,7 @@ from topics.events import Event, State, decode_event, encode_event
 HOUR = 3_600_000
 
 
-def view_of(raw: DataFrame, keep: str = view.KEEP) -> DataFrame:
+def view_of(raw: DataFrame, keep: str | None = view.KEEP) -> DataFrame:
     return view.view(schema.events(raw).good, keep)
 
 
@@ -122,6 +123,28 @@ def test_rows_leave_by_age_and_what_comes_too_late_is_dropped_and_counted(spark:
     assert ages(played)[1:] == (2, 0), "first_failed_at ≤ W leaves: 0 and 1 do, 2 stays"
     played.play(written([changed(id="orders:3:0", times=2, at=BASE + HOUR), failing(2, BASE + 2)]))
     assert ages(played)[1:] == (2, 1)
+
+
+def test_a_stream_takes_turns_with_and_without_age_and_goes_on_from_its_state(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    keep: list[str | None] = [None]
+    played = Played(spark, tmp_path / "run", lambda raw: view_of(raw, keep[0]), "update")
+    started = changed(id="orders:3:9", times=5, at=BASE + HOUR + 1, first_failed_at=BASE + HOUR + 1)
+    with session.counting(spark, rows=False):
+        played.play(written([failing(number, BASE + number) for number in range(3)]), written([started]))
+    assert played.progress[-1]["stateOperators"][0]["numRowsTotal"] == 0, "nor counted"
+    assert "eventTime" not in played.progress[-1], "without a watermark no row is looked at"
+    keep[0] = "1 hour"
+    played.play(written([failing(10, BASE + HOUR + 2)]))
+    assert ages(played)[1:] == (2, 0), "all three whose time has come leave in one sweep"
+    keep[0] = None
+    with session.counting(spark, rows=False):
+        played.play(written([msgspec.structs.replace(started, times=4), changed(id="orders:3:0", times=2)]))
+    assert {row.id: row.times for row in played.rows[-2:]} == {"orders:3:9": 5, "orders:3:0": 2}
+    keep[0] = "1 hour"
+    played.play(written([failing(11, BASE + HOUR + 3)]))
+    assert ages(played) == (ages(played)[0], 3, 0), "and the one that came back leaves again"
 
 
 def test_a_bad_event_neither_stops_the_view_nor_moves_its_watermark(spark: SparkSession, tmp_path: Path) -> None:
