@@ -1,6 +1,7 @@
-"""`python -m benchmarks.spark_freshness`: how old an event is when its row is in the view, at 1 000 events a second.
+"""`python -m benchmarks.spark_freshness`: how old an event is when its row is in the view, and when it is served.
 
-Events are written as a sidecar writes them, in small transactions; a reader of the view notes when the row came.
+Events are written as a sidecar writes them, in small transactions; a reader of the view notes when the row came, and
+somebody asks a sidecar that follows the view for the newest event until it has it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pathlib import Path
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks import cluster
+from benchmarks import cluster, served
+from benchmarks.sidecar import Sidecar
 from sidecar.dev.kafka import EmbeddedKafka
 from topics.events import Event, State, encode_event
 from topics.names import Names
@@ -43,6 +45,8 @@ class Writer(threading.Thread):
     def __init__(self, bootstrap: str, rate: int) -> None:
         super().__init__(daemon=True)
         self.written = 0
+        self.newest: Event | None = None
+        """Of those that are committed."""
         self._each = round(rate * EVERY)
         self._ended = threading.Event()
         settings = {"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 0}
@@ -60,6 +64,7 @@ class Writer(threading.Thread):
                 self._producer.produce(NAMES.events, encode_event(event), event.id)
                 self.written += 1
             self._producer.commit_transaction(30)
+            self.newest = event
 
     def end(self) -> None:
         """Write no more."""
@@ -143,28 +148,39 @@ def batches_of(folder: Path) -> int:
 
 
 def freshness(bootstrap: str, rate: int, seconds: float, warm: float, words: list[str]) -> str:
-    """Run it; p50, p99 and the greatest age in ms, and what it cost, as one sentence."""
+    """Run it; the ages in ms, and what it cost, as one line each."""
     sets = [f"group={GROUP}", "topics=[orders]", f"kafka={{bootstrap.servers: '{bootstrap}'}}", "deliver.mode=pull"]
     cluster.create(bootstrap, "orders", cluster.settings_of(sets), partitions=12)
     folder = Path(tempfile.mkdtemp(prefix="reconsume-bench-"))
-    job = start_job(bootstrap, folder, words)
+    job, sidecar = start_job(bootstrap, folder, words), Sidecar([*sets, *served.SETTINGS])
     writer, reader = Writer(bootstrap, rate), Reader(bootstrap)
+    asker = served.Asker(lambda: writer.newest, now)
     try:
         writer.start()
+        asker.start()
         reader.read(warm)
+        asker.take()
         begun, before, first = cpu_of(job), writer.written, batches_of(folder)
         ages = sorted(reader.read(seconds))
+        asked = asker.take()
         used, written, batches = cpu_of(job) - begun, writer.written - before, batches_of(folder) - first
     finally:
+        asker.end()
         writer.end()
         reader.close()
+        sidecar.close()
         job.send_signal(signal.SIGTERM)
         job.wait(60)
         shutil.rmtree(folder)
-    p99 = ages[int(len(ages) * 0.99)]
     cost = f"{used / seconds * 100:.0f} % of a core, {used / written * 1e6:.0f} µs an event"
-    fresh = f"p50 {statistics.median(ages):.0f} (must {MUST}), p99 {p99}, max {ages[-1]} ms"
-    return f"{rate} events/s: {fresh} of {len(ages)} rows in {batches} batches; {cost}"
+    batch = f"{rate} events/s, {len(ages)} rows in {batches} batches; {cost}"
+    return "\n".join((batch, told("in the view topic", ages), told("served by a sidecar", asked)))
+
+
+def told(what: str, ages: list[int]) -> str:
+    """Some of the sorted ages, as a line."""
+    p50, p99 = statistics.median(ages), ages[int(len(ages) * 0.99)]
+    return f"  {what:20} p50 {p50:.0f} (must {MUST}), p99 {p99}, max {ages[-1]} ms, of {len(ages)}"
 
 
 def main() -> None:
