@@ -46,7 +46,10 @@ class Swept:
 
     @property
     def fault(self) -> str | None:
-        """Why the query that has its turn has ended, or could not begin; None while it runs. Raises GoneError."""
+        """Why the query that has its turn has ended, or could not begin; None while it runs. Raises GoneError.
+
+        Who asks is the job's clock: a turn that is due is taken now.
+        """
         if (fault := self._running.fault) is not None:
             return fault
         try:

@@ -17,6 +17,7 @@ from sidecar.core.batch import Batch, Refusal, Result
 from sidecar.core.progress import Progress, decode
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment, Membership
+from sidecar.edges.insist import whole
 from sidecar.edges.keyring import Keyring, Refresh
 from sidecar.edges.supply import Supply
 from sidecar.edges.transaction import Aborted, Unsure
@@ -174,10 +175,7 @@ class Committer(threading.Thread):
 
 
 def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
-    for place in places:
-        if place.error is not None:
-            raise KafkaException(place.error)
-    return {Partition(place.topic, place.partition): decode(place.offset, place.metadata) for place in places}
+    return {Partition(place.topic, place.partition): decode(place.offset, place.metadata) for place in whole(places)}
 
 
 def _fenced(batch: Batch, membership: Membership) -> frozenset[Partition]:

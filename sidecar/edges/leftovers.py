@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.record import Partition
+from sidecar.edges.insist import whole
 from topics.names import Kind, Names
 
 ANSWER_WITHIN = 1.0
@@ -57,10 +58,5 @@ def _found(consumer: Consumer, places: Iterable[tuple[str, int]], which: int) ->
     return _offsets(consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN))
 
 
-def _offsets(places: Iterable[TopicPartition]) -> dict[Partition, int]:
-    found = {}
-    for place in places:
-        if place.error is not None:
-            raise KafkaException(place.error)
-        found[Partition(place.topic, place.partition)] = place.offset
-    return found
+def _offsets(places: list[TopicPartition]) -> dict[Partition, int]:
+    return {Partition(place.topic, place.partition): place.offset for place in whole(places)}

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from sidecar.edges.admin import ANSWER_SECONDS, Admin, sentence_of
 from sidecar.edges.clients import follower_config, teller_config
+from sidecar.edges.insist import asked_again
 from sidecar.edges.policy_topic import assign_all
 from sidecar.errors import BrokerError, ContractError
 from topics.names import Names
@@ -44,13 +45,10 @@ class PolicyStore:
         if not Admin(self._kafka).find([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
-            try:
-                return self._read(deadline)
-            except KafkaException as failure:
-                if failure.args[0].code() not in UNLED or time.monotonic() > deadline:
-                    raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
-            time.sleep(AGAIN)
+        try:
+            return asked_again(lambda: self._read(deadline), ANSWER_SECONDS, lambda e: e.code() in UNLED, AGAIN)
+        except KafkaException as failure:
+            raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
 
     def _read(self, deadline: float) -> list[Entry]:
         consumer = Consumer(follower_config(self._kafka, self._names.retry_group, CLIENT))

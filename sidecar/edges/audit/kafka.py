@@ -17,8 +17,8 @@ from sidecar.core.audit.facts import Number
 from sidecar.core.audit.reading import Row
 from sidecar.core.progress import Progress, decode
 from sidecar.edges.admin import ANSWER_SECONDS, sentence_of
-from sidecar.edges.audit.insist import AGAIN, insisted, whole
 from sidecar.edges.clients import reader_config
+from sidecar.edges.insist import AGAIN, asked_again, whole
 from sidecar.edges.messages import read_headers
 from sidecar.errors import BrokerError
 
@@ -30,6 +30,19 @@ CLIENT = "reconsume-audit"
 Offsets: TypeAlias = Mapping[Number, int]
 Wanted: TypeAlias = Mapping[Number, Iterator[int]]
 """The offsets of each partition that are wanted, rising."""
+PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+    }
+)
+"""Errors that pass by themselves; the client calls few of them retriable, and gives them back at once (2.16)."""
 
 
 class Marks(NamedTuple):
@@ -105,7 +118,7 @@ class AuditKafka:
     def marks(self, places: Iterable[Number]) -> dict[Number, Marks]:
         """Where each partition begins and ends; the end counts what is not committed yet."""
         try:
-            return {place: insisted(partial(self._mark, place), ANSWER_SECONDS) for place in places}
+            return {place: asked_again(partial(self._mark, place), ANSWER_SECONDS, passes) for place in places}
         except KafkaException as error:
             raise self._fault("the offsets of the topics cannot be asked for", error) from error
 
@@ -118,7 +131,8 @@ class AuditKafka:
             return {place: mark.begin for place, mark in marks.items()}
         asked = [TopicPartition(*place, since) for place in marks]
         try:
-            found = insisted(lambda: self._asking.offsets_for_times(asked, timeout=ANSWER_SECONDS), ANSWER_SECONDS)
+            ask = partial(self._asking.offsets_for_times, asked, timeout=ANSWER_SECONDS)
+            found = asked_again(ask, ANSWER_SECONDS, passes)
         except KafkaException as error:
             raise self._fault("the offsets of a time cannot be asked for", error) from error
         offsets = {(place.topic, place.partition): place.offset for place in found}
@@ -236,7 +250,12 @@ def committed_of(
     reader: Asked, places: list[TopicPartition], within: float, again: float = AGAIN
 ) -> list[TopicPartition]:
     """What a group has committed, asked again while its coordinator is not there yet. Raises KafkaException."""
-    return insisted(lambda: whole(reader.committed(places, timeout=within)), within, again)
+    return asked_again(lambda: whole(reader.committed(places, timeout=within)), within, passes, again)
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether the same question may have an answer a moment later."""
+    return error.code() in PASSING or bool(error.retriable())
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from sidecar.edges.admin import code_of, sentence_of
+from sidecar.edges.insist import asked_again
 from sidecar.errors import BrokerError
 
 ANSWER_SECONDS = 10.0
@@ -35,7 +35,6 @@ BUSY = frozenset(
     }
 )
 """Passes by itself: the cluster's first group, a new topic, a broker that has just started."""
-BUSY_AGAIN = 0.2
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 
 Place: TypeAlias = tuple[str, int]
@@ -94,15 +93,13 @@ def answer(future: Future[Any]) -> Any:
 
 def insisted(future: Future[Any], again: Callable[[], Future[Any]]) -> Any:
     """The answer, asked for `again` while the cluster is only busy. Raises KafkaException."""
-    end = time.monotonic() + ANSWER_SECONDS
-    while True:
-        try:
-            return answer(future)
-        except KafkaException as error:
-            if code_of(error) not in BUSY or time.monotonic() > end:
-                raise
-        time.sleep(BUSY_AGAIN)
-        future = again()
+    asked = [future]
+    return asked_again(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
+
+
+def busy(error: KafkaError) -> bool:
+    """Whether the cluster only has no time yet."""
+    return error.code() in BUSY
 
 
 def refused(what: str, error: KafkaException) -> BrokerError:

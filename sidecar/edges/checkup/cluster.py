@@ -5,8 +5,7 @@ Every answer comes within `ANSWER_SECONDS` or is a BrokerError; what this user m
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -29,19 +28,19 @@ from sidecar.edges.admin import code_of
 from sidecar.edges.checkup.answers import (
     ABSENT,
     ANSWER_SECONDS,
-    BUSY,
-    BUSY_AGAIN,
     DENIED,
     Place,
     Seen,
     Topic,
     answer,
+    busy,
     group_of,
     insisted,
     refused,
     topic_of,
 )
 from sidecar.edges.clients import reader_config
+from sidecar.edges.insist import asked_again, whole
 
 
 class Cluster:
@@ -166,25 +165,10 @@ class Cluster:
         config = {**reader_config(self.kafka, group, "reconsume-doctor"), "isolation.level": "read_uncommitted"}
         consumer = Consumer({**config, "log_level": 0})
         try:
-            found = asked_again(lambda: consumer.committed(asked, timeout=ANSWER_SECONDS))
+            ask = partial(consumer.committed, asked, timeout=ANSWER_SECONDS)
+            found = asked_again(lambda: whole(ask()), ANSWER_SECONDS, busy)
         except KafkaException as error:
             raise refused(f"the progress of group {group}", error) from error
         finally:
             consumer.close()
         return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
-
-
-def asked_again(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
-    """The partitions with their offsets, asked for again while the cluster is only busy. Raises KafkaException."""
-    end = time.monotonic() + ANSWER_SECONDS
-    while True:
-        try:
-            found = ask()
-            fault = next((place.error for place in found if place.error is not None), None)
-            if fault is None:
-                return found
-            raise KafkaException(fault)
-        except KafkaException as error:
-            if code_of(error) not in BUSY or time.monotonic() > end:
-                raise
-        time.sleep(BUSY_AGAIN)

@@ -9,10 +9,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from sidecar.edges.admin import code_of
-from sidecar.edges.checkup.answers import ANSWER_SECONDS, BUSY, BUSY_AGAIN, DeniedError, refused
+from sidecar.edges.checkup.answers import ANSWER_SECONDS, DeniedError, busy, refused
 from sidecar.edges.checkup.cluster import Cluster
 from sidecar.edges.clients import follower_config
+from sidecar.edges.insist import asked_again
 from sidecar.edges.policy_topic import assign_all
 from sidecar.errors import BrokerError
 from topics.names import Names
@@ -72,14 +72,7 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[Told, ...] | None
 
 def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
     """Have it read the topic from its beginning; where that is, and its end. Raises KafkaException."""
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while True:
-        try:
-            return assign_all(consumer, topic)
-        except KafkaException as error:
-            if code_of(error) not in BUSY or time.monotonic() > deadline:
-                raise
-        time.sleep(BUSY_AGAIN)
+    return asked_again(lambda: assign_all(consumer, topic), ANSWER_SECONDS, busy)
 
 
 def read_to(consumer: Consumer, end: int, topic: str) -> tuple[Told, ...]:

@@ -6,8 +6,8 @@ Nothing is changed here. Whoever redrives asks after it has fenced all others; a
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -22,6 +22,7 @@ from sidecar.core.redrive_past import Past, decode_past
 from sidecar.edges.admin import ANSWER_SECONDS, Admin, Offset, sentence_of
 from sidecar.edges.clients import reader_config
 from sidecar.edges.clock import now
+from sidecar.edges.insist import asked_again, whole
 from sidecar.errors import BrokerError, ContractError
 from topics.names import Names
 
@@ -140,20 +141,13 @@ class DlqTopics:
 
     def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
         """What is committed; asked again while the group's coordinator is not there yet."""
-        deadline = time.monotonic() + COORDINATOR_SECONDS
-        while True:
-            try:
-                committed = consumer.committed(places, timeout=ANSWER_SECONDS)
-                for place in committed:
-                    if place.error is not None:
-                        raise KafkaException(place.error)
-                return committed
-            except KafkaException as failure:
-                if time.monotonic() > deadline or not _passing(failure.args[0]):
-                    raise BrokerError(
-                        f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"
-                    ) from failure
-                time.sleep(0.2)
+        ask = partial(consumer.committed, places, timeout=ANSWER_SECONDS)
+        try:
+            return asked_again(lambda: whole(ask()), COORDINATOR_SECONDS, _passing)
+        except KafkaException as failure:
+            raise BrokerError(
+                f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"
+            ) from failure
 
     def _told(self, layout: Layout, committed: Iterable[TopicPartition]) -> dict[Partition, Past]:
         wall, pasts = now().wall, dict[Partition, Past]()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sidecar.edges.audit.insist import insisted
-from sidecar.edges.audit.kafka import committed_of
+from sidecar.edges.audit.kafka import committed_of, passes
+from sidecar.edges.insist import asked_again
 
 AT_ONCE = 0.001
 
@@ -70,5 +70,5 @@ def test_a_cluster_that_stays_busy_is_given_up_at_the_deadline() -> None:
         raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
 
     with pytest.raises(KafkaException, match="NOT_COORDINATOR"):
-        insisted(ask, 0.05, 0.01)
+        asked_again(ask, 0.05, passes, 0.01)
     assert 1 < len(asked) <= 6
