@@ -50,7 +50,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 
 def test_list_prints_what_waits_one_view_value_a_line(call: Call, kafka: Broker, group: str, names: Names) -> None:
-    waiting = [view_row(number, group=group, due=wall() + 60_000 - number) for number in range(3)]
+    later = wall() + 60_000
+    waiting = [view_row(number, group=group, due=later - number) for number in range(3)]
     dead = view_row(9, State.DLQ, group=group, reason="timeout")
     keyed = [record for record in HOSTILE if record.key is not None]
     produce(kafka.bootstrap, names.view, [*map(out, [*waiting, dead]), *keyed])
