@@ -182,9 +182,12 @@ class TransactionalProducer:
 
 def error_in(failure: BaseException) -> KafkaError:
     """Kafka's error. The client hands out reports although it is raising a fatal error already: the first look at a
-    message is then a SystemError, and the fatal error its cause (2.16, after another producer has fenced this one)."""
+    message is then a SystemError, and the fatal error its cause (2.16, after another producer has fenced this one).
+    At times it is lost on the way ("returned NULL without setting an exception"): then the abort hears of it."""
     while not isinstance(failure, KafkaException):
         if failure.__cause__ is None:
+            if isinstance(failure, SystemError):
+                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)  # to be aborted
             raise failure
         failure = failure.__cause__
     error: KafkaError = failure.args[0]
