@@ -134,7 +134,7 @@ class Lane:
         else:
             part.in_flight -= 1
             if part.watch is not None:
-                self.suspects.answered(part, part.watch, record, outcome)
+                self.suspects.answered(part, part.watch, record, outcome, now)
             self.tally.answered(record, part.level, label)
             if outcome is COMMITTED and record.life is None:
                 self._finish(part, record)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from sidecar.core.assigned import Assigned
-from sidecar.core.decide import Commit, Written, quarantine
+from sidecar.core.decide import Again, Commit, Wait, Written, decide, quarantine
 from sidecar.core.gate import Gate
 from sidecar.core.hold import NEVER
 from sidecar.core.outcome import Cancelled, NotSent, Outcome
@@ -93,6 +93,9 @@ class Suspects:
     def lets_go(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
         """Whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
         watch.begin(now)
+        if not watch.met:
+            watch.met = True
+            self._look_at_once()
         watch.touched = now.steady
         if record.offset == watch.culprit:
             self._quarantine(part, watch, record, now)
@@ -103,7 +106,7 @@ class Suspects:
         watch.culprit = None
         self._ways.notice("quarantined", part.source, watch.deaths, record.offset)
         self._ways.write(part, record, quarantine(record, watch.deaths, self._ways.policy(), now.wall), now)
-        self._ways.want(0)
+        self._look_at_once()
 
     def _many(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
         """As ever, but not many at once, and none that Kafka would not know of: these go alone after another death."""
@@ -138,13 +141,13 @@ class Suspects:
         self._gate.marking = part.source
         self._ask(part)
 
-    def answered(self, part: Assigned, watch: Suspicion, record: Record, outcome: Outcome) -> None:
-        """A delivery has ended: whatever the answer, the record kills nobody."""
+    def answered(self, part: Assigned, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
+        """A delivery has ended: the record killed nobody, and kills nobody if it does not come again."""
         answered = not isinstance(outcome, NotSent | Cancelled)
         if answered:
-            watch.left.discard(record.offset)
+            decision = decide(record, outcome, self._ways.policy(), now.wall)
+            watch.hears(record.offset, again=isinstance(decision, Wait | Again))
         if watch.mark == record.offset:
-            watch.cleared |= {record.offset} if answered else set()
             self._unmark(part, watch)
             if answered and not part.closing:
                 self._mark_next(part, watch)
@@ -219,7 +222,7 @@ class Suspects:
         self.alarm = NEVER
         for part in self._ways.parts.values():
             watch = part.watch
-            if watch is None or watch.stage == "first":
+            if watch is None or watch.stage == "first" or watch.unmet:
                 continue
             watch.begin(now)
             self.alarm = now.steady + LOOK_EVERY

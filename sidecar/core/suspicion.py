@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -20,6 +21,10 @@ go one at a time later on, and they are likely to be the slow ones."""
 QUIET = 10_000
 """ms that an owner must live before nothing is held against its partition any more. Its predecessor had a second's
 worth of records done that Kafka did not know, and they come first."""
+
+TRIES = 3
+"""Answers that clear a suspect when each of them only has it come again: to be throttled says nothing of a record, and
+one that fails in place may kill at its next try. Others wait for it meanwhile, so there is an end."""
 
 Stage: TypeAlias = Literal["first", "together", "alone"]
 """Nothing is known against it and nothing of it was delivered yet; its owner died; its owners died so often that its
@@ -54,10 +59,14 @@ class Suspicion:
     """How many of its records have counted as suspects."""
     left: set[int] = field(default_factory=set)
     """Suspects that no answer has cleared yet."""
+    heard: Counter[int] = field(default_factory=Counter)
+    """How often suspects were answered and have to come again."""
     cleared: set[int] = field(default_factory=set)
     """Suspects that went alone and were answered."""
     touched: int = 0
     """When a record of it wanted to go last (steady ms)."""
+    met: bool = False
+    """Whether any did since its owner got it. Those of other partitions may come first for a long time."""
     reach: int | None = None
     """The offset behind which no record is let go: Kafka knows it, or it comes from the last owner."""
     wanted: int = -1
@@ -68,6 +77,16 @@ class Suspicion:
         if offset not in self.left:
             self.seen += 1
             self.left.add(offset)
+
+    def hears(self, offset: int, *, again: bool) -> None:
+        """Take in that a delivery was answered. `again`: the record is not done with and comes once more."""
+        if again and offset in self.left:
+            self.heard[offset] += 1
+            if self.heard[offset] < TRIES:
+                return
+        self.left.discard(offset)
+        if offset == self.mark:
+            self.cleared.add(offset)
 
     def begin(self, now: Now) -> Now:
         """When the stage began: now, unless that was said before."""
@@ -117,6 +136,11 @@ class Suspicion:
         self.opened = True
         return True
 
+    @property
+    def unmet(self) -> bool:
+        """Whether what it is about may be still to come, so that time alone clears nothing."""
+        return self.stage == "together" and (not self.met or self.culprit is not None)
+
     def over(self, now: Now, load: int) -> bool:
         """Whether its owner has lived long enough, and all that may have been out is answered. `load`: bytes it has."""
         if now.steady - self.begin(now).steady < QUIET:
@@ -134,6 +158,7 @@ class Suspicion:
             self.group,
             opening=True,
             opened=self.opened,
+            met=self.met,
             reach=reach,
         )
 

@@ -39,7 +39,7 @@ class Taken:
             self._tally.deliveries[part.source.topic, part.level, label_of(COMMITTED)] += len(records)
             for record in records:
                 if part.watch is not None:
-                    self._suspects.answered(part, part.watch, record, COMMITTED)
+                    self._suspects.answered(part, part.watch, record, COMMITTED, now)
                 finish(part, record)
             yield part
 

@@ -17,6 +17,7 @@ from tests.support.checker import check
 from tests.support.deadline import until
 from tests.support.evidence import collect
 from tests.support.kafka import Out, produce
+from tests.support.ledger import TOOK
 from tests.support.quiet import await_quiet
 from tests.support.scene import KAFKA, SOON
 from tests.support.service import Service
@@ -28,6 +29,7 @@ RECORDS = 400
 CULPRIT = b"order 150"
 CONFIG = {"deliver": {"concurrency": 16}, "retry": {"ladder": ["1s"]}, "kafka": KAFKA}
 BRIEF = Answer(after=0.005)
+LATER = Answer(429, (("Retry-After", "1"),))
 QUIET_WITHIN = 40.0
 
 
@@ -102,6 +104,36 @@ def test_a_record_that_kills_its_pod_is_dead_lettered_after_three_deaths_and_all
     assert len(deadly) == 3
     assert "owner died, 2 in a row" in pod.sidecar.log()
     assert "goes to the DLQ: it was out alone" in pod.sidecar.log()
+
+
+@pytest.mark.parametrize("first", ["429", "500, retried in place"])
+def test_a_record_that_kills_its_pod_only_when_it_comes_again_is_found_all_the_same(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, first: str
+) -> None:
+    """Its first delivery by each pod is answered, but does not settle it: that clears nobody."""
+    group, service = create_group(new_group()), start_service(lambda _request: BRIEF)
+    ordered = {**CONFIG, "deliver": {"concurrency": 16, "order": "key"}, "retry": {"ordered_interval": "200ms"}}
+    config, answer = (CONFIG, LATER) if first == "429" else (ordered, FAIL)
+    pod = Pod(group, service, start_sidecar(group, service.url, overrides=config))
+    met: set[int] = set()
+
+    def poisoned(request: Request) -> Behaviour:
+        if request.value != CULPRIT:
+            return BRIEF
+        if pod.sidecar.pid in met:
+            return pod.die()
+        met.add(pod.sidecar.pid)
+        return answer
+
+    service.script = poisoned
+    produce_orders(group)
+    for _ in range(3):
+        pod.succeed()
+    await_quiet(group, QUIET_WITHIN)
+    pod.sidecar.stop()
+    assert {value for value, reason, _ in pod.reasons() if reason == b"crashed-service"} == {CULPRIT}
+    taken = {d.value for d in service.ledger.deliveries() if d.means == TOOK}
+    assert taken == {b"order %d" % number for number in range(RECORDS)} - {CULPRIT}
 
 
 def test_a_slow_record_that_is_out_while_its_pod_is_killed_twice_is_delivered_in_the_end(pod: Pod) -> None:

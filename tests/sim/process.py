@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +44,8 @@ class Process:
         self.name = name
         self.alive = True
         self.skew = 0
+        self.put_off: Counter[str] = Counter()
+        """How often it was told to come back later with a record that kills."""
         self.gate = Gate(Pace(world.plan.concurrency, failures=world.plan.failures))
         self.hosts = {group: LaneHost(self, group) for group in ("billing", "billing-RETRY")}
 
@@ -170,7 +173,7 @@ class LaneHost:
         outcome, ms = self.world.service.verdict()
         fatal = self.world.killers.get(record.id)
         if fatal is not None and record.times <= fatal and not isinstance(outcome, NotSent):
-            outcome = Failed("killed" if record.times == fatal else "http-500")
+            outcome = self._fate(record, fatal)
         if not isinstance(outcome, NotSent):
             now = self.process.now()
             tenure = (self.process.name, self.group, record.source, record.epoch)
@@ -182,6 +185,14 @@ class LaneHost:
             self.process.later(ms, lambda: self.world.killed_by(record.id, self.process))
         else:
             self.process.later(ms, lambda: self._reply(record, outcome, reply))
+
+    def _fate(self, record: Record, fatal: int) -> Outcome:
+        """What a killer does at this delivery: this process may have to come back first."""
+        said = self.process.put_off
+        if said[record.id] < self.world.plan.put_off:
+            said[record.id] += 1
+            return Throttled(1_000)
+        return Failed("killed" if record.times == fatal else "http-500")
 
     def _reply(self, record: Record, outcome: Outcome, reply: Reply) -> None:
         if isinstance(outcome, Failed) and self.process.gate.pace.spares(record, outcome):

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sidecar.core.order import By
 from tests.sim.checker import Found, check, quarantined
+from tests.sim.order_checker import check_ordered
 from tests.sim.service_model import Weights
 from tests.sim.test_lane_sim import FATES, SEEDS, faults
 from tests.sim.world import Fault, Plan, World
@@ -41,6 +43,7 @@ def plans(*kinds: str) -> st.SearchStrategy[Plan]:
         failures=st.none(),
         order=st.none(),
         tries=st.none(),
+        put_off=st.just(0),
     )
 
 
@@ -58,6 +61,24 @@ def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) 
     assert plan.deaths is not None
     # One more for each other killer: what took the process with it may have hidden that this one was out.
     assert all(deaths <= plan.deaths + len(world.deaths) for deaths in world.deaths.values()), world.deaths
+
+
+@story
+@given(plans(), st.integers(1, 2))
+def test_a_killer_that_the_service_puts_off_first_is_found_all_the_same(plan: Plan, times: int) -> None:
+    """A service that has just started says 429 to the first requests; after each death anew."""
+    world = World(plan._replace(put_off=times)).run()
+    check(world)
+    assert convicted(world) == world.deaths.keys()
+
+
+@story
+@given(plans(), st.sampled_from(["key", "partition"]))
+def test_an_ordered_killer_that_fails_in_place_first_is_found_all_the_same(plan: Plan, order: By) -> None:
+    """Retries in place are counted in memory, so it fails first after each death anew."""
+    world = World(plan._replace(order=order)).run()
+    check_ordered(world)
+    assert convicted(world) == world.deaths.keys()
 
 
 @story

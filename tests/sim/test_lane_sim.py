@@ -58,6 +58,7 @@ def plans(*kinds: str, fates: st.SearchStrategy[tuple[int, int, int]] = FATES) -
         killers=st.just(()),  # what is left out, hypothesis makes up
         order=st.none(),
         tries=st.none(),
+        put_off=st.just(0),
     )
 
 

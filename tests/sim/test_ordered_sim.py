@@ -12,12 +12,10 @@ from tests.sim.world import Fault, Plan, World
 
 
 def ordered(*kinds: str) -> st.SearchStrategy[Plan]:
-    """Plans as for every group, ordered. What kills its process does so at once: retries in place are counted in
-    memory, so a record that fails first would begin anew after each death. Without a limit of deaths nothing kills."""
+    """Plans as for every group, ordered."""
 
     def of(plan: Plan, order: By, tries: int | None) -> Plan:
-        killers = () if plan.deaths is None else tuple((number, 0) for number, _ in plan.killers)
-        return plan._replace(order=order, tries=tries, killers=killers, failures=None)
+        return plan._replace(order=order, tries=tries, failures=None)
 
     orders: st.SearchStrategy[By] = st.sampled_from(["key", "partition"])
     return st.builds(of, plans(*kinds), orders, st.sampled_from([None, 0, 1, 3]))

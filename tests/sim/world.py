@@ -58,6 +58,8 @@ class Plan(NamedTuple):
     """Deaths after which a record is put into the DLQ."""
     killers: tuple[tuple[int, int], ...] = ()
     """Records, by number, that kill the process which delivers them for the n-th retry; before that they fail."""
+    put_off: int = 0
+    """How often each process is told to come back later before such a record fails or kills."""
     failures: int | None = None
     """Failures in a row that are an outage."""
     spread: int = 3_000

@@ -3,7 +3,7 @@
 import pytest
 
 from sidecar.core.decide import DeadLetter
-from sidecar.core.outcome import CANCELLED, NotSent, Outcome, Throttled
+from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
 from sidecar.core.pace import State
 from sidecar.core.progress import Progress
 from tests.sim.samples import ORDERS, life, record
@@ -82,6 +82,30 @@ def test_the_record_that_was_out_alone_at_the_last_death_allowed_goes_to_the_dlq
     assert told == [("taken-up", ORDERS, 3, 0), ("quarantined", ORDERS, 3, 1)]
     assert [sent.record.offset for sent in rig.history] == [0, 2]
     assert rig.lane.tally.dead_letters == {("orders", "crashed-service"): 1}
+
+
+def test_a_culprit_is_remembered_until_it_is_read_however_late_that_is() -> None:
+    """The backlog of other partitions may keep a partition's first records back for longer than the quiet time."""
+    rig = taken_up(died(3, mark=1))
+    rig.run(60_000)
+    rig.take_offsets(range(3))
+    work(rig, 5_000)
+    assert sorted(sent.record.offset for sent in rig.history) == [0, 2]
+    assert rig.lane.tally.dead_letters == {("orders", "crashed-service"): 1}
+
+
+@pytest.mark.parametrize("answer", [Throttled(1_000), Nacked()])
+def test_a_suspect_that_comes_again_goes_alone_again_until_it_has_done_so_thrice(answer: Outcome) -> None:
+    rig = taken_up(died(2), 0, 1)
+    one_by_one(rig, [0], answer)
+    one_by_one(rig, [1])
+    for mark in (0, 0, None):
+        rig.settle()
+        rig.run(120_000)
+        rig.settle()
+        assert rig.out_offsets() == [0]
+        assert rig.kafka[ORDERS].mark == mark
+        rig.answer(answer)
 
 
 def test_a_quarantined_retry_keeps_the_count_that_it_had() -> None:
