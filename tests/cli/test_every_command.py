@@ -166,7 +166,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("name", ASKING)
-@pytest.mark.timeout(4 * SECONDS)
 def test_a_broker_that_is_away_is_one_sentence_with_a_mend(name: str, running: Running) -> None:
     ended = running.refused[name].result()
     assert (ended.code, ended.out) == (1, ""), ended.told
@@ -177,7 +176,6 @@ def test_a_broker_that_is_away_is_one_sentence_with_a_mend(name: str, running: R
 
 
 @pytest.mark.parametrize("name", INTERRUPTED)
-@pytest.mark.timeout(4 * SECONDS)
 def test_ctrl_c_ends_a_waiting_command_without_a_word(name: str, running: Running) -> None:
     assert running.interrupted[name].result() == Ended(130, "", "")
 

@@ -20,7 +20,6 @@ from tests.support.view_topics import create_view_topics, event, tell
 from topics.events import State
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(200)  # Spark starts twice
 
 
 def config(folder: Path, bootstrap: str = "localhost:9", group: str = "g", **kafka: str) -> Path:

@@ -32,10 +32,9 @@ STARTED = 180.0
 """Seconds; it makes its certificates first."""
 OURS = {"admissionregistration.k8s.io", "apps", "batch", "networking.k8s.io", "v1"}
 
-pytestmark = [
-    pytest.mark.skipif(PROGRAM is None or ETCD is None, reason="RECONSUME_KUBE_APISERVER and etcd are not there"),
-    pytest.mark.timeout(2 * STARTED),
-]
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None or ETCD is None, reason="RECONSUME_KUBE_APISERVER and etcd are not there"
+)
 
 
 class Api:

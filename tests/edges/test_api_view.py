@@ -186,7 +186,7 @@ def test_slow_questions_stand_neither_in_the_loops_way_nor_without_end_in_line(v
     let_go = threading.Event()
 
     def slow(query: ViewQuery) -> bool:
-        return let_go.wait(20)
+        return let_go.wait(60)
 
     async def crowd() -> int:
         readers = Readers(view)
@@ -212,7 +212,7 @@ def test_a_storm_is_told_once(view: View) -> None:
         readers, told = Readers(view), asyncio.Queue[int]()
         watch = StormWatch(readers, RULE, lambda: told.put_nowait(1), every=0.01)
         watch.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await told.get()
         await readers.ask(lambda query: query.counts())
         await watch.stop()

@@ -18,7 +18,7 @@ from tests.support import stub_service as stub
 from tests.support.push_client import now, run, settled
 from tests.support.stub_service import Behaviour, StubService
 
-ROUNDS = 12.0
+ROUNDS = 60.0
 """Seconds in which a few questions are asked, one a second."""
 
 

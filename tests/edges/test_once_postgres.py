@@ -132,7 +132,7 @@ def test_a_duplicate_takes_over_when_the_first_service_is_killed(
 def test_a_service_killed_in_its_work_leaves_the_whole_effect_or_none(target: str, stop: str) -> None:
     with stopped_at(target, KEY, stop) as process:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert deliver(target, KEY) is (stop != "after-commit")
     assert booked(target) == claimed(target) == [(KEY.id, 0)]
 

@@ -125,11 +125,11 @@ class Way:
         try:
             yield
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(60)
         finally:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(60)
 
 
 def test_a_service_goes_all_the_way_and_back_and_no_order_is_lost_or_taken_twice(

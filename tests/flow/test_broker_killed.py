@@ -74,7 +74,7 @@ def test_the_hash_is_javas() -> None:
 
 
 @pytest.mark.three
-@pytest.mark.timeout(120 + 40 * KILLS)
+@pytest.mark.timeout(600 + 40 * KILLS)
 def test_a_sidecar_outlives_the_kill_of_any_node_and_nothing_is_lost(
     three_nodes: EmbeddedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 from tests.support.deadline import until
 
 SECONDS = 240
-pytestmark = pytest.mark.timeout(2 * SECONDS)  # several demos share the machine
 DEMO = (sys.executable, "-m", "sidecar", "demo", "--no-color")
 USUAL = ("--ladder", "1s,2s", "--orders", "60")
 FEW = ("--orders", "40")

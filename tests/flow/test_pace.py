@@ -22,7 +22,7 @@ AWAY = float(os.environ.get("SOAK_OUTAGE", "15"))
 """Seconds that the service is down."""
 ROW = 20
 """Failures in a row that are an outage."""
-pytestmark = pytest.mark.timeout(AWAY + 120)
+pytestmark = pytest.mark.timeout(AWAY + 600)
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ def test_strict_refuses_to_start_by_another_policy_than_the_groups(
     running.wait_log("is not taken, the old one holds")
     assert policy_of(running)["policy"]["max_reconsume_times"] == 2
     late = start_sidecar(group, service.url, "late", strict, wait=False)
-    assert late.wait(20).code == 78
+    assert late.wait(60).code == 78
     lines = [line for line in late.log().splitlines() if "configuration: " in line]
     assert len(lines) == 2
     assert "retry.max_reconsume_times: the configuration says 2 and the group's policy says 5" in lines[0]

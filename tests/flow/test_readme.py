@@ -82,7 +82,7 @@ def service(example: Example, group: GroupTopics, port: int, api: int, folder: P
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
 
 
 def produce(group: GroupTopics) -> None:

@@ -25,7 +25,6 @@ from tests.support.topics import GroupTopics, create_group
 SPARK_LOCK = Path(__file__).parents[2] / "sidecar" / "dev" / "spark.lock"
 STARTED = 200.0
 """Seconds within which a job starts and comes so far: Spark takes 6 to 12 s on a quiet machine."""
-pytestmark = pytest.mark.timeout(450)  # the first test waits for two starts of Spark
 OWN = (("trace", b"1"), ("tag", None), ("trace", b"\xff"), ("RECONSUMETIMES", b"99"))
 SCRIPTS = [b"fine", b"flaky", b"poison", b"patient", b"dead", b"flaky"]
 RETRIES = 2

@@ -38,7 +38,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.timeout(SECONDS + 600)
 def test_of_two_sidecars_killed_in_turn_the_survivor_goes_on_and_nothing_is_lost(
     kafka: Broker, stack: ExitStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,8 +23,6 @@ from tests.support.view_topics import Value, event, folded, summed, sums_of, tel
 from topics.events import State
 from topics.names import Kind
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts three times
-
 RATE = 60
 """Records a second; a good third of them fails."""
 SOON = 90.0

@@ -21,9 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(mark)
-            # Spark's start and first plans take most of a minute where other tests want the same cores; and a call into
-            # Java that is interrupted leaves its answer to the next one, so that all later tests fail too.
-            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")

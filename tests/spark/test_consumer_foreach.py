@@ -26,10 +26,7 @@ SCHEMA = (
 )
 SECONDS = 60
 # `collect` leaves its socket to the garbage collector (pyspark 4.0).
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.timeout(240),  # the first test waits for Spark to start
-]
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 EVENTS = RULES.names.events
 
 Row: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]

@@ -20,7 +20,6 @@ from tests.support.view_topics import create_view_topics, event, tell, view_of
 from topics.events import State
 from topics.names import Names
 
-pytestmark = pytest.mark.timeout(200)
 SOON = 60.0
 DAY = 86_400_000
 

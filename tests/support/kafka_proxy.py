@@ -17,7 +17,7 @@ from tests.support.proxy_rules import Fate, Moment, Passing, Rule, parse
 
 HOST = "127.0.0.1"
 FRAME = struct.Struct(">i")
-START_SECONDS = 5.0
+START_SECONDS = 30.0
 Handle: TypeAlias = Callable[[bytes, "Connection", bool], Awaitable[Fate]]
 """Passes one frame on unless a rule says otherwise; the flag: this direction was silenced before."""
 

@@ -118,7 +118,7 @@ def stopped_at(target: str, key: DeliveryKey, stop: str) -> Iterator[subprocess.
             yield process
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 def main(target: str, identity: str, stop: str) -> None:

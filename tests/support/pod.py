@@ -107,4 +107,4 @@ class Pod:
             process.wait(max(LEAST_GRACE, self._left))
         except subprocess.TimeoutExpired:
             process.kill()
-        return Exit(process.wait(10), time.monotonic() - self._began)
+        return Exit(process.wait(60), time.monotonic() - self._began)

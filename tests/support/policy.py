@@ -10,7 +10,7 @@ from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import GroupTopics, create_group
 from topics.names import Kind
 
-SECONDS = 10.0
+SECONDS = 30.0
 """Within which every instance follows."""
 CALM = {"deliver": {"outage_failures": None}}
 """For scripts that let everything fail."""

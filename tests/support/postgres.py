@@ -81,7 +81,7 @@ def stop(server: subprocess.Popen[bytes]) -> None:
     if server.poll() is None:
         server.send_signal(signal.SIGQUIT)  # at once: nothing is to be kept
     try:
-        server.wait(15)
+        server.wait(60)
     except subprocess.TimeoutExpired:
         server.kill()
-        server.wait(5)
+        server.wait(60)

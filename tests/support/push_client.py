@@ -15,7 +15,7 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.edges.push import Push, PushSettings, parse_target
 from tests.support.stub_service import Behaviour, StubService
 
-SECONDS = 5.0
+SECONDS = 30.0
 """No delivery of these tests takes as long."""
 SHORT_MS = 300
 """The timeout where it is the timeout that is tested."""

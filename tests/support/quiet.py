@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.support.deadline import until
 from tests.support.topics import GroupTopics
 
-ANSWER = 5.0
+ANSWER = 20.0
 """Seconds that one question to Kafka may take."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from confluent_kafka.admin import AdminClient
 
 PRODUCE, VERSION = 0, 3
-SECONDS = 10.0
+SECONDS = 30.0
 CASTAGNOLI = 0x82F63B78
 
 

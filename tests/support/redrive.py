@@ -23,7 +23,7 @@ from tests.support.topics import GroupTopics
 from topics import headers as wire
 from topics.headers import Life, dead_letter_headers, render_life
 
-SECONDS = 40.0
+SECONDS = 90.0
 REASONS = ("bad-sku", "bad-tax", "bad-day")
 
 

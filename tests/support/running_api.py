@@ -19,7 +19,7 @@ from sidecar.edges.protocol import Limits
 from sidecar.edges.server import Server
 from sidecar.settings.addresses import parse_listen
 
-ANSWER_WITHIN = 10.0
+ANSWER_WITHIN = 30.0
 
 
 @dataclass

@@ -25,7 +25,7 @@ from tests.support.behaviours import OK, Answer, Break, Request, Script
 from tests.support.envelopes import ENVELOPE, BatchScript, Said, deliveries_of, delivery_of, one_by_one
 from tests.support.ledger import BROKEN, FAILED, THROTTLED, TOOK, Delivery, Ledger
 
-SECONDS = 10.0
+SECONDS = 30.0
 PORTS = range(12_000, 20_000)
 """Below the ports of outgoing connections: while the service is down, a client that connects to such a port could be
 given it as its own and connect to itself. And below those of the embedded Kafka."""

@@ -112,7 +112,7 @@ def service_gone(play: Play) -> Deletion:
     port that is being closed counts as an attempt, and no ledger would know of it."""
     play.busy()
     play.service.process.kill()
-    play.service.process.wait(10)
+    play.service.process.wait(60)
     play.produce(IN_FLIGHT, RECORDS)
     play.sidecar.until(lambda: play.sidecar.status()["pace"] in ("outage", "probing"), SOON, "the outage is noticed")
     return play.pod.delete()

@@ -146,7 +146,7 @@ class SidecarProcess:
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
         self.signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def pause(self) -> None:
         """SIGSTOP: it stands still, as under a long pause of its machine."""

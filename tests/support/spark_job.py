@@ -190,7 +190,7 @@ class SparkProcess:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(10)
+            self._process.wait(60)
         for job in self._jobs:
             (job.folder / "killed").touch()
 

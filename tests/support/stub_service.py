@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 DRIP_SECONDS = 0.02
 """Between two bytes: far slower than any answer, and quick enough for a test."""
-JOIN_SECONDS = 5.0
+JOIN_SECONDS = 30.0
 
 
 class Talk:

@@ -60,7 +60,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-MS = 20_000.0
+MS = 60_000.0
 Open = Callable[..., Any]
 
 

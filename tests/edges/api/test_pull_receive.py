@@ -85,7 +85,7 @@ def test_a_caller_that_hung_up_during_a_pause_of_the_sidecar_gets_nothing_leased
 
     def pause() -> None:
         paused.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     with Client(api.place) as client:
         if wait != "0s":
@@ -96,7 +96,7 @@ def test_a_caller_that_hung_up_during_a_pause_of_the_sidecar_gets_nothing_leased
             assert client.call("GET", "/livez").status == 200  # connected, before the pause
         pausing = threading.Thread(target=api.on_loop, args=(pause,))
         pausing.start()
-        assert paused.wait(5)
+        assert paused.wait(60)
         if wait == "0s":
             client.send(request("receive", {"wait": wait}))
     late = threading.Thread(target=api.add, args=(8,))

@@ -52,7 +52,7 @@ class Repository:
                 self.send_header("Content-Length", str(promised))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2])
-                repository.meeting.wait(30)
+                repository.meeting.wait(60)
                 self.wfile.write(body[len(body) // 2 :])
 
             def log_message(self, *_: object) -> None:

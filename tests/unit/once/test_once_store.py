@@ -114,7 +114,7 @@ def test_concurrent_duplicates_failures_and_lost_answers_make_each_effect_once(t
 def test_a_service_killed_in_its_work_leaves_the_whole_effect_or_none(target: str, stop: str) -> None:
     with stopped_at(target, KEY, stop) as process:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         happened = stop == "after-commit"
         assert booked(target) == claimed(target) == ([(KEY.id, 0)] if happened else [])
         assert deliver(target, KEY) is not happened

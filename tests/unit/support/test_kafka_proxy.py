@@ -12,7 +12,7 @@ import pytest
 from tests.support.kafka_proxy import FRAME, HOST, KafkaProxy
 from tests.support.proxy_rules import PREFIX, Api, Fate, Moment, Request, Rule
 
-SECONDS = 5.0
+SECONDS = 30.0
 SOON = 0.2
 """Seconds in which nothing may arrive."""
 
