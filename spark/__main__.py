@@ -44,6 +44,7 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     from spark import java, job, query
     from spark.supervisor import GoneError
 
+    java.hush_broken_calls()
     master = options.master or ("" if java.submitted() else job.LOCAL)
     if isinstance(options, Sql):
         return query.run(options, master, kafka)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,7 +17,14 @@ from pyspark.sql import SparkSession
 from spark.supervisor import GoneError, first_line
 
 END_SECONDS = 20
+BROKEN_CALL = "Exception while sending command."
+"""What Py4J 0.10.9 tells the root logger, with a traceback, of each call that nobody answers, and then raises."""
 DEATHS = "--deaths"
+
+
+def hush_broken_calls() -> None:
+    """Leave it to us to say that Java is gone, in a sentence; and that it is while it ends is no news at all."""
+    logging.getLogger().addFilter(lambda told: told.msg != BROKEN_CALL)
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:
