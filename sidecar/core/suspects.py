@@ -94,9 +94,8 @@ class Suspects:
         """Whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
         watch.begin(now)
         if not watch.met:
-            watch.met = True
             self._look_at_once()
-        watch.touched = now.steady
+        watch.touched, watch.met = now.steady, True
         if record.offset == watch.culprit:
             self._quarantine(part, watch, record, now)
             return False
@@ -234,14 +233,14 @@ class Suspects:
             part.watch = Suspicion(0, "first", opening=True)  # Kafka forgets the reach before anything goes beyond it
             self._gate.leave(part.source)
             self._ask(part)
-        elif watch.stage != "alone":
-            return
-        elif part.stopped:
-            self._gate.leave(part.source)
-        elif any(record.source == part.source for record in self._ways.ready):
-            watch.touched = now.steady  # it waits for the suspects of another partition
-        elif not watch.left and now.steady - watch.touched >= IDLE:
-            self._together(part, watch)
+        elif watch.stage == "alone":
+            if any(record.source == part.source for record in self._ways.ready):
+                watch.touched = now.steady  # it waits for the suspects of another partition
+            idle = now.steady - watch.touched >= IDLE
+            if part.stopped or (idle and watch.left):  # what is left comes again after a while, and goes alone then
+                self._gate.leave(part.source)
+            elif idle:
+                self._together(part, watch)
 
     def _look_at_once(self) -> None:
         self.alarm = 0

@@ -24,7 +24,7 @@ worth of records done that Kafka did not know, and they come first."""
 
 TRIES = 3
 """Answers that clear a suspect when each of them only has it come again: to be throttled says nothing of a record, and
-one that fails in place may kill at its next try. Others wait for it meanwhile, so there is an end."""
+one that fails in place may kill at its next try. What is behind it in its partition waits, so there is an end."""
 
 Stage: TypeAlias = Literal["first", "together", "alone"]
 """Nothing is known against it and nothing of it was delivered yet; its owner died; its owners died so often that its

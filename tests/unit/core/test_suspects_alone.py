@@ -108,6 +108,23 @@ def test_a_suspect_that_comes_again_goes_alone_again_until_it_has_done_so_thrice
         rig.answer(answer)
 
 
+def test_while_a_suspect_waits_to_come_again_the_other_partitions_go_on_and_then_it_goes_alone() -> None:
+    rig = taken_up(died(2), 0)
+    rig.assign(OTHER, resume=Progress(0, clean=True))
+    one_by_one(rig, [0], Nacked())  # for a minute
+    rig.take_offsets(range(100), OTHER)
+    work(rig, 10_000)
+    assert {sent.record.source for sent in rig.history[1:]} == {OTHER}
+    assert len(rig.history) == 101
+    rig.take_offsets(range(100, 104), OTHER)
+    rig.run(80_000)
+    assert {sent.record.source for sent in rig.sent} == {OTHER}
+    rig.answer_all()
+    rig.settle()
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(ORDERS, 0)]
+    assert rig.kafka[ORDERS].mark == 0
+
+
 def test_a_quarantined_retry_keeps_the_count_that_it_had() -> None:
     main = rig_of()
     rig = rig_of(beside=main)
