@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from spark.java import BROKEN_CALL
 from tests.support.broker import Broker
 from tests.support.deadline import until
 from tests.support.kafka import Out, create_topic, dump, produce
@@ -132,7 +133,7 @@ def test_sigterm_in_a_batch_lets_it_end_and_nothing_stays(world: World) -> None:
     assert batches.between()
     assert number in numbers(world.checkpoint / "view" / "commits")
     assert "view: stopped" in world.job.log()
-    assert "Traceback" not in world.job.log(), "neither the death before nor the end is told by a traceback"
+    assert BROKEN_CALL not in world.job.log(), "neither the death before nor the end is told by Py4J"
 
 
 def test_a_query_that_fails_starts_again_and_the_end_of_its_parent_ends_all(kafka: Broker, tmp_path: Path) -> None:
