@@ -6,7 +6,7 @@ Module-scoped makers, because one run serves many claims: the record kinds are p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.behaviours import Script
 from tests.support.broker import Broker
+from tests.support.ledger import Ledger
 from tests.support.service import Service
 from tests.support.sidecar_process import Config, SidecarProcess
 from tests.support.topics import DELAYS, GroupTopics, fresh_group
@@ -41,6 +42,13 @@ def stack() -> Iterator[ExitStack]:
     """Ends what a module has started, last first."""
     with ExitStack() as stack:
         yield stack
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger of one test, for a service that calls."""
+    with closing(Ledger(tmp_path / "ledger.jsonl")) as ledger:
+        yield ledger
 
 
 @pytest.fixture(scope="module")

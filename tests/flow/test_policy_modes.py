@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
-import pytest
-
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.behaviours import FAIL
 from tests.support.kafka import Out, Row, dump, produce
@@ -21,12 +15,6 @@ from tests.support.topics import GroupTopics
 SOON = 20.0
 FAILING = {"concurrency": 2, "outage_failures": None}
 """For a service that fails everything."""
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with closing(Ledger(tmp_path / "ledger.jsonl")) as ledger:
-        yield ledger
 
 
 def dead(group: GroupTopics) -> list[tuple[bytes | None, bytes | None]]:

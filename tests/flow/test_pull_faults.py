@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,13 +18,6 @@ from tests.support.sidecar_process import Exit, SidecarProcess
 from tests.support.topics import GroupTopics, create_group
 
 PARTITIONS = 4
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    yield ledger
-    ledger.close()
 
 
 def receive_all(puller: Puller, count: int, invisible: str = "10m") -> list[Got]:
