@@ -182,11 +182,11 @@ def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
 def batch_time() -> Column:
     """The batch's time in epoch ms.
 
-    Out of an array, which generated code is handed: a number would stand in its text, so that Java had each batch's
-    code to compile anew. The index says 0 in a way that is not computed beforehand.
+    Out of a function of a function, which generated code is handed: a number would stand in its text, so that Java had
+    each batch's code to compile anew.
     """
     now = fn.unix_millis(fn.current_timestamp())
-    return fn.get(fn.array(now), fn.when(fn.col("offset") >= 0, fn.lit(0)))
+    return fn.get(fn.transform(fn.array(fn.lit(0)), lambda _: now), fn.lit(0))
 
 
 def absent(claim: Column) -> Column:

@@ -102,6 +102,17 @@ def test_state_is_kept_in_two_partitions_of_rocksdb(spark: SparkSession) -> None
     assert "RocksDB" in str(spark.conf.get("spark.sql.streaming.stateStore.providerClass"))
 
 
+def test_a_batch_like_the_one_before_it_has_java_compile_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    played = Played(spark, tmp_path / "run", lambda raw: view.records(view_of(raw, None)), "update")
+    counts = []
+    for number in range(3):
+        played.play(written([failing(number, BASE + number)]))
+        counts.append(compiled.getCount())
+    assert counts[1] == counts[2]
+    assert len(played.rows) == 3
+
+
 def ages(played: Played) -> tuple[str, int, int]:
     """The last watermark, the rows in the state, and how many events were dropped by age so far."""
     progress = played.progress
