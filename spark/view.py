@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 VALUE = (*FIELDS, *SUMMED)
 """The columns of the view, in the order of its JSON; times are epoch ms."""
-PLACE = ("redrives", "times", "rank", "at", "from_topic", "from_partition", "from_offset")
-"""The order of events: the first four as `topics.events.order`; then where the record is, so that no two are equal."""
-CARRIED = ("state", "level", "due", "reason", "topic", "partition", "offset", "timestamp", "instance")
-"""What the present state says beside its place and the record's identity."""
+PLACE = ("redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
+"""The order of events: the first four as `topics.events.order`; then where the record is, so that no two are equal. Of
+a group's two topics that hold it, the view's is the greater, by name and here."""
+CARRIED = ("level", "due", "reason", "topic", "partition", "offset", "timestamp", "instance")
+"""What the present state says beside its place, which has the state as its rank, and the record's identity."""
 KEEP = f"{VIEW_RETENTION} milliseconds"
 
 
@@ -75,19 +76,24 @@ def of_events(good: DataFrame) -> DataFrame:
 def place() -> Column:
     """The place of an event in its record's life."""
     rank = fn.coalesce(*(fn.when(fn.col("state") == state.value, rank) for state, rank in RANKS.items()))
-    return fn.struct(*(rank.alias("rank") if name == "rank" else fn.col(name) for name in PLACE)).alias("place")
+    told = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
+    return fn.struct(*(told.get(name, fn.col(name)).alias(name) for name in PLACE)).alias("place")
 
 
 def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
     """The rows of each record as one, by `group`, `id` and `more_keys`."""
-    latest = rows.groupBy("group", "id", *more_keys).agg(
+    # Spark sorts by the keys, and looks at eight bytes of the first alone where it can: a time tells more than a name.
+    latest = rows.groupBy(*more_keys, "id", "group").agg(
         # As max_by(CARRIED, place), but the place, which is needed again, is kept once: half the state and its cost.
         fn.max(fn.struct("place", *CARRIED)).alias("now"),
         fn.min("first_failed_at").alias("first_failed_at"),
         *(fn.max(name).alias(name) for name in SUMMED),
     )
-    found = {name: fn.col(f"now.{name}") for name in CARRIED} | {
-        name: fn.col(f"now.place.{name}") for name in ("redrives", "times", "at")
+    rank = fn.col("now.place.rank")
+    found = {
+        **{name: fn.col(f"now.{name}") for name in CARRIED},
+        **{name: fn.col(f"now.place.{name}") for name in ("redrives", "times", "at")},
+        "state": fn.coalesce(*(fn.when(rank == number, state.value) for state, number in RANKS.items())),
     }
     return latest.select(*(found.get(name, fn.col(name)).alias(name) for name in VALUE), "now.place")
 
