@@ -21,7 +21,7 @@ time, and rows in the state ≈ failed records a second × (keep + time between 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -75,9 +75,14 @@ def of_events(good: DataFrame) -> DataFrame:
 
 def place() -> Column:
     """The place of an event in its record's life."""
-    rank = fn.coalesce(*(fn.when(fn.col("state") == state.value, rank) for state, rank in RANKS.items()))
+    rank = translated(fn.col("state"), {state.value: rank for state, rank in RANKS.items()})
     told = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
     return fn.struct(*(told.get(name, fn.col(name)).alias(name) for name in PLACE)).alias("place")
+
+
+def translated(column: Column, words: Mapping[Any, Any]) -> Column:
+    """What stands for the column's value in `words`; null for one that is not there."""
+    return fn.coalesce(*(fn.when(column == word, meaning) for word, meaning in words.items()))
 
 
 def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
@@ -89,11 +94,10 @@ def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
         fn.min("first_failed_at").alias("first_failed_at"),
         *(fn.max(name).alias(name) for name in SUMMED),
     )
-    rank = fn.col("now.place.rank")
     found = {
         **{name: fn.col(f"now.{name}") for name in CARRIED},
         **{name: fn.col(f"now.place.{name}") for name in ("redrives", "times", "at")},
-        "state": fn.coalesce(*(fn.when(rank == number, state.value) for state, number in RANKS.items())),
+        "state": translated(fn.col("now.place.rank"), {rank: state.value for state, rank in RANKS.items()}),
     }
     return latest.select(*(found.get(name, fn.col(name)).alias(name) for name in VALUE), "now.place")
 
