@@ -182,8 +182,8 @@ def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
 def batch_time() -> Column:
     """The batch's time in epoch ms.
 
-    Out of a function of a function, which generated code is handed: a number would stand in its text, so that Java had
-    each batch's code to compile anew.
+    Out of a higher-order function, of which Spark generates no code but hands it to what it generates: a number would
+    stand in the text of that, and Java would have each batch's code to compile anew.
     """
     now = fn.unix_millis(fn.current_timestamp())
     return fn.get(fn.transform(fn.array(fn.lit(0)), lambda _: now), fn.lit(0))
