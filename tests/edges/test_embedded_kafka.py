@@ -21,6 +21,7 @@ from tests.conftest import MakeTopic
 from tests.support.broker import Broker
 from tests.support.deadline import until
 from tests.support.kafka import Out, create_topic, dump, produce
+from tests.support.processes import lives, words_of
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_closing_leaves_no_process_and_no_folder() -> None:
         assert psutil.pid_exists(pid)
         assert folder.is_dir()
         family = psutil.Process().children(recursive=True)
-        ours = [child.pid for child in family if str(folder) in " ".join(child.cmdline())]
+        ours = [child.pid for child in family if str(folder) in " ".join(words_of(child))]
         assert pid in ours
         assert len(ours) == 2, "the broker and its guard"
     assert [one for one in ours if psutil.pid_exists(one)] == []
@@ -138,7 +139,7 @@ def test_a_parent_that_is_killed_takes_its_broker_and_folder_with_it() -> None:
         broker = psutil.Process(int(pid))
         assert broker.is_running()
         os.kill(parent.pid, signal.SIGKILL)
-    until(lambda: not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE, 10, "the broker has ended")
+    until(lambda: not lives(broker), 10, "the broker has ended")
     until(lambda: not Path(folder).exists(), 10, "the folder is removed")
 
 

@@ -20,6 +20,7 @@ import psutil
 import yaml
 
 from tests.support.deadline import STEP, T, until
+from tests.support.processes import kill, lives, words_of
 from tests.support.sidecar_process import REPOSITORY
 
 START_SECONDS = 90.0
@@ -163,27 +164,3 @@ class Batches:
 def numbers(folder: Path) -> set[int]:
     """The batches that a folder of a checkpoint tells of."""
     return {int(file.name) for file in folder.iterdir() if file.name.isdecimal()} if folder.exists() else set()
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether the process runs; one that has ended and that nobody has waited for does not."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def words_of(process: psutil.Process) -> list[str]:
-    """Its command line; nothing when it has ended."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def kill(process: psutil.Process) -> None:
-    """SIGKILL, if it still lives."""
-    try:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return
