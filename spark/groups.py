@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from spark.java import classes
 from spark.names import EVENTS_SUFFIX
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def incomplete(spark: SparkSession, kafka: Mapping[str, str], pattern: str, suff
 
     `pattern` is Java's, for a whole group's name; `kafka` holds Spark's options for reaching Kafka.
     """
-    matches = java(spark).java.util.regex.Pattern.matches
+    matches = classes(spark).java.util.regex.Pattern.matches
     topics = topic_names(spark, kafka)
     told = {topic.removesuffix(EVENTS_SUFFIX) for topic in topics if topic.endswith(EVENTS_SUFFIX)}
     return frozenset(group for group in told if group + suffix not in topics and matches(pattern, group))
@@ -26,16 +27,11 @@ def incomplete(spark: SparkSession, kafka: Mapping[str, str], pattern: str, suff
 
 def topic_names(spark: SparkSession, kafka: Mapping[str, str]) -> frozenset[str]:
     """All topics that Kafka shows us, asked by the connector's own client: no other may be there on a cluster."""
-    properties = java(spark).java.util.Properties()
+    properties = classes(spark).java.util.Properties()
     for name, value in kafka.items():
         properties.setProperty(name.removeprefix(KAFKA), value)
-    admin = java(spark).org.apache.kafka.clients.admin.Admin.create(properties)
+    admin = classes(spark).org.apache.kafka.clients.admin.Admin.create(properties)
     try:
         return frozenset(admin.listTopics().names().get())
     finally:
         admin.close()
-
-
-def java(spark: SparkSession) -> Any:
-    """The classes of Spark's Java process."""
-    return spark._jvm

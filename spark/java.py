@@ -1,4 +1,4 @@
-"""The Java process behind PySpark: whose child it is, how it is ended, and what to do after its death."""
+"""The Java process behind PySpark: its classes, whose child it is, how it is ended, and what to do after its death."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -25,6 +25,11 @@ DEATHS = "--deaths"
 def hush_broken_calls() -> None:
     """Leave it to us to say that Java is gone, in a sentence; and that it is while it ends is no news at all."""
     logging.getLogger().addFilter(lambda told: told.msg != BROKEN_CALL)
+
+
+def classes(spark: SparkSession) -> Any:
+    """The classes of Spark's Java process, by their full names as attributes."""
+    return spark._jvm
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:
