@@ -113,6 +113,21 @@ def test_a_batch_like_the_one_before_it_has_java_compile_nothing(spark: SparkSes
     assert len(played.rows) == 3
 
 
+def test_a_batch_reads_what_the_last_one_kept_and_no_changes_of_earlier_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    first = [failing(number, BASE + number) for number in range(3)]
+    played = Played(spark, tmp_path / "run", lambda raw: view_of(raw, None), "update")
+    played.play(*(written([msgspec.structs.replace(event, times=2)]) for event in first))
+    kept = (tmp_path / "run").glob("checkpoint/state/0/*/*")
+    earlier = [path for path in kept if path.name in ("1.zip", "2.zip", "1.changelog", "2.changelog")]
+    assert len(earlier) == 4, "two batches before the last, in two partitions"
+    for path in earlier:
+        path.unlink()
+    played.play(written(first))
+    assert {row.id: row.times for row in played.rows[-3:]} == {event.id: 2 for event in first}
+
+
 def ages(played: Played) -> tuple[str, int, int]:
     """The last watermark, the rows in the state, and how many events were dropped by age so far."""
     progress = played.progress
