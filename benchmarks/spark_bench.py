@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from spark import schema, session, stats, view
+from spark.checkpoint import write_plainly
 from topics.events import State
 
 BASE = 1_763_690_000_000
@@ -160,6 +161,7 @@ def measure(query: str, folder: Path, keys: int, batches: int) -> Result:
     warm = max(1, keys // BATCH) + 1
     counting = session.counting(spark, query != "view")
     with tempfile.TemporaryDirectory() as checkpoint, Peak() as peak, counting:
+        write_plainly(spark, checkpoint)
         writer = build(schema.events(raw).good).writeStream.outputMode(mode).format("noop")
         running = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
         before, first = when_done(running, warm)

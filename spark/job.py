@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark import stats, view
 from spark.backoff import Streak
+from spark.checkpoint import write_plainly
 from spark.display import say, shown
 from spark.groups import incomplete
 from spark.java import end, end_java, hearing_of_death, java_process, start_anew, submitted
@@ -188,6 +189,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
         spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
         stack.callback(end_java, spark)
         wish.listen()
+        write_plainly(spark, options.checkpoint)
         listener = Listener(meters)
         spark.streams.addListener(listener)
         say(f"Spark {spark.version} runs; reading {' '.join(options.subscription())}")

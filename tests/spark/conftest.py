@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import sidecar.dev
 from sidecar.dev.jars import fetch
 from spark import session
+from spark.checkpoint import write_plainly
 
 SPARK_LOCK = Path(sidecar.dev.__file__).with_name("spark.lock")
 
@@ -35,5 +36,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     started = session.build("tests", jars=fetch(SPARK_LOCK), options=options)
     started.sparkContext.setLogLevel("ERROR")
+    write_plainly(started, str(local))
     yield started
     started.stop()
