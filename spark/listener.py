@@ -116,7 +116,7 @@ class Listener(StreamingQueryListener):
             self._board.took(batch)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """There was nothing to do for ten seconds."""
+        """There was nothing to do for a while."""
         if (name := self._names.get(str(event.runId))) is not None:
             self._meters.lives(name)
             self._settled.add(name)
