@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from tests.cli.test_help import COMMANDS, GROUPS
@@ -129,13 +130,21 @@ def run(words: list[str], folder: Path, bootstrap: str, *, interrupt: socket.soc
         if interrupt is None:
             return ending(process)
         interrupt.settimeout(SECONDS)
-        with interrupt.accept()[0]:
-            process.send_signal(signal.SIGINT)
-            return ending(process)
+        while True:
+            connection, client = interrupt.accept()
+            with connection:
+                if client in clients_of(process):
+                    process.send_signal(signal.SIGINT)
+                    return ending(process)
     finally:
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+def clients_of(process: subprocess.Popen[str]) -> set[tuple[str, int]]:
+    """Where its own connections come from: a client of another test may still call the port, which was its server's."""
+    return {tuple(each.laddr) for each in psutil.Process(process.pid).net_connections("tcp")}
 
 
 def ending(process: subprocess.Popen[str]) -> Ended:
