@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.testing import Result
 
-from tests.support.kafka import Out, Row, dump, produce
+from tests.support.kafka import Out, Row, dump_ended, produce
 from tests.support.topics import GroupTopics
 
 DAY = 86_400_000
@@ -26,7 +26,7 @@ def plant(group: GroupTopics, *letters: Out) -> None:
 
 
 def ready(group: GroupTopics) -> list[Row]:
-    return dump(group.bootstrap, group.names.ready)
+    return dump_ended(group.bootstrap, group.names.ready)
 
 
 def now() -> int:

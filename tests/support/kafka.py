@@ -88,22 +88,35 @@ def dump(bootstrap: str, topic: str, read_committed: bool = True) -> list[Row]:
 
     The end is the last stable offset, or the high watermark when `read_committed` is False.
     """
-    consumer = Consumer(
+    with _reader(bootstrap, read_committed) as consumer:
+        ends = _ends(consumer, topic)
+        consumer.assign([TopicPartition(topic, partition, low) for partition, (low, _) in ends.items()])
+        return _read(consumer, {partition: high for partition, (_, high) in ends.items()})
+
+
+def dump_ended(bootstrap: str, topic: str) -> list[Row]:
+    """As `dump`, once no transaction is open: Kafka answers a commit before its end is in every partition."""
+
+    def ended() -> bool:
+        with _reader(bootstrap, read_committed=True) as stable, _reader(bootstrap, read_committed=False) as high:
+            return _ends(stable, topic) == _ends(high, topic)
+
+    until(ended, SECONDS, f"no transaction is open on {topic}")
+    return dump(bootstrap, topic)
+
+
+def _reader(bootstrap: str, read_committed: bool) -> Consumer:
+    """It never joins and never commits: only `assign` is used."""
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "dump",  # never joins and never commits: only `assign` is used
+            "group.id": "dump",
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
         }
     )
-    try:
-        ends = _ends(consumer, topic)
-        consumer.assign([TopicPartition(topic, partition, low) for partition, (low, _) in ends.items()])
-        return _read(consumer, {partition: high for partition, (_, high) in ends.items()})
-    finally:
-        consumer.close()
 
 
 def _ends(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
