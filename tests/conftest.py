@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 
@@ -19,6 +20,9 @@ MakeTopic = Callable[..., str]
 
 # For every Spark that a test starts: what the second compiler and G1 cost is not earned back within a minute.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A run in the background, `make test &`, finds SIGINT ignored, and so would every program that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
