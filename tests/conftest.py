@@ -75,9 +75,9 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield shared
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def three_node_cluster() -> Iterator[EmbeddedKafka]:
-    """Three nodes, started by the first test that asks; take `three_nodes`, which heals it."""
+    """Three nodes, which take a tenth of a core while nobody uses them; take `three_nodes`, which heals them."""
     with EmbeddedKafka.start(3) as cluster:
         yield cluster
 
