@@ -3,6 +3,8 @@
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
+# A test run starts hundreds of processes: where this is set, as in many images, each compiles the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 

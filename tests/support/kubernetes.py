@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -186,6 +184,9 @@ def sidecars(found: list[Object]) -> list[Part]:
 
 def check(document: Object, version: str) -> None:
     """Raise unless an API server of this version, or the operator that brought the kind, would take every field."""
+    import jsonschema  # only here: it compiles grammars, which takes a second that every worker would spend
+    import kubernetes_validate
+
     group = document["apiVersion"].rpartition("/")[0]
     schema = TESTS / "crds" / f"{group}_{document['kind']}.json"
     if schema.exists():
