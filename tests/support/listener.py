@@ -29,8 +29,10 @@ def listener(talk: Callable[[socket.socket], object]) -> Iterator[str]:
                 connection.close()
 
         kept: list[socket.socket] = []
-        threading.Thread(target=serve, daemon=True).start()
+        acceptor = threading.Thread(target=serve, daemon=True)
+        acceptor.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
+        acceptor.join()
         for connection in kept:
             connection.close()
