@@ -9,25 +9,31 @@ LONGEST = (
     "tests/spark/test_view.py",
     "tests/spark/test_job.py",
     "tests/flow/test_redrive.py",
-    "tests/flow/test_sidecar_killed.py",
-    "tests/flow/test_view_api.py",
-    "tests/flow/test_demo.py",
-    "tests/flow/test_crashed_service.py",
-    "tests/flow/test_view_truth.py",
+    "tests/flow/test_pace.py",
     "tests/cli/test_retries_command.py",
-    "tests/flow/test_spark_consumer.py",
+    "tests/flow/test_demo.py",
     "tests/flow/test_policy.py",
-    "tests/flow/test_broker_killed.py",
+    "tests/flow/test_view_truth.py",
+    "tests/flow/test_view_api.py",
+    "tests/flow/test_crashed_service.py",
+    "tests/flow/test_sidecar_killed.py",
+    "tests/flow/test_relay_posts.py",
     "tests/flow/test_rebalance.py",
+    "tests/flow/test_broker_killed.py",
+    "tests/flow/test_spark_consumer.py",
+    "tests/flow/test_batch.py",
     "tests/cli/test_view_command.py",
+    "tests/edges/test_secured_kafka.py",
     "tests/ui/test_browser.py",
-    "tests/flow/test_pod_shutdown.py",
+    "tests/edges/test_embedded_kafka.py",
     "tests/flow/test_commit_unknown.py",
+    "tests/flow/test_pod_shutdown.py",
     "tests/flow/test_credentials.py",
+    "tests/flow/test_relay_killed.py",
     "tests/flow/test_two_sidecars_killed.py",
 )
-"""Files of a minute and more: begun last, one would keep a single worker busy at the end of the run. Those that wait
-stand between those that compute, so that no more than three Sparks run at once."""
+"""Files of half a minute and more: begun last, one would keep a single worker busy at the end of the run. Those that
+wait stand between those that compute, so that no more than three Sparks run at once."""
 SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
 """Tests that share one Spark session, and those beside them that need none."""
 
