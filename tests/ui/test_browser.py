@@ -69,6 +69,7 @@ def test_a_record_is_found_by_its_id_level_and_reason(open_page: Open, scene: Sc
     page.get_by_label("Level").fill("5m")
     page.get_by_label("Reason").fill("bad-sku")
     page.get_by_role("button", name="Search").click()
+    page.wait_for_url("**/records?*level=5m*")  # a click waits until the next page begins, not until all of it is there
     rows = page.locator("tbody tr").all_inner_texts()
     assert rows
     assert all("5m" in row and "bad-sku" in row for row in rows)
@@ -85,6 +86,7 @@ def test_all_pages_of_a_long_list_are_reached(open_page: Open) -> None:
         if page.get_by_role("link", name="More").count() == 0:
             break
         page.get_by_role("link", name="More").click()
+        page.wait_for_load_state()
     assert len(seen) > 100
 
 
@@ -114,6 +116,7 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
 def test_without_javascript_everything_can_be_reached(open_page: Open, scene: Scene) -> None:
     page = open_page(f"/record?{urlencode({'id': scene.story})}", java_script_enabled=False)
     page.get_by_role("link", name="Show it by itself").click()
+    page.wait_for_url("**/record/journey?*")
     assert page.locator("svg.journey").count() == 1
 
 
