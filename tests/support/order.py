@@ -9,7 +9,6 @@ LONGEST = (
     "tests/spark/test_view.py",
     "tests/spark/test_job.py",
     "tests/flow/test_redrive.py",
-    "tests/flow/test_pace.py",
     "tests/cli/test_retries_command.py",
     "tests/flow/test_demo.py",
     "tests/flow/test_policy.py",
