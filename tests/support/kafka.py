@@ -95,14 +95,18 @@ def dump(bootstrap: str, topic: str, read_committed: bool = True) -> list[Row]:
 
 
 def dump_ended(bootstrap: str, topic: str) -> list[Row]:
-    """As `dump`, once no transaction is open: Kafka answers a commit before its end is in every partition."""
-
-    def ended() -> bool:
-        with _reader(bootstrap, read_committed=True) as stable, _reader(bootstrap, read_committed=False) as high:
-            return _ends(stable, topic) == _ends(high, topic)
-
-    until(ended, SECONDS, f"no transaction is open on {topic}")
+    """As `dump`, once no transaction is open."""
+    until(lambda: not open_topics(bootstrap, topic), SECONDS, f"no transaction is open on {topic}")
     return dump(bootstrap, topic)
+
+
+def open_topics(bootstrap: str, *topics: str) -> list[str]:
+    """Those where a transaction hides records from readers.
+
+    Kafka answers a commit first, and then writes the marks of its end into the partitions one after the other.
+    """
+    with _reader(bootstrap, read_committed=True) as stable, _reader(bootstrap, read_committed=False) as high:
+        return [topic for topic in topics if _ends(stable, topic) != _ends(high, topic)]
 
 
 def _reader(bootstrap: str, read_committed: bool) -> Consumer:

@@ -14,20 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
-
 from sidecar.dev.kafka import EmbeddedKafka
 from tests.support.checker import Report, check
 from tests.support.deadline import until
 from tests.support.evidence import collect
-from tests.support.kafka import SECONDS, produce
+from tests.support.kafka import open_topics, produce
 from tests.support.ledger import TOOK, Delivery
 from tests.support.pod import Deletion, Pod
 from tests.support.pod_service import ServiceProcess
 from tests.support.quiet import await_quiet
 from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
-from tests.support.topics import GroupTopics, create_group, fresh_group
+from tests.support.topics import create_group, fresh_group
 
 RECORDS = 120
 IN_FLIGHT = 8
@@ -240,22 +238,5 @@ def finish(heir: SidecarProcess) -> None:
     await_quiet(heir.group, SOON)
     ended = heir.stop(SOON)
     assert ended.code == 0, ended
-    until(lambda: not open_ends(heir.group), SOON, "no transaction is open")
-
-
-def open_ends(group: GroupTopics) -> list[str]:
-    """Where a transaction hides records from readers: the broker writes the marks of its end one after the other."""
-    topics = (*group.mains, *group.retries, group.dlq, group.names.events)
-    stable, high = (ends_of(group, topics, level) for level in ("read_committed", "read_uncommitted"))
-    return [place for place in high if stable[place] < high[place]]
-
-
-def ends_of(group: GroupTopics, topics: tuple[str, ...], isolation: str) -> dict[str, int]:
-    """Where each partition ends for readers of this isolation level."""
-    reader = Consumer({"bootstrap.servers": group.bootstrap, "group.id": "ends", "isolation.level": isolation})
-    try:
-        found = reader.list_topics(timeout=SECONDS).topics
-        places = [TopicPartition(topic, number) for topic in topics for number in found[topic].partitions]
-        return {f"{p.topic}[{p.partition}]": reader.get_watermark_offsets(p, timeout=SECONDS)[1] for p in places}
-    finally:
-        reader.close()
+    topics = (*heir.group.mains, *heir.group.retries, heir.group.dlq, heir.group.names.events)
+    until(lambda: not open_topics(heir.group.bootstrap, *topics), SOON, "no transaction is open")
