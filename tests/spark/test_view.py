@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from spark import schema, session, view
+from spark.java import classes
 from tests.spark.frames import BASE, EVENT, TOPIC, Reader, Record, batch, changed, written
 from tests.spark.histories import disturbed, few, histories, randoms, truth
 from tests.spark.streams import Played
@@ -103,7 +104,7 @@ def test_state_is_kept_in_two_partitions_of_rocksdb(spark: SparkSession) -> None
 
 
 def test_a_batch_like_the_one_before_it_has_java_compile_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    compiled = classes(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     played = Played(spark, tmp_path / "run", lambda raw: view.records(view_of(raw, None)), "update")
     counts = []
     for number in range(3):
