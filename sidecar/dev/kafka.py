@@ -31,6 +31,7 @@ from sidecar.dev.jars import Progress, fetch
 from sidecar.dev.java import find_java
 from sidecar.dev.kafka_config import HOST, LOG4J, Plan, heap, java_command, server_properties
 from sidecar.dev.kafka_node import Guard, Node
+from sidecar.dev.releases import NEWEST, lock_of
 from sidecar.errors import SetupError
 
 READY_SECONDS = 60.0
@@ -64,22 +65,24 @@ class EmbeddedKafka:
         properties: Mapping[str, object] | None = None,
         folder: Path | None = None,
         *,
+        release: str = NEWEST,
         port: int = 0,
         advertised: Callable[[int], str] | None = None,
         progress: Progress = lambda _done, _total: None,
         seconds: float = READY_SECONDS,
     ) -> EmbeddedKafka:
-        """Start a cluster and wait until all its nodes answer.
+        """Start a cluster of a release (`releases.py`) and wait until all its nodes answer.
 
         `properties` override server.properties on each node. `folder` keeps the data over `close` and the next
         `start`; without it the data is temporary. `port` is node 0's, node 1 has the next one, and so on; 0 picks free
         ones. `advertised` gives, for a node id, the `host:port` of a proxy in front of it: the node then listens on
         `plan.proxied_port` too, for the proxy to connect to; `{port}` in it is that port, where there is no proxy but a
         listener with other properties. `progress` hears of jars that are fetched.
-        Raises SetupError when Java or a jar cannot be had, or a node does not answer in `seconds`.
+        Raises SetupError when Java or a jar cannot be had, or a node does not answer in `seconds`, and ConfigError for
+        a release that is not known.
         """
-        java = find_java()
-        jars = fetch(progress=progress)
+        lock, java = lock_of(release), find_java()
+        jars = fetch(lock, progress=progress)
         home = Path(tempfile.mkdtemp(prefix="reconsume-kafka-")) if folder is None else folder.absolute()
         plans = _plans(nodes, home, port, advertised)
         kafka = cls(home, plans, java, jars, keep=folder is not None)

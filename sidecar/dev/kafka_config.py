@@ -91,6 +91,11 @@ SMALL_AND_QUICK: dict[str, object] = {
     "share.coordinator.state.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,  # 3 s by default, paid by every first member
     "group.min.session.timeout.ms": 1000,  # lets a test lose a member quickly
+    # Of groups of the protocol of KIP-848, whose members cannot choose: 45 s and 5 s by default.
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 3000,
+    "group.consumer.min.heartbeat.interval.ms": 200,
+    "group.consumer.heartbeat.interval.ms": 500,
     # 10 s by default: a dead producer's open transaction ends that much after its time.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     # 9 s by default: a killed node cannot register again before its old session has ended.
