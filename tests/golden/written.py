@@ -1,0 +1,177 @@
+"""Samples of every format, written by today's writers: small, and with each field that may be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from sidecar.core.copies import Copy, redriven_writes, writes_of
+from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
+from sidecar.core.policy import Policy
+from sidecar.core.progress import SPAN, Progress, encode
+from sidecar.core.record import Partition, Record
+from sidecar.core.redrive import Filter, Letter
+from sidecar.core.redrive_past import Claim, Past, encode_past
+from sidecar.edges.dlq.files import export_line
+from sidecar.edges.handles import Handles
+from tests.sim.samples import policy
+from topics.events import Event, State, encode_event
+from topics.headers import Headers, Life, render_life
+from topics.life_event import event_of
+from topics.policy_record import KEY, PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
+from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+
+NOW = 1_763_690_000_000
+POLICY: Policy = policy()
+TOPICS = POLICY.topics
+LIFE = Life("orders:3:1024", "orders", 2, 1, NOW + 10_000, NOW - 9_000, NOW - 5_000, "http-500: no such sku é")
+OWN: Headers = [("content-type", b"application/json"), ("n", None), ("n", b"\x00\xff")]
+RECORD = Record(Partition("billing-RETRY-10s", 2), 77, 1, NOW, b"key", b"value", [*OWN], None)
+EVENT = event_of(LIFE, State.WAITING_RETRY, 10_000, group="billing", instance="billing-0", at=NOW)
+ROW = ViewRow(**asdict(EVENT), last_failed_at=NOW, retries=3, updated_at=NOW + 1_000)
+SUMS = StatsRow("billing", NOW // 60_000 * 60_000, "orders", "10s", "http-500", 12, 3, 0, 1)
+INCARNATION, SECRET = bytes(range(8)), bytes(range(32))
+
+PROGRESS: Mapping[str, Progress] = {
+    "nothing delivered yet": Progress(0, clean=True),
+    "in order, its owner was alive": Progress(1_024, clean=True),
+    "in order, something may be out": Progress(1_024),
+    "done out of order": Progress(1_024, frozenset({1_025, 1_030, 1_024 + SPAN - 1})),
+    "after one crash": Progress(1_024, frozenset({1_026}), deaths=1),
+    "a suspect delivered alone": Progress(1_024, deaths=2, mark=1_025, reach=1_030),
+    "no record let go yet": Progress(1_024, clean=True, deaths=2, reach=1_023),
+    "begun at the latest record, with six partitions": Progress(1_024, clean=True, width=6),
+    "all of it": Progress(1_024, frozenset({1_026}), deaths=2, mark=1_025, reach=1_030, width=6),
+}
+PASTS: Mapping[str, Past] = {
+    "nothing": Past("AAAAAAAAAAAAAAAAAAAAAQ", NOW),
+    "everything up to an offset": Past("AAAAAAAAAAAAAAAAAAAAAQ", NOW, (Claim(Filter(below=3), 30),)),
+    "of the main topics that were known": Past(
+        "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (Claim(Filter(below=3), 30, (), ("invoices", "orders")),)
+    ),
+    "every condition, letters refused, single ids": Past(
+        "AAAAAAAAAAAAAAAAAAAAAQ",
+        NOW,
+        (
+            Claim(
+                Filter((), ("http-500", "timeout"), ("orders",), (("n", None), ("tenant", "7")), NOW - 5, NOW, 3),
+                40,
+                (31, 35),
+            ),
+        ),
+        frozenset({1, 9, 4_711}),
+    ),
+}
+EVENTS: tuple[Event, ...] = (
+    EVENT,
+    event_of(LIFE, State.COMMIT, None, group="billing", instance="billing-0", at=NOW),
+    event_of(LIFE, State.DLQ, None, group="billing", instance="billing-0", at=NOW),
+    event_of(LIFE, State.REDRIVEN, None, group="billing", instance="redrive:ann@host", at=NOW),
+)
+DECISIONS: Mapping[str, Commit | Written] = {
+    "retry": Retry(LIFE, 10_000),
+    "hop": Hop(LIFE, 10_000),
+    "forward": Forward(LIFE),
+    "dead letter": DeadLetter(LIFE, LIFE.reason, 3),
+}
+HANDLES = ((1, 1), (3, 4_711), (2**32 - 1, 2**64 - 1))
+
+
+def progress() -> Any:
+    """Metadata of committed offsets, and what they mean."""
+    return [
+        {"what": what, "offset": one.next, "metadata": encode(one), "means": meaning(one)}
+        for what, one in PROGRESS.items()
+    ]
+
+
+def meaning(one: Progress) -> dict[str, Any]:
+    """A progress, as JSON has it."""
+    return asdict(one) | {"done": sorted(one.done)}
+
+
+def headers() -> Any:
+    """Headers of the copies of each decision, and of a redriven letter."""
+    forwarded = render_life(LIFE, "billing", "billing-RETRY-10s")
+    found = {
+        what: writes_of(_record(forwarded if what == "forward" else []), decision, POLICY, NOW)[0]
+        for what, decision in DECISIONS.items()
+    }
+    found["redrive"] = redriven_writes(_record(forwarded), LIFE, POLICY, NOW)[0]
+    return [{"what": what, "topic": copy.topic, "headers": shown(copy)} for what, copy in found.items()]
+
+
+def _record(ours: Headers) -> Record:
+    return msgspec.structs.replace(RECORD, headers=[*OWN, *ours])
+
+
+def shown(copy: Copy) -> list[list[str | None]]:
+    """Headers as JSON has them: each byte a character."""
+    return [[name, None if value is None else value.decode("latin-1")] for name, value in copy.headers]
+
+
+def events() -> Any:
+    """Values of the events topic."""
+    return [encode_event(event).decode() for event in EVENTS]
+
+
+def policies() -> Any:
+    """Records of the policy topic: policies and heartbeats."""
+    values = {"max_reconsume_times": 3, "ladder": ["10s", "1m"], "timeout": "30s"}
+    pace = PaceTold("outage", NOW, 1, 1, "connection-refused")
+    found = {
+        KEY: PolicyRecord(values, "ann@host", NOW, {"max_reconsume_times": 16}),
+        instance_key("billing-0.default"): SubscriptionRecord({"orders": "*", "invoices": "A||B"}, NOW, pace),
+        instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
+    }
+    return [{"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()]
+
+
+def view() -> Any:
+    """Rows of the view and of the sums."""
+    return {
+        "view": [{"key": ROW.id, "value": encode_row(ROW).decode()}],
+        "stats": [{"key": stats_key(SUMS), "value": encode_row(SUMS).decode()}],
+    }
+
+
+def redrives() -> Any:
+    """Metadata of the redrive group's offsets, and what they mean."""
+    return [{"what": what, "metadata": encode_past(past), "means": past_meaning(past)} for what, past in PASTS.items()]
+
+
+def past_meaning(past: Past) -> dict[str, Any]:
+    """A past, as JSON has it."""
+    claims = [{"filter": asdict(claim.filter), "next": claim.next, "left": claim.left} for claim in past.claims]
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(past) | {"claims": claims, "done": sorted(past.done)}))
+    return plain
+
+
+def handles() -> Any:
+    """Handles of a process with a fixed key."""
+    ours = Handles(INCARNATION, SECRET)
+    return [{"handle": ours.seal(epoch, number), "epoch": epoch, "number": number} for epoch, number in HANDLES]
+
+
+def letters() -> Any:
+    """A line of a file of exported dead letters."""
+    record = msgspec.structs.replace(
+        _record(render_life(LIFE, "billing", "billing-DLQ")), source=Partition("billing-DLQ", 0)
+    )
+    return [export_line(Letter(record, LIFE))]
+
+
+FORMATS: Mapping[str, Callable[[], Any]] = {
+    "progress": progress,
+    "headers": headers,
+    "events": events,
+    "policies": policies,
+    "view": view,
+    "redrives": redrives,
+    "handles": handles,
+    "letters": letters,
+}

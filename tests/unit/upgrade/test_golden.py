@@ -1,0 +1,97 @@
+"""The golden set: today's writers write exactly this, and today's readers read it.
+
+Does a change of format break the first test? Decide by docs/upgrade.md whether the version before can bear it, then
+`python -m tests.golden`. A file of the set is never edited by hand.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sidecar.core.progress import decode, unread
+from sidecar.core.redrive_past import NewerPast, decode_past
+from sidecar.edges.dlq.files import import_line
+from sidecar.edges.handles import Handles
+from tests.golden.files import golden, unpacked
+from tests.golden.written import (
+    EVENTS,
+    FORMATS,
+    INCARNATION,
+    LIFE,
+    POLICY,
+    ROW,
+    SECRET,
+    SUMS,
+    TOPICS,
+    meaning,
+    past_meaning,
+)
+from topics.events import decode_event
+from topics.headers import parse_life
+from topics.policy_record import InstanceHeard, PolicyHeard, parse_record, render_record
+from topics.rendered import rendered_life
+from topics.view_record import decode_stats, decode_view
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_written_today_is_the_golden_set(name: str) -> None:
+    assert unpacked(json.loads(json.dumps(FORMATS[name]()))) == unpacked(golden(name))
+
+
+def test_its_progress_is_read_as_it_was_meant() -> None:
+    for one in golden("progress"):
+        assert meaning(decode(one["offset"], one["metadata"])) == one["means"], one["what"]
+        assert unread(one["metadata"]) == ""
+
+
+def test_its_headers_are_read_by_both_ways() -> None:
+    lives = {}
+    for one in golden("headers"):
+        headers = [(name, None if value is None else value.encode("latin-1")) for name, value in one["headers"]]
+        life = lives[one["what"]] = parse_life(headers, TOPICS, 2**60)
+        assert rendered_life(headers, TOPICS, 2**60) in (life, None)
+    redriven = lives.pop("redrive")
+    assert set(lives.values()) == {LIFE}
+    assert (redriven.id, redriven.topic, redriven.redrives) == (LIFE.id, LIFE.topic, LIFE.redrives)  # type: ignore[union-attr]
+
+
+def test_its_events_are_read() -> None:
+    assert [decode_event(value.encode()) for value in golden("events")] == list(EVENTS)
+
+
+def test_its_policies_and_heartbeats_are_read() -> None:
+    for one in golden("policies"):
+        heard = parse_record(one["key"].encode(), one["value"].encode())
+        assert isinstance(heard, PolicyHeard | InstanceHeard)
+        assert heard.record is not None
+        assert render_record(heard.record).decode() == one["value"], "and nothing of it is lost"
+
+
+def test_its_rows_are_read() -> None:
+    rows = golden("view")
+    (view,), (sums,) = rows["view"], rows["stats"]
+    assert decode_view("billing", view["key"].encode(), view["value"].encode()) == ROW
+    assert decode_stats("billing", sums["key"].encode(), sums["value"].encode()) == SUMS
+    as_spark = json.dumps({"v": 1} | json.loads(view["value"]), separators=(",", ":"))
+    assert decode_view("billing", view["key"].encode(), as_spark.encode()) == ROW, "in the order of Spark's fields"
+
+
+def test_its_redrives_are_read_as_they_were_meant() -> None:
+    for one in golden("redrives"):
+        past = decode_past(one["metadata"])
+        assert past is not None
+        assert not isinstance(past, NewerPast)
+        assert past_meaning(past) == one["means"], one["what"]
+
+
+def test_its_handles_lead_back_to_their_leases() -> None:
+    ours = Handles(INCARNATION, SECRET)
+    assert [ours.number(one["handle"]) for one in golden("handles")] == [one["number"] for one in golden("handles")]
+
+
+def test_its_exported_letters_can_be_imported() -> None:
+    for line in golden("letters"):
+        letter = import_line(json.dumps(line).encode(), POLICY)
+        assert letter.life == LIFE

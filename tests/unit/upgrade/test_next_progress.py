@@ -1,0 +1,116 @@
+"""Progress that the next version may write: what is added is ignored, and what cannot be read is said, not guessed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from sidecar.core.assigned import Grant
+from sidecar.core.lease import Status
+from sidecar.core.progress import Progress, decode, encode, unread
+from sidecar.core.record import Partition
+from sidecar.edges.assignment import Assignment
+from sidecar.edges.handles import Handles
+
+PART = Progress(100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6)
+NEWER = ("rc2o.eJxjAAAAAQAB.2.5.11", "rc10c.", "rc2", "rc1x.eJxjAAAAAQAB", "rc1.")
+FOREIGN = (None, "", "at 12:00 by ann", "{}", "rcc.", "src1c.")
+
+
+@pytest.mark.parametrize("more", [".", ".8", ".8.x=1.later", "." * 400])
+def test_trailing_parts_of_a_newer_version_change_nothing(more: str) -> None:
+    written = encode(PART)
+    assert decode(100, f"{written}{more}") == decode(100, written) == PART
+    assert unread(f"{written}{more}") == ""
+
+
+@pytest.mark.parametrize("metadata", NEWER)
+def test_an_unknown_tag_says_where_to_go_on_and_no_more(metadata: str) -> None:
+    """A done set of a form that we do not know may name what is not done: that would lose a record."""
+    assert decode(100, metadata) == Progress(100, ours=False)
+    assert "a newer version" in unread(metadata)
+
+
+@pytest.mark.parametrize("metadata", FOREIGN)
+def test_what_was_never_ours_is_no_news(metadata: str | None) -> None:
+    """A group that read its topics by another client before has such offsets."""
+    assert unread(metadata) == ""
+
+
+def test_a_done_set_that_cannot_be_read_is_news_too() -> None:
+    assert "done set" in unread("rc1o.!!")
+    assert "done set" in unread(encode(PART)[:12])
+    assert unread("rc1c.") == "", "an empty one is whole"
+
+
+class Keeper:
+    """Takes what it is told."""
+
+    def __init__(self) -> None:
+        self.grants: list[Grant] = []
+
+    def assigned(self, grants: Sequence[Grant]) -> None:
+        self.grants += grants
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None: ...
+
+    def dropped(self, partitions: Sequence[Partition]) -> None: ...
+
+    def missing(self, topic: str, records: int) -> None: ...
+
+
+class Client:
+    """A client whose group has committed these metadata at offset 100."""
+
+    def __init__(self, *metadata: str) -> None:
+        self._metadata = metadata
+
+    def committed(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
+        del timeout
+        return [TopicPartition(place.topic, place.partition, 100, self._metadata[place.partition]) for place in places]
+
+    def incremental_assign(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def resume(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def pause(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def consumer_group_metadata(self) -> Any:
+        return object()
+
+
+def test_a_partition_with_an_unknown_tag_goes_on_at_its_offset_and_is_told_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keeper = Keeper()
+    assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
+    with caplog.at_level(logging.WARNING):
+        client = cast("Consumer", Client(encode(PART), NEWER[0]))
+        assignment.on_assign(client, [TopicPartition("orders", 0), TopicPartition("orders", 1)])
+    assert [grant.progress for grant in keeper.grants] == [PART, Progress(100, ours=False)]
+    assert assignment.starts.unread_progress == 1
+    (line,) = caplog.records
+    assert line.__dict__["event"] == "progress-unread"
+    assert "orders[1]" in line.getMessage()
+
+
+REAL = Handles().seal(3, 4711)
+
+
+@pytest.mark.parametrize(
+    "handle", [REAL.replace("h1-", "h2-"), "h2-" + "A" * 90, "h12-" + "A" * 22], ids=["sealed", "long", "h12"]
+)
+def test_a_handle_of_another_form_is_fenced_as_one_of_another_process(handle: str) -> None:
+    """A service that holds it over a roll-out must hear that it came too late, not that it sends rubbish."""
+    assert Handles().number(handle) is Status.FENCED
+
+
+@pytest.mark.parametrize(
+    "handle", ["h2-", "h2-x", "h-" + "A" * 43, "h2-" + "!" * 43, "hh2-" + "A" * 43, "h2-" + "A" * 999]
+)
+def test_what_no_version_would_make_stays_unknown(handle: str) -> None:
+    assert Handles().number(handle) is Status.UNKNOWN

@@ -1,0 +1,36 @@
+"""Which version of Reconsume wrote a JSON value that this one cannot read: its `v` says so, whatever else is in it.
+
+`v` rises only for a change that an older reader would misunderstand. Such a value is left alone and reported as what it
+is, not as garbage: the operator must finish or take back a roll-out, not look for who writes rubbish.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+READ = 1
+"""The highest `v` that this version reads; all its own values carry it."""
+
+
+class _Versioned(msgspec.Struct):
+    v: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = READ
+
+
+_DECODER = msgspec.json.Decoder(_Versioned)
+
+
+def newer(value: bytes) -> int | None:
+    """Return the `v` of a JSON object that a newer version wrote. None for every other value. Never raises."""
+    try:
+        found = _DECODER.decode(value).v
+    # RecursionError: an unknown field may nest as deep as the value is long.
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return found if found > READ else None
+
+
+def sentence(v: int) -> str:
+    """Say what a value with this `v` is, for people."""
+    return f"a newer version of Reconsume wrote it (v {v}), and this one reads v {READ}"
