@@ -1,4 +1,8 @@
-"""A model of Kafka: logs whose transactions leave markers, committed offsets with metadata, and who owns what."""
+"""A model of Kafka: logs whose transactions leave markers, and committed offsets with metadata.
+
+Offsets are those of the real broker, markers and aborted records included (`test_client_conformance.py` compares).
+Who may commit is told by `group_model.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,6 @@ from sidecar.core.copies import Copy
 from sidecar.core.progress import Progress, decode, encode
 from sidecar.core.record import Partition
 from topics.headers import Headers
-
-Owner = tuple[str, int]
-"""A process and the epoch under which it holds a partition."""
 
 
 class Stored(NamedTuple):
@@ -25,15 +26,45 @@ class Stored(NamedTuple):
 
 
 class Log:
-    """One partition. `end` is the offset after the last record or marker."""
+    """One partition. `end` is the offset after the last record or marker, `start` the first offset that is left."""
 
     def __init__(self) -> None:
         self.records: list[Stored] = []
+        self.everything: list[Stored] = []
+        """Every record that was ever in it, for the checks at the end."""
+        self.markers: set[int] = set()
+        """Where transactions end."""
+        self.start = 0
         self.end = 0
+        self.led = True
+        """Whether it has a leader: without one nothing of it is read or written."""
+        self.in_sync = True
+        """Whether it has as many replicas in sync as a write needs."""
+
+    @property
+    def takes(self) -> bool:
+        """Whether it can be written to."""
+        return self.led and self.in_sync
 
     def append(self, appended: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        self.records.append(Stored(self.end, appended, key, value, list(headers)))
+        """Add a record."""
+        stored = Stored(self.end, appended, key, value, list(headers))
+        self.records.append(stored)
+        self.everything.append(stored)
         self.end += 1
+
+    def cut(self, before: int) -> None:
+        """Lose what lies below an offset: retention, or `delete_records`."""
+        self.start = max(self.start, min(before, self.end))
+        self.records = [stored for stored in self.records if stored.offset >= self.start]
+
+    def truncate(self, end: int) -> list[Stored]:
+        """Lose what lies at an offset or above it, as an unclean election does; what was lost."""
+        lost = [stored for stored in self.records if stored.offset >= end]
+        self.end = max(end, self.start)
+        self.markers = {marker for marker in self.markers if marker < self.end}
+        self.records = [stored for stored in self.records if stored.offset < end]
+        return lost
 
     def after(self, position: int, most: int) -> list[Stored]:
         """Up to `most` records at or behind a position."""
@@ -45,22 +76,38 @@ class Log:
 
 
 class KafkaModel:
-    """All logs and groups. `appended` is told of each partition that has something new."""
+    """All logs and committed offsets. `appended` is told of each partition that has something new."""
 
     def __init__(self, wall: Callable[[], int], partitions: int) -> None:
         self.logs: dict[Partition, Log] = {}
+        self.sizes: dict[str, int] = {}
+        """How many partitions each topic has."""
         self.committed: dict[tuple[str, Partition], tuple[int, str]] = {}
-        self.owners: dict[tuple[str, Partition], Owner] = {}
         self.refusing: set[str] = set()
+        self.deleted: list[tuple[Partition, Log]] = []
+        """Logs of topics that were deleted: what was in them is known to the checks."""
         self.partitions = partitions
         self.appended: Callable[[Partition], None] = lambda source: None
         self._wall = wall
 
-    def create(self, topic: str) -> list[Partition]:
-        """Make a topic."""
-        made = [Partition(topic, number) for number in range(self.partitions)]
+    def create(self, topic: str, partitions: int | None = None) -> list[Partition]:
+        """Make a topic, or add partitions to it."""
+        self.sizes[topic] = partitions or self.partitions
+        wanted = [Partition(topic, number) for number in range(self.sizes[topic])]
+        made = [source for source in wanted if source not in self.logs]
         self.logs |= {source: Log() for source in made}
         return made
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and with it what groups have committed for it."""
+        del self.sizes[topic]
+        for source in [source for source in self.logs if source.topic == topic]:
+            self.deleted.append((source, self.logs.pop(source)))
+        self.committed = {key: value for key, value in self.committed.items() if key[1].topic != topic}
+
+    def places(self, topic: str) -> list[Partition]:
+        """The partitions that a topic has."""
+        return [Partition(topic, number) for number in range(self.sizes[topic])]
 
     def send(self, source: Partition, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """Append one plain record; its offset."""
@@ -68,29 +115,34 @@ class KafkaModel:
         self.appended(source)
         return self.logs[source].end - 1
 
-    def is_owner(self, group: str, places: Mapping[Partition, int], name: str) -> bool:
-        """Whether the group still knows this member for all these partitions and epochs."""
-        return all(self.owners.get((group, source)) == (name, epoch) for source, epoch in places.items())
+    def target(self, copy: Copy) -> Partition:
+        """The partition that a copy goes to."""
+        place = copy.spread if copy.key is None or copy.scattered else sum(copy.key)
+        return Partition(copy.topic, place % self.sizes[copy.topic])
 
     def transact(self, group: str, copies: Iterable[Copy], offsets: Mapping[Partition, Progress]) -> None:
         """All or nothing, and here all: the copies, a marker behind them, and the offsets."""
         touched = []
         for copy in copies:
-            place = copy.spread if copy.key is None else sum(copy.key)
-            target = Partition(copy.topic, place % self.partitions)
+            target = self.target(copy)
             self.logs[target].append(self._wall(), copy.key, copy.value, copy.headers)
             touched.append(target)
-        for target in dict.fromkeys(touched):
-            self.logs[target].end += 1
-            self.appended(target)
+        for place in dict.fromkeys(touched):
+            self.mark(place)
         for source, progress in offsets.items():
             self.committed[group, source] = (progress.next, encode(progress))
 
+    def mark(self, place: Partition, aborted: int = 0) -> None:
+        """The end of a transaction, behind so many records of it that are never seen as it was aborted."""
+        log = self.logs[place]
+        log.markers.add(log.end + aborted)
+        log.end += aborted + 1
+        self.appended(place)
+
     def leave_aborted(self, copies: Iterable[Copy]) -> None:
         """An aborted transaction: its records are never seen, but their offsets and the markers' are gone."""
-        for topic in {copy.topic for copy in copies}:
-            for number in range(self.partitions):
-                self.logs[Partition(topic, number)].end += 2
+        for place in {self.target(copy) for copy in copies}:
+            self.mark(place, aborted=1)
 
     def progress(self, group: str, source: Partition) -> Progress:
         """What the group has committed."""

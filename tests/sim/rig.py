@@ -157,7 +157,7 @@ class Rig:
     ) -> Batch:
         """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
         batch = self.batches.pop(0)
-        refusals = tuple(Refusal(entry, about, "t: refused") for entry, about in refused)  # type: ignore[arg-type]
+        refusals = tuple(Refusal(entry, about, "t: refused", "t") for entry, about in refused)  # type: ignore[arg-type]
         places = frozenset(fenced)
         failed = again is not None or bool(refusals) or bool(places)
         if not failed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sidecar.core.origins import Origins
 from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record
+from sidecar.core.record import Partition, Record, weight_of
 from topics.headers import BadHeader, Headers, Life, parse_life
 from topics.levels import TABLE, build_ladder, level_delays
 from topics.names import Names
@@ -55,7 +56,8 @@ def record(
     fault: str = "",
 ) -> Record:
     """A record as the consumer would bring it."""
-    return Record(source, offset, epoch, timestamp, key, value, headers or [], life, fault)
+    weight = weight_of(key, value, headers, life)
+    return Record(source, offset, epoch, timestamp, key, value, headers or [], life, fault, weight)
 
 
 def life(times: int = 1, due_at: int = WALL, **more: object) -> Life:
@@ -66,5 +68,5 @@ def life(times: int = 1, due_at: int = WALL, **more: object) -> Life:
 
 def read(headers: Headers, policy: Policy, wall: int = WALL) -> tuple[Life | None, str]:
     """What our headers say, as the consumer of the retry lane reads them."""
-    found = parse_life(headers, policy.topics, policy.latest_due(wall))
+    found = parse_life(headers, Origins(policy), policy.latest_due(wall))
     return (None, f"bad-header: {found.text}") if isinstance(found, BadHeader) else (found, "")

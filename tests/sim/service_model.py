@@ -45,19 +45,14 @@ class ServiceModel:
         self._random = random
         self._weights = weights
 
-    def verdict(self) -> tuple[Outcome, int]:
-        """What it will say to the next request, and after how many ms."""
+    def verdict(self, record: Record) -> tuple[Outcome, int]:
+        """What it will say to the next request, which is about `record`, and after how many ms."""
         if self.away:
             return NotSent("refused"), 1
         what = "fail" if self.failing else self._random.choices(Weights._fields, self._weights)[0]
         if what == "timeout":
             return Failed("timeout", label="timeout"), TIMEOUT
         return self._answer(what), self._random.choice((0, 1, 3, 20, 300, 2_000))
-
-    def forgive(self, record: Record) -> None:
-        """The last delivery of the record failed because the service is away, and was no attempt."""
-        place = max(number for number, delivery in enumerate(self.ledger) if delivery.record is record)
-        self.ledger[place] = self.ledger[place]._replace(outcome=NotSent("failed probe", probe=True))
 
     def _answer(self, what: str) -> Outcome:
         match what:

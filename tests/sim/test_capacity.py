@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 from sidecar.core.capacity import Flow, Load, flow, waiting
+from tests.sim.plan import TABLE, Plan
 from tests.sim.samples import WALL
 from tests.sim.service_model import Weights
-from tests.sim.world import TABLE, Plan, World
+from tests.sim.world import World
 from topics.headers import RECONSUMETIMES
 from topics.levels import Ladder
 

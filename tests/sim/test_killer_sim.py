@@ -3,47 +3,35 @@
 A death takes service and sidecar at once, as one pod that runs out of memory does, so nobody is left to count it.
 """
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.order import By
+from tests.sim import stories
 from tests.sim.checker import Found, check, quarantined
 from tests.sim.order_checker import check_ordered
+from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights
-from tests.sim.test_lane_sim import FATES, SEEDS, faults
-from tests.sim.world import Fault, Plan, World
+from tests.sim.stories import story
+from tests.sim.world import World
 
-EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "200"))
-story = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 RETRIES = 2
 KILLERS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, RETRIES)), max_size=3).map(tuple)
 WEIGHTS = st.builds(lambda ok, fail, throttle: Weights(ok, fail, 0, throttle), *map(st.integers, (1, 0, 0), (8, 4, 2)))
 
 
 def plans(*kinds: str) -> st.SearchStrategy[Plan]:
-    return st.builds(
-        Plan,
-        seed=SEEDS,
+    return stories.plans(
+        *kinds,
         records=st.integers(1, 40),
-        sidecars=st.integers(1, 3),
-        partitions=st.integers(1, 2),
         concurrency=st.sampled_from([1, 4, 16]),
         room=st.sampled_from([4_000, 1 << 20]),
         retries=st.just(RETRIES),
-        spread=st.sampled_from([0, 3_000, 15_000]),
         weights=WEIGHTS,
-        fates=FATES,
         deaths=st.integers(1, 4),
         killers=KILLERS,
-        faults=faults(*kinds) if kinds else st.just(()),
-        stall=st.sampled_from([30, 2_500]),
         failures=st.none(),
-        order=st.none(),
-        tries=st.none(),
-        put_off=st.just(0),
     )
 
 

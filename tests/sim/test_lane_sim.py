@@ -1,65 +1,18 @@
 """Random stories of whole groups on virtual time, each checked from its logs and its ledger alone.
 
-`RECONSUME_SIM_EXAMPLES=20000 pytest tests/sim` runs long. A failure prints the plan, seed included: the same plan gives
-the same story.
+A failure prints the plan, seed included: the same plan tells the same story (`stories.py`).
 """
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.pace import State
 from tests.sim.checker import Found, check, repeats
+from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights
-from tests.sim.world import Fault, Plan, World
-
-EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "200"))
-story = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
-
-SEEDS = st.integers(0, 2**32)
-WEIGHTS = st.builds(
-    Weights,
-    ok=st.integers(1, 8),
-    fail=st.integers(0, 8),
-    timeout=st.integers(0, 2),
-    throttle=st.integers(0, 4),
-    ask=st.integers(0, 4),
-    reject=st.integers(0, 1),
-)
-WHEN = st.integers(0, 25_000)
-FATES = st.sampled_from([(1, 0, 0), (8, 1, 1), (2, 1, 1), (1, 2, 2)])
-
-
-def faults(*kinds: str) -> st.SearchStrategy[tuple[Fault, ...]]:
-    lasts = st.sampled_from([0, 30, 700, 3_000, 20_000])
-    fault = st.builds(Fault, st.sampled_from(kinds), WHEN, lasts, st.integers(0, 9))
-    return st.lists(fault, max_size=8).map(tuple)
-
-
-def plans(*kinds: str, fates: st.SearchStrategy[tuple[int, int, int]] = FATES) -> st.SearchStrategy[Plan]:
-    return st.builds(
-        Plan,
-        seed=SEEDS,
-        records=st.integers(1, 30),
-        sidecars=st.integers(1, 3),
-        partitions=st.integers(1, 2),
-        concurrency=st.sampled_from([1, 2, 4, 16]),
-        room=st.sampled_from([1, 4_000, 1 << 20]),
-        retries=st.integers(0, 4),
-        failures=st.sampled_from([None, 3, 8]),
-        deaths=st.sampled_from([None, 1, 3]),
-        spread=st.sampled_from([0, 3_000, 15_000]),
-        weights=WEIGHTS,
-        fates=fates,
-        faults=faults(*kinds) if kinds else st.just(()),
-        stall=st.sampled_from([30, 2_500]),
-        killers=st.just(()),  # what is left out, hypothesis makes up
-        order=st.none(),
-        tries=st.none(),
-        put_off=st.just(0),
-    )
+from tests.sim.stories import plans, story
+from tests.sim.world import World
 
 
 @story
@@ -133,14 +86,15 @@ def test_with_a_free_service_a_due_record_is_delivered_within_moments(seed: int)
 
 
 def test_a_story_has_outages_by_failures_in_it() -> None:
-    """Given a service that fails everything for 20 s, then only what is out when it is noticed costs a retry."""
+    """Given a service that fails everything for 20 s, then what is out when it is noticed costs a retry, and then one
+    record a second does."""
     faults = (Fault("failing", 500, 20_000, 0),)
-    plan = Plan(5, records=200, concurrency=4, failures=8, weights=Weights(fail=0), faults=faults, deaths=None)
+    plan = Plan(5, records=200, retries=4, failures=8, weights=Weights(fail=0), faults=faults, deaths=None)
     world = World(plan).run()
     check(world)
     found = Found(world)
     (process,) = world.processes
     assert process.gate.pace.changes[State.OUTAGE] > 5  # each probe that fails
     assert process.gate.pace.state is State.OPEN
-    assert 8 <= sum(map(len, found.copies.values())) <= 8 + 3
+    assert 20 <= sum(map(len, found.copies.values())) <= 8 + 3 + 20 + 4
     assert not any(found.dead.values())

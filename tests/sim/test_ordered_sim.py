@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from sidecar.core.order import By
 from tests.sim.order_checker import check_ordered, overtakers, tries
+from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights
-from tests.sim.test_lane_sim import plans, story
-from tests.sim.world import Fault, Plan, World
+from tests.sim.stories import plans, story
+from tests.sim.world import World
 
 
 def ordered(*kinds: str) -> st.SearchStrategy[Plan]:

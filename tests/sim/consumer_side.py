@@ -1,0 +1,216 @@
+"""A lane's consumer: the product's own code, on the model of the client and on virtual time.
+
+`Assignment` and the commands, the choking and the handing over of `ConsumerThread` are the real ones. Only its loop is
+modelled, since the real one sleeps, and that which waits in a rebalance, since the real one waits for another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sidecar.core.hold import NEVER
+from sidecar.core.record import Partition
+from sidecar.edges.assignment import Assignment
+from sidecar.edges.consumer import CHOKED_AFTER, ConsumerThread
+from sidecar.edges.messages import Reading
+from tests.sim.client_model import ClientModel
+from tests.sim.driver_model import DriverModel
+from tests.sim.lockstep import Lockstep
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+
+MOST = 12
+"""Records that one look brings at most."""
+LOOK = 100
+"""ms between looks of a thread that waits for something."""
+
+
+class ConsumerSide(DriverModel):
+    """One lane's consumer in one process. `lane` is set by who makes it."""
+
+    def __init__(self, process: Process, group: str, topics: Collection[str], reading: Reading | None) -> None:
+        super().__init__(process, group)
+        self.topics = frozenset(topics)
+        self.member = ""
+        """As the coordinator knows it."""
+        self.closing = self.closed = False
+        self.client = ClientModel(self.world.kafka, group, self.random, self.world.slow)
+        start = self.world.plan.start if group == "billing" else "earliest"
+        self.assignment = Assignment(self, start_at=start, lock_timeout=0.0)  # the lock is waited for in `release`
+        self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
+        client: Any = self.client
+        self.consumer._consumer = client
+        self.assignment.join(client, sorted(topics))
+        self._client: Any = client
+        self._calls: Lockstep | None = None
+        self._waiting = 0
+        self._next_turn, self._full_since = NEVER, NEVER
+        self._cold: dict[Partition, int] = {}
+        """Until when a partition is not fetched: an idle thread of the client takes up to a second to begin."""
+
+    @property
+    def coordinator(self) -> Any:
+        """The group's."""
+        return self.world.groups[self.group]
+
+    def tenure(self, source: Partition) -> tuple[str, str, Partition, int]:
+        """Under what it holds a partition."""
+        return self.process.name, self.group, source, self.assignment.slots[source].epoch
+
+    def tenures(self) -> set[tuple[str, str, Partition, int]]:
+        """Of all that it holds, and believes to hold."""
+        return {self.tenure(slot.partition) for slot in self.assignment.slots.values()}
+
+    # --- port `Fetch` ------------------------------------------------------------------------------------------------
+
+    def pause(self, partition: Partition, epoch: int) -> None:
+        self.consumer.pause(partition, epoch)
+        self.turn_soon()
+
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+        self.consumer.resume(partition, epoch, offset, turn)
+        self._cold[partition] = self.world.steady + self.random.choice((1, 20, 1_000))
+        self.turn_soon()
+
+    def ask_membership(self) -> None:
+        """Have the membership taken anew."""
+        self.assignment.ask_membership()
+        self.turn_soon()
+
+    # --- the loop of the thread --------------------------------------------------------------------------------------
+
+    def turn_soon(self, ms: int = 1) -> None:
+        """Have the thread look around."""
+        at = self.world.steady + ms
+        if at < self._next_turn:
+            self._next_turn = at
+            self.process.later(ms, partial(self._due, at))
+
+    def _due(self, at: int) -> None:
+        if at != self._next_turn:
+            return
+        self._next_turn = NEVER
+        if self._calls is not None or self.closed:
+            return  # it waits in a rebalance
+        if self.closing:
+            self._calls = Lockstep(self._close)
+            self.go_on(self._waiting)
+        elif self.client.rebalancing:
+            self._calls = Lockstep(self._rebalance)
+            self.go_on(self._waiting)
+        else:
+            self._turn()
+
+    def _turn(self) -> None:
+        self.assignment.answer(self._client)
+        self.consumer._obey()
+        if self.full():
+            self._wait_for_room()
+            return
+        self._full_since = NEVER
+        if self.consumer._choked:
+            self.consumer._choke(False)
+        self._fetch()
+        self._take(self.random.randint(1, MOST))
+
+    def _take(self, most: int) -> None:
+        messages: list[Any] = self.client.consume(most, 0)
+        if messages:
+            self.consumer._hand_over(messages)
+        if any(toppar.queue for toppar in self.client.toppars.values()):
+            self.turn_soon(3)
+        for source in self.client.assignment_now:
+            if self.client.hungry(source):
+                self.turn_soon(max(3, self._cold.get(source, 0) - self.world.steady))
+
+    def _fetch(self) -> None:
+        for source in self.client.assignment_now:
+            if self._cold.get(source, 0) <= self.world.steady:
+                self.client.fetch_one(source, self.random.randint(1, MOST))
+
+    def _wait_for_room(self) -> None:
+        self.turn_soon(LOOK)
+        if self.consumer._choked:
+            self._take(1)
+        elif self._full_since == NEVER:
+            self._full_since = self.world.steady
+        elif self.world.steady - self._full_since >= CHOKED_AFTER * 1000:
+            self.consumer._choke(True)
+
+    # --- rebalances --------------------------------------------------------------------------------------------------
+
+    def _rebalance(self) -> None:
+        """In lockstep: the callbacks, which may wait."""
+        while self.client.rebalancing:
+            self.client.metadata = self.coordinator.membership(self)
+            kind, places = self.client.run_callback()
+            self.coordinator.done(self, kind, places)
+
+    def go_on(self, waited: int) -> None:
+        """Let the thread go on with its rebalance, if it still waits there."""
+        calls = self._calls
+        if calls is None or waited != self._waiting:
+            return
+        self._waiting += 1
+        calls.go()
+        if calls.ended:
+            self._calls = None
+            self.turn_soon()
+
+    def learn_loss(self) -> None:
+        """It hears that it was put out of the group: everything is lost, and it joins anew."""
+        if self._calls is not None:
+            self.process.later(LOOK, self.learn_loss)
+            return
+        self.client.forget_rebalances()
+        self.world.broken |= self.tenures()
+        self.client.rebalance("on_lost", self.client.assignment_now)
+        self.turn_soon()
+
+    def close(self, then: Callable[[], None]) -> None:
+        """Give everything up in order, and leave."""
+        self.closing, self._then = True, then
+        self.turn_soon()
+
+    def _close(self) -> None:
+        """In lockstep, as the thread's end."""
+        self._rebalance()
+        self.assignment.leave(self._client)
+        if places := self.client.assignment_now:
+            self.client.rebalance("on_revoke", places)
+            self._rebalance()
+        self.coordinator.leave(self)
+        self.closed = True
+        self.process.later(0, self._then)
+
+    def abandon(self) -> None:
+        """End a thread that waits in a rebalance."""
+        if self._calls is not None:
+            self._calls.abandon()
+
+    def _wait(self, ms: int) -> None:
+        """In lockstep."""
+        assert self._calls is not None
+        self.process.later(ms, partial(self.go_on, self._waiting))
+        self._calls.wait()
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        """In lockstep: give partitions up, and wait for that as long as the lock allows."""
+        over = [False]
+
+        def given_up() -> None:
+            over[0] = True
+            done()
+            self.process.later(0, partial(self.go_on, self._waiting))
+
+        self.world.gives_up(self, partitions)
+        self._on_loop(partial(self._release, partitions, given_up))
+        deadline = self.world.steady + self.world.plan.lock
+        while not over[0] and self.world.steady < deadline:
+            self._wait(min(LOOK, deadline - self.world.steady))
+            self.assignment.answer(self._client)
+        if not over[0]:
+            self.world.broken |= {self.tenure(source) for source in partitions}

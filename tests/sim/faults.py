@@ -1,0 +1,127 @@
+"""What goes wrong in a story, and how it ends: every fault ends, so that in the end everything must be done."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.sim.kafka_faults import KafkaFaults
+from tests.sim.plan import Fault
+from tests.sim.process import LaneHost, Process
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+SESSION = 8_000
+"""ms without a heartbeat after which a member is put out."""
+
+
+class Faults(KafkaFaults):
+    """Strikes a world. `ended`: when the last fault so far is over."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.ended = 0
+
+    def strike(self, fault: Fault) -> None:
+        """Let it happen."""
+        self.ended = max(self.ended, self.world.steady + fault.lasts)
+        getattr(self, f"_{fault.kind}")(fault)
+
+    def slow(self, call: str) -> None:
+        """A question to the broker; while questions hang, some are not answered."""
+        if self.questions_hang and self.random.random() < 0.5:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _one(self, fault: Fault) -> Process:
+        alive = [process for process in self.world.processes if process.alive]
+        return alive[fault.whom % len(alive)]
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def _crash(self, fault: Fault) -> None:
+        self.world.kill(self._one(fault), fault.lasts)
+
+    def _freeze(self, fault: Fault) -> None:
+        """SIGSTOP, and SIGCONT; one that stands still for too long is put out of its groups."""
+        victim = self._one(fault)
+        victim.frozen_until = self.world.steady + fault.lasts
+        if fault.lasts > SESSION:
+            for host in victim.hosts.values():
+                self.world.later(SESSION, partial(self._expel, host, fault.lasts - SESSION))
+
+    def _expel(self, host: LaneHost, learns_after: int) -> None:
+        coordinator = self.world.groups[host.group]
+        if host.process.alive and host.member in coordinator.hosts and not host.closing:
+            self.world.broken |= host.tenures()
+            coordinator.expel(host, 0)
+            host.process.later(learns_after, host.learn_loss)
+
+    def _lose(self, fault: Fault) -> None:
+        """One member's heartbeats do not come through."""
+        for host in self._one(fault).hosts.values():
+            if self.random.random() < 0.6:
+                self._expel(host, fault.lasts // 2)
+
+    def _join(self, fault: Fault) -> None:
+        """Another pod for a while."""
+        guest = self.world.start()
+        self.world.later(fault.lasts, partial(self._part, guest))
+
+    def _part(self, guest: Process) -> None:
+        if guest.alive and guest in self.world.processes and not guest.stopping:
+            guest.stop(partial(self.world.retire, guest))
+
+    def _rollout(self, fault: Fault) -> None:
+        """The next configuration, pod by pod."""
+        self.world.deployed = min(self.world.deployed + 1, len(self.world.policies) - 1)
+        self._replace(list(self.world.processes), fault.lasts // 4)
+
+    def _replace(self, old: list[Process], pause: int) -> None:
+        while old and (not old[0].alive or old[0].stopping):
+            old.pop(0)
+        if not old:
+            return
+        self.ended = max(self.ended, self.world.steady + pause)
+        self.world.start()
+        old[0].stop(partial(self._replaced, old, pause))
+
+    def _replaced(self, old: list[Process], pause: int) -> None:
+        self.world.retire(old.pop(0))
+        self.ended = max(self.ended, self.world.steady + pause)
+        self.world.later(pause, partial(self._replace, old, pause))
+
+    def _step(self, fault: Fault) -> None:
+        by = self.random.choice((-4_000, -300, 250, 6_000))
+        self._one(fault).skew += by
+        self.world.stepped += abs(by)
+        self.world.apart += abs(by)
+
+    # --- the groups --------------------------------------------------------------------------------------------------
+
+    def _revoke(self, fault: Fault) -> None:
+        for host in self._one(fault).hosts.values():
+            coordinator = self.world.groups[host.group]
+            places = [place for place in coordinator.held(host) if self.random.random() < 0.6]
+            coordinator.revoke(host, places, fault.lasts % 500)
+
+    def _grow(self, fault: Fault) -> None:
+        """Partitions are added to a topic."""
+        world = self.world
+        topics = sorted(topic for topic in world.kafka.sizes if not topic.endswith(("DLQ", "EVENTS")))
+        topic = topics[fault.whom % len(topics)]
+        world.kafka.create(topic, world.kafka.sizes[topic] + 1)
+        for coordinator in world.groups.values():
+            coordinator.deal_soon(1_000)
+
+    # --- the service -------------------------------------------------------------------------------------------------
+
+    def _outage(self, fault: Fault) -> None:
+        self.world.service.away = True
+        self.world.later(fault.lasts, partial(setattr, self.world.service, "away", False))
+
+    def _failing(self, fault: Fault) -> None:
+        self.world.service.failing = True
+        self.world.later(fault.lasts, partial(setattr, self.world.service, "failing", False))

@@ -1,0 +1,70 @@
+"""Everything that a story depends on: the same plan tells the same story."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sidecar.core.order import By
+from tests.sim.service_model import Weights
+
+TABLE = (1_000, 5_000, 10_000)
+INTERVAL = 700
+"""ms between two tries in place, where a plan is ordered."""
+LOCK = 3_000
+"""ms that a revoked partition waits for its deliveries."""
+
+
+class Config(NamedTuple):
+    """What the sidecars of one roll-out are configured with."""
+
+    topics: tuple[str, ...] = ("orders",)
+    table: tuple[int, ...] = TABLE
+    ladder: str = "pulsar"
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong: what, when, for how long, to which of them (any number)."""
+
+    kind: str
+    at: int
+    lasts: int
+    whom: int
+
+
+class Plan(NamedTuple):
+    """Everything that a story depends on."""
+
+    seed: int
+    records: int = 20
+    sidecars: int = 1
+    partitions: int = 2
+    concurrency: int = 4
+    room: int = 1 << 20
+    retries: int = 3
+    deaths: int | None = 3
+    """Deaths after which a record is put into the DLQ."""
+    killers: tuple[tuple[int, int], ...] = ()
+    """Records, by number, that kill the process which delivers them for the n-th retry; before that they fail."""
+    put_off: int = 0
+    """How often each process is told to come back later before such a record fails or kills."""
+    failures: int | None = None
+    """Failures in a row that are an outage."""
+    spread: int = 3_000
+    """ms over which the records arrive."""
+    weights: Weights = Weights()
+    fates: tuple[int, int, int] = (1, 0, 0)
+    """How likely a transaction is committed, aborted, or ends nobody knows how."""
+    faults: tuple[Fault, ...] = ()
+    order: By | None = None
+    """What is delivered one at a time."""
+    tries: int | None = None
+    """Retries in place before an ordered record goes to the DLQ; None: without limit."""
+    stall: int = 30
+    """ms that a hand-over from the consumer's thread to the loop takes at most."""
+    lock: int = LOCK
+    configs: tuple[Config, ...] = (Config(),)
+    """The first is deployed at the start, the next one by each roll-out."""
+    start: str = "earliest"
+    skews: tuple[int, ...] = (0,)
+    """How far the clocks of pods are off, in ms: each process has one of these."""
+    broker_skew: int = 0

@@ -1,0 +1,56 @@
+"""The model of the client against the real one while a partition has no leader: only that partition stands still."""
+
+import pytest
+
+from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka_node import Node
+from tests.sim.twin import Twin, twin
+from tests.sim.twin_broker import SECONDS, Broker
+from tests.support.deadline import until
+
+pytestmark = pytest.mark.three
+IN_VAIN = 1.0
+"""Seconds that a question is given that nobody can answer."""
+
+
+def leader_of(cluster: EmbeddedKafka, pair: Twin, number: int) -> Node:
+    return cluster.node(leader(pair, number))
+
+
+def leader(pair: Twin, number: int) -> int:
+    topic = pair.broker.admin.list_topics(pair.topic, timeout=SECONDS).topics[pair.topic]
+    return int(topic.partitions[number].leader)
+
+
+def lose(cluster: EmbeddedKafka, pair: Twin, number: int) -> Node:
+    node = leader_of(cluster, pair, number)
+    node.kill()
+    until(lambda: leader(pair, number) < 0, SECONDS, "the partition has no leader")
+    pair.kafka.logs[pair.places[number]].led = False
+    return node
+
+
+def test_a_partition_without_a_leader_stands_still_alone_and_obeys_all_the_same(three_nodes: EmbeddedKafka) -> None:
+    broker = Broker(three_nodes.bootstrap)
+    with twin(broker) as pair:
+        for number in range(2):
+            pair.append(number, 12)
+            pair.assign(number, 0)
+        pair.settle()
+        node = lose(three_nodes, pair, 0)
+        pair.ask_ends(0, IN_VAIN)
+        pair.seek(0, 5)
+        pair.pause(0)
+        pair.seek(0, 7)
+        pair.resume(0)
+        pair.append(1, 3)
+        pair.settle()
+        pair.unassign(0)
+        pair.assign(0, 9)
+        pair.settle()
+        node.start()
+        pair.kafka.logs[pair.places[0]].led = True
+        pair.settle()
+        assert [offset for offset, _ in pair.consumed[pair.places[0]]] == [*range(13), 9, 10, 11, 12]
+        pair.ask(0)
+    broker.close()
