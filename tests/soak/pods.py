@@ -1,0 +1,207 @@
+"""The soak's pods: real sidecars in slots, each under a configuration, and a keeper that does what the kubelet does."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from tests.soak.journal import Journal
+from tests.soak.layout import config
+from tests.support.deadline import until
+from tests.support.sidecar_process import SidecarProcess
+from tests.support.topics import GroupTopics
+
+SLOTS = 3
+GRACE = 25.0
+"""Seconds from SIGTERM to SIGKILL, as `terminationGracePeriodSeconds`."""
+READY = 90.0
+"""Seconds that a roll-out waits for a new pod; then it goes on, as one does whose progress deadline is over."""
+LOOK = 1.0
+UNWELL = 30
+"""So many looks in a row at which /livez says 503, and the keeper restarts the container."""
+
+
+class Pod:
+    """One sidecar, and what is wanted of it."""
+
+    def __init__(self, slot: int, generation: int, variant: str, process: SidecarProcess) -> None:
+        self.slot, self.generation, self.variant, self.process = slot, generation, variant, process
+        self.wanted = False
+        self.unwell = 0
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return self.process.pod
+
+
+class Pods(threading.Thread):
+    """The pods by slot. The thread is the keeper: a container that ended by itself is started anew, and noted."""
+
+    def __init__(
+        self, group: GroupTopics, url: str, folder: Path, journal: Journal, sets: Mapping[str, object]
+    ) -> None:
+        super().__init__(name="keeper", daemon=True)
+        self.findings: list[str] = []
+        """What no pod should do."""
+        self._group, self._url, self._folder, self._journal = group, url, folder, journal
+        self._sets = sets
+        self._slots: dict[int, Pod] = {}
+        self._every: list[Pod] = []
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    def pod(self, slot: int) -> Pod:
+        """The pod in a slot."""
+        with self._lock:
+            return self._slots[slot]
+
+    def all(self) -> tuple[Pod, ...]:
+        """Every pod."""
+        with self._lock:
+            return tuple(self._slots.values())
+
+    def statuses(self) -> Iterator[tuple[Pod, str]]:
+        """The metrics of those that answer at once."""
+        for pod in self.all():
+            with suppress(OSError, http.client.HTTPException):
+                if pod.wanted and pod.process.running:
+                    yield pod, pod.process.request("GET", "/metrics", 1.0).body.decode()
+
+    # --- what is done ------------------------------------------------------------------------------------------------
+
+    def launch(self, slot: int, variant: str = "base") -> Pod:
+        """Put a new pod, of a new name, into a slot, which its predecessor has left."""
+        with self._lock:
+            before = self._slots.get(slot)
+            generation = 0 if before is None else before.generation + 1
+            name = f"pod-{slot}-{generation}"
+            process = SidecarProcess(
+                self._group,
+                f"{self._url}/{name}",
+                self._folder,
+                pod=name,
+                overrides=config(self._group, variant, self._sets),
+            )
+            pod = Pod(slot, generation, variant, process)
+            self._slots[slot] = pod
+            self._every.append(pod)
+            self.start_again(pod)
+        return pod
+
+    def end_former(self) -> None:
+        """End every pod whose slot has another one: a roll-out that broke has left it there."""
+        for pod in self._every:
+            if pod.process.running and self.pod(pod.slot) is not pod:
+                self.terminate(pod)
+
+    def start_again(self, pod: Pod) -> None:
+        """Start the container of a pod that is down: the same name, the same configuration."""
+        with self._lock:
+            pod.wanted, pod.unwell = True, 0
+            pod.process.start()
+
+    def kill(self, pod: Pod) -> str:
+        """SIGKILL; what the system says of it."""
+        with self._lock:
+            pod.wanted = False
+        pod.process.kill()
+        assert not pod.process.running
+        return f"{pod.name} ended with {pod.process.process.returncode}"
+
+    def terminate(self, pod: Pod) -> str:
+        """SIGTERM, and SIGKILL when the grace period is over."""
+        with self._lock:
+            pod.wanted = False
+        if not pod.process.running:
+            return f"{pod.name} was not running"
+        pod.process.cont()
+        begin = time.monotonic()
+        try:
+            code = pod.process.stop(GRACE).code
+        except AssertionError:
+            self._find(f"{pod.name} did not end within {GRACE:g} s of SIGTERM")
+            return f"{pod.name} was killed after its grace period"
+        if code != 0:
+            self._find(f"{pod.name} ended with {code} after SIGTERM")
+        return f"{pod.name} ended with {code} after {time.monotonic() - begin:.1f} s"
+
+    @contextmanager
+    def paused(self, pod: Pod) -> Iterator[str]:
+        """SIGSTOP, and SIGCONT at the end; the keeper leaves it alone."""
+        with self._lock:
+            pod.wanted = False
+        pod.process.pause()
+        try:
+            yield f"{pod.name} is {await_state(pod.process.pid, psutil.STATUS_STOPPED)}"
+        finally:
+            pod.process.cont()
+            with self._lock:
+                pod.wanted = True
+
+    def await_ready(self, pod: Pod, seconds: float = READY) -> bool:
+        """Wait until a pod has started; False when it did not."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.3)
+            with suppress(OSError, http.client.HTTPException):
+                if pod.process.request("GET", "/startupz", 2.0).status == 200:
+                    return True
+        return False
+
+    # --- the keeper --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Look at every pod once a second."""
+        while not self._ended.wait(LOOK):
+            for pod in self.all():
+                pod.unwell = pod.unwell + 1 if self._unwell(pod) else 0
+                with self._lock:
+                    self._keep(pod)
+
+    def _keep(self, pod: Pod) -> None:
+        if not pod.wanted:
+            return
+        if not pod.process.running:
+            self._find(f"{pod.name} ended by itself with {pod.process.process.returncode}")
+            self.start_again(pod)
+        elif pod.unwell >= UNWELL:
+            self._find(f"{pod.name} was restarted: /livez said 503 for {UNWELL} looks")
+            pod.process.kill()
+            self.start_again(pod)
+
+    def _unwell(self, pod: Pod) -> bool:
+        with suppress(OSError, http.client.HTTPException):
+            return pod.process.request("GET", "/livez", 1.0).status == 503
+        return False
+
+    def _find(self, finding: str) -> None:
+        self.findings.append(f"{self._journal.seconds:.1f} s: {finding}")
+        self._journal.tell("finding", said=finding)
+
+    def end(self) -> None:
+        """End the keeper, and then whatever still runs, in order; what needs to be killed is noted."""
+        self._ended.set()
+        self.join()
+        for pod in self.all():
+            if pod.process.running:
+                self.terminate(pod)
+
+    def abandon(self) -> None:
+        """Kill all that runs."""
+        self._ended.set()
+        for pod in self._every:
+            pod.process.__exit__(None, None, None)
+
+
+def await_state(pid: int, state: str) -> str:
+    """Wait until the system says that a process is in a state."""
+    return until(lambda: state if psutil.Process(pid).status() == state else "", 2.0, f"process {pid} is {state}")

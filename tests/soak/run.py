@@ -1,0 +1,167 @@
+"""One soak, from the first node to the checker's word."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from sidecar.dev.kafka import EmbeddedKafka
+from tests.soak import faults_nodes, faults_operator, faults_pods, faults_service
+from tests.soak.account import collect
+from tests.soak.journal import Journal
+from tests.soak.layout import LONGEST_LADDER, new_group
+from tests.soak.load import SoakLoad
+from tests.soak.pods import SLOTS, Pods
+from tests.soak.report import EVIDENCE, Verdict, figures, journeys, judge, keep
+from tests.soak.schedule import GAPS, Schedule
+from tests.soak.service import soak_service
+from tests.soak.watch import Watch
+from tests.soak.world import Fault, World, run_track
+
+FAULTS: dict[str, Fault] = {
+    **faults_nodes.FAULTS,
+    **faults_pods.FAULTS,
+    **faults_service.FAULTS,
+    **faults_operator.FAULTS,
+}
+SLACK = 60.0
+"""Seconds: two rebalances, a slow start, and hops of what was of a topic unknown for a while."""
+DRAINED = 60
+"""Records a second that the pods get through besides, at least."""
+
+
+@dataclass
+class Outcome:
+    """What a soak came to."""
+
+    figures: str = ""
+    violations: list[str] = field(default_factory=list)
+    """What breaks a rule, the product's or the cluster's doing."""
+    journeys: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Faults that did not do what they say."""
+    findings: list[str] = field(default_factory=list)
+    """What pods did that no pod should: to be read, and no violation by itself."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether all is well."""
+        return not self.violations and not self.broken
+
+
+def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, object] | None = None) -> Outcome:
+    """Carry the schedule out, wait until all is at rest, and check everything. `sets`: of each pod, by dotted key."""
+    outcome = Outcome()
+    with ExitStack() as stack:
+        journal = Journal(folder / "journal.jsonl")
+        stack.callback(journal.close)
+        journal.tell("schedule", seed=schedule.seed, length=schedule.seconds, steps=[str(s) for s in schedule.steps])
+        kafka = stack.enter_context(EmbeddedKafka.start(3, seconds=240))
+        stack.callback(lambda: _keep_logs(kafka, folder))
+        world = _world(schedule, folder, kafka, journal, stack, sets or {})
+        watch = Watch(world, schedule.seconds, console)
+        watch.start()
+        stack.callback(watch.end)
+        world.load.start()
+        _carry_out(world, schedule)
+        rest, bound = _come_to_rest(world, watch)
+        watch.phase = "checking"
+        world.pods.end()
+        verdict = _judge(world, outcome, folder)
+        outcome.figures = figures(verdict, rest, bound)
+        if rest is None:
+            outcome.violations.insert(0, f"not at rest within {bound:.0f} s: {'; '.join(watch.seen.behind)}")
+        outcome.broken, outcome.findings = world.broken, world.pods.findings
+        journal.tell("outcome", figures=outcome.figures, violations=outcome.violations, findings=outcome.findings)
+    return outcome
+
+
+def _world(
+    schedule: Schedule,
+    folder: Path,
+    kafka: EmbeddedKafka,
+    journal: Journal,
+    stack: ExitStack,
+    sets: Mapping[str, object],
+) -> World:
+    group = new_group(kafka.bootstrap)
+    service, ledger = soak_service(folder)
+    stack.enter_context(service)
+    pods = Pods(group, service.url, folder, journal, sets)
+    stack.callback(pods.abandon)
+    load = SoakLoad(group, lambda: schedule.rate(journal.seconds), schedule.seed)
+    world = World(kafka, group, service, ledger, pods, load, journal)
+    stack.callback(world.cluster.close)
+    for slot in range(SLOTS):
+        pods.launch(slot)
+    for slot in range(SLOTS):
+        if not pods.await_ready(pods.pod(slot)):
+            raise RuntimeError(f"a sidecar does not start: {pods.pod(slot).process.log()[-2_000:]}")
+    pods.start()
+    journal.begun = time.monotonic()
+    return world
+
+
+def _carry_out(world: World, schedule: Schedule) -> None:
+    """Every track beside the others, until the time is over; then what is in force is healed."""
+    tracks = [
+        threading.Thread(target=run_track, args=(world, FAULTS, schedule.of(track)), name=track, daemon=True)
+        for track in GAPS
+    ]
+    for track in tracks:
+        track.start()
+    world.sleep(schedule.seconds - world.journal.seconds)
+    world.stopping.set()
+    for track in tracks:
+        track.join()
+    world.stopping.clear()
+    for part in (faults_nodes, faults_service, faults_operator, faults_pods):
+        part.heal_all(world)
+    world.journal.tell("healed")
+
+
+def _come_to_rest(world: World, watch: Watch) -> tuple[float | None, float]:
+    """How long it took until nothing was left to do, or None; and how long it might have taken."""
+    unconfirmed = world.load.end()
+    if unconfirmed:
+        world.broken.append(f"{unconfirmed} records of the load are not confirmed")
+    begin, looks = time.monotonic(), watch.looks
+    undone = world.load.confirmed - len(world.ledger.took)
+    bound = LONGEST_LADDER + SLACK + undone / DRAINED
+    world.journal.tell("resting", bound=bound, undone=undone)
+    while time.monotonic() - begin < bound:
+        watch.phase = f"{bound - (time.monotonic() - begin):.0f} s to rest"
+        # Of looks that began after the load ended, two in a row: a look is no snapshot.
+        if watch.looks >= looks + 3 and not watch.seen.behind:
+            rest = time.monotonic() - begin
+            world.journal.tell("rest", seconds_taken=round(rest, 1))
+            return rest, bound
+        if watch.seen.behind:
+            looks = watch.looks - 1
+        time.sleep(0.5)
+    world.journal.tell("no rest", behind=watch.seen.behind)
+    return None, bound
+
+
+def _judge(world: World, outcome: Outcome, folder: Path) -> Verdict:
+    evidence = collect(world.cluster, world.book, world.ledger)
+    verdict = judge(evidence, world.load)
+    if verdict.found:
+        keep(folder / EVIDENCE, evidence, world.load)
+    outcome.violations = list(verdict.found)
+    outcome.journeys = list(journeys(evidence, verdict.found))
+    return verdict
+
+
+def _keep_logs(kafka: EmbeddedKafka, folder: Path) -> None:
+    """The nodes' logs go with the nodes, unless they are copied."""
+    for node in kafka.nodes:
+        if node.plan.log.exists():
+            shutil.copy(node.plan.log, folder / f"node-{node.id}.log")

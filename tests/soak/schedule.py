@@ -1,0 +1,158 @@
+"""What a soak does and when: a pure function of the seed, the length and the kinds of faults that are switched on.
+
+Four tracks run beside each other (nodes, pods, service, operator); within a track one fault follows another. A fault
+carries `pick`, a number from which whoever carries it out chooses its node, pod, topic or values.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+WARM_UP = 15.0
+"""Seconds without a fault at the start: every pod has its partitions, and retries wait in the levels."""
+CALM = 10.0
+"""Seconds at the end in which no fault begins any more; what is in force then is healed."""
+LOWEST = 50
+"""Records a second."""
+MOST_PICK = 1 << 20
+
+
+class Kind(NamedTuple):
+    """One kind of fault: its track, how often it is in the track's deck, and how long it lasts in seconds."""
+
+    track: str
+    share: int
+    shortest: float
+    longest: float
+
+
+KINDS: Mapping[str, Kind] = {
+    "node-kill": Kind("nodes", 2, 4, 12),
+    "node-stop": Kind("nodes", 1, 4, 12),
+    "node-pause-short": Kind("nodes", 1, 0.5, 2),
+    "node-pause-long": Kind("nodes", 1, 6, 15),
+    "two-nodes-killed": Kind("nodes", 1, 4, 10),
+    "two-nodes-paused": Kind("nodes", 1, 4, 10),
+    "min-isr": Kind("nodes", 1, 5, 12),
+    "pod-kill": Kind("pods", 3, 0.1, 6),
+    "two-pods-killed": Kind("pods", 1, 0.1, 12),
+    "pod-term": Kind("pods", 1, 0.1, 6),
+    "pod-pause-short": Kind("pods", 1, 1, 6),
+    "pod-pause-long": Kind("pods", 2, 12, 22),
+    "pod-joins": Kind("pods", 2, 8, 25),
+    "rollout-topics": Kind("pods", 1, 5, 20),
+    "rollout-ladder": Kind("pods", 1, 5, 20),
+    "service-away": Kind("service", 1, 2, 15),
+    "service-hangs": Kind("service", 1, 3, 12),
+    "service-refuses": Kind("service", 1, 2, 10),
+    "service-throttles": Kind("service", 1, 2, 10),
+    "service-slow": Kind("service", 1, 5, 15),
+    "partition-add": Kind("operator", 1, 0, 0),
+    "level-partition-add": Kind("operator", 1, 0, 0),
+    "records-done-deleted": Kind("operator", 1, 0, 0),
+    "records-unread-deleted": Kind("operator", 1, 0, 0),
+    "level-recreated": Kind("operator", 1, 0, 8),
+    "dlq-recreated": Kind("operator", 1, 0, 8),
+    "policy-set": Kind("operator", 2, 5, 25),
+}
+"""Every fault. Shorter and longer than 8 s, the session timeout, is the difference between the two pauses of a pod;
+that of a node is 3 s."""
+
+GAPS: Mapping[str, tuple[float, float]] = {
+    "nodes": (8, 30),
+    "pods": (3, 15),
+    "service": (8, 30),
+    "operator": (5, 20),
+}
+"""Seconds between the end of a fault and the next of its track."""
+
+
+class Step(NamedTuple):
+    """One fault of the schedule; `at` and `lasts` in seconds."""
+
+    number: int
+    at: float
+    track: str
+    kind: str
+    lasts: float
+    pick: int
+
+    def __str__(self) -> str:
+        return f"{self.at:7.1f} s  {self.kind} for {self.lasts:.1f} s (pick {self.pick})"
+
+
+class Wave(NamedTuple):
+    """From `at` on so many records a second."""
+
+    at: float
+    rate: int
+
+
+class Schedule(NamedTuple):
+    """All that a soak does."""
+
+    seed: int
+    seconds: float
+    steps: tuple[Step, ...]
+    waves: tuple[Wave, ...]
+
+    def of(self, track: str) -> tuple[Step, ...]:
+        """The steps of one track, in order."""
+        return tuple(step for step in self.steps if step.track == track)
+
+    def rate(self, at: float) -> int:
+        """How many records a second are due at this moment; few while the last faults are healed."""
+        if at > self.seconds:
+            return LOWEST
+        return next((wave.rate for wave in reversed(self.waves) if wave.at <= at), 0)
+
+
+def plan(seed: int, seconds: float, only: Collection[str] = (), highest: int = 500) -> Schedule:
+    """The schedule of a run; ValueError names a kind that is not known. No kinds means all of them."""
+    if unknown := sorted(set(only) - set(KINDS)):
+        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    kinds = {name: kind for name, kind in KINDS.items() if not only or name in only}
+    steps = sorted(
+        (step for track in GAPS for step in _track(random.Random(f"{seed}/{track}"), track, kinds, seconds)),
+        key=lambda step: step[0],
+    )
+    numbered = tuple(Step(number, *step) for number, step in enumerate(steps))
+    return Schedule(seed, seconds, numbered, tuple(_waves(random.Random(f"{seed}/load"), seconds, highest)))
+
+
+def _track(
+    chance: random.Random, track: str, kinds: Mapping[str, Kind], seconds: float
+) -> Iterator[tuple[float, str, str, float, int]]:
+    """The faults of one track: dealt from a shuffled deck, so that each kind comes before any comes again."""
+    names = [name for name, kind in kinds.items() if kind.track == track for _ in range(kind.share)]
+    deck: list[str] = []
+    at = WARM_UP + chance.uniform(0, GAPS[track][0])
+    while names and at < seconds - CALM:
+        deck = deck or _dealt(chance, names)
+        name = deck.pop()
+        lasts = round(min(chance.uniform(kinds[name].shortest, kinds[name].longest), seconds - at), 1)
+        yield round(at, 1), track, name, lasts, chance.randrange(MOST_PICK)
+        at += lasts + chance.uniform(*GAPS[track])
+
+
+def _dealt(chance: random.Random, names: list[str]) -> list[str]:
+    """All cards, each kind once before the second ones of any: a short run sees as many kinds as it can."""
+    first = list(dict.fromkeys(names))
+    rest = list(names)
+    for name in first:
+        rest.remove(name)
+    chance.shuffle(first)
+    chance.shuffle(rest)
+    return rest + first  # taken from the end
+
+
+def _waves(chance: random.Random, seconds: float, highest: int) -> Iterator[Wave]:
+    """Mostly 50 to 150 records a second, and for a few seconds each minute up to `highest`."""
+    at = 0.0
+    while at < seconds:
+        yield Wave(round(at, 1), min(highest, chance.randrange(LOWEST, 2 * LOWEST)))
+        at += chance.uniform(25, 50)
+        yield Wave(round(at, 1), chance.randrange(highest // 2, highest + 1))
+        at += chance.uniform(2, 4)

@@ -1,0 +1,153 @@
+"""The operator's book excuses what was destroyed, by its place or its event, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from tests.soak.account import SoakEvidence
+from tests.soak.book import Book, Window
+from tests.soak.report import Kept, judge, keep, kept
+from tests.support.checker import ViolationError, check
+from tests.support.evidence import Evidence, Progress
+from tests.support.kafka import Row
+from tests.support.ledger import FAILED, TOOK, Delivery
+from tests.support.topics import GroupTopics
+from topics import headers as wire
+
+GROUP = GroupTopics("nowhere:1", "g", ("orders",), (2_000, 5_000))
+LEVEL, NEXT = "g-RETRY-2s", "g-RETRY-5s"
+GOOD, FLAKY = "orders:0:0", "orders:0:1"
+START = 1_000_000
+DUE = START + 2_100
+
+
+def main_row(offset: int) -> Row:
+    return Row(0, offset, START + offset, b"key", b"value", ())
+
+
+def copy_row(place: int, times: int, due: int, topic: str, at: int) -> Row:
+    life = wire.Life(FLAKY, "orders", times, 0, due, START + 1, START, "http-500")
+    return Row(0, place, at, b"key", b"value", tuple(wire.render_life(life, GROUP.group, topic)))
+
+
+def event_row(state: str, times: int, due: int, level: str | None, at: int) -> Row:
+    event = {"id": FLAKY, "redrives": 0, "times": times, "state": state, "due": due, "level": level, "at": at}
+    return Row(
+        0,
+        0,
+        at,
+        FLAKY.encode(),
+        json.dumps(event | dict(zip(("topic", "partition", "offset"), ("orders", 0, 1), strict=True))).encode(),
+        (),
+    )
+
+
+def delivery(ident: str, times: int, received: int, means: str) -> Delivery:
+    return Delivery(0, received, ident, times, 0, f"{ident}/0/{times}", b"key", b"value", (), "", means, received + 5)
+
+
+def world(**changed: object) -> SoakEvidence:
+    """One record that was taken, and one that waits for its first retry in a level whose progress has passed it."""
+    evidence = Evidence(
+        group=GROUP,
+        mains={"orders": (main_row(0), main_row(1))},
+        retries={LEVEL: (copy_row(0, 1, DUE, LEVEL, START + 110),)},
+        dlq=(),
+        events=(event_row("WAITING_RETRY", 1, DUE, "2s", START + 100),),
+        progress={("orders", 0): Progress(2), (LEVEL, 0): Progress(1)},
+        deliveries=(delivery(GOOD, 0, START + 50, TOOK), delivery(FLAKY, 0, START + 50, FAILED)),
+    )
+    return replace(SoakEvidence(**{field.name: getattr(evidence, field.name) for field in fields(Evidence)}), **changed)
+
+
+def found(evidence: Evidence) -> list[str]:
+    with pytest.raises(ViolationError) as caught:
+        check(evidence)
+    return caught.value.found
+
+
+def test_without_an_entry_in_the_book_a_record_that_is_gone_is_lost() -> None:
+    assert any(text.startswith("I1 lost: " + FLAKY) for text in found(world()))
+
+
+def test_a_copy_that_was_cut_before_it_was_done_is_the_operators() -> None:
+    evidence = world(cut=frozenset({(LEVEL, 0, 0)}))
+    check(evidence)
+    assert evidence.touched == {(FLAKY, 0)}
+    assert any("I1 lost" in text for text in found(world(cut=frozenset({(LEVEL, 0, 1)}))))
+
+
+def test_a_copy_that_went_unseen_with_its_topic_is_the_operators_if_its_event_is_of_that_time() -> None:
+    gone: dict[str, object] = {"retries": {LEVEL: ()}}
+    check(world(**gone, windows=(Window(LEVEL, START, START + 200),)))
+    for window in (Window(LEVEL, START + 101, START + 200), Window(NEXT, START, START + 200)):
+        assert any("I1 lost" in text for text in found(world(**gone, windows=(window,))))
+
+
+def test_what_follows_a_copy_that_went_unseen_is_held_against_every_rule() -> None:
+    """It was in memory: the copy is gone, the attempt was made, and its own copy is there."""
+    later = {
+        "retries": {LEVEL: (), NEXT: (copy_row(0, 2, DUE + 5_010, NEXT, DUE + 20),)},
+        "events": (
+            event_row("WAITING_RETRY", 1, DUE, "2s", START + 100),
+            event_row("WAITING_RETRY", 2, DUE + 5_010, "5s", DUE + 10),
+            event_row("COMMIT", 2, DUE + 5_010, None, DUE + 5_030),
+        ),
+        "progress": {("orders", 0): Progress(2), (NEXT, 0): Progress(1)},
+    }
+    made = (
+        delivery(GOOD, 0, START + 50, TOOK),
+        delivery(FLAKY, 0, START + 50, FAILED),
+        delivery(FLAKY, 1, DUE + 5, FAILED),
+        delivery(FLAKY, 2, DUE + 5_020, TOOK),
+    )
+    windows = (Window(LEVEL, START, START + 200),)
+    check(world(**later, windows=windows, deliveries=made))
+    assert any("I1 lost" in text for text in found(world(**later, windows=windows, deliveries=made[:-1])))
+    early = (*made[:-1], delivery(FLAKY, 2, DUE + 5_000, TOOK))
+    assert any("I4 early" in text for text in found(world(**later, windows=windows, deliveries=early)))
+
+
+def test_each_life_of_a_topic_stands_for_itself() -> None:
+    book = Book()
+    row = copy_row(0, 1, DUE, LEVEL, START)
+    assert book.destroy(LEVEL, [row], {}) == 1
+    assert book.undone() == {(LEVEL, 0, 0)}
+    assert list(book.archive()) == [LEVEL]
+    book.made_anew(LEVEL, START)
+    assert book.destroy(LEVEL, [row], {(LEVEL, 0): Progress(1)}) == 0
+    assert book.undone() == {(f"{LEVEL}#0", 0, 0)}
+    assert set(book.archive()) == {f"{LEVEL}#0", LEVEL}
+
+
+def test_a_copy_in_a_former_life_of_its_topic_keeps_every_rule_but_that_of_its_place() -> None:
+    former = f"{LEVEL}#0"
+    evidence = world(
+        retries={former: (copy_row(0, 1, DUE, LEVEL, START + 110),), LEVEL: ()},
+        cut=frozenset({(former, 0, 0)}),
+        progress={("orders", 0): Progress(2)},
+    )
+    check(evidence)
+    altered = copy_row(0, 1, DUE, LEVEL, START + 110)._replace(value=b"other")
+    assert any("I5 altered" in text for text in found(replace(evidence, retries={former: (altered,)})))
+
+
+def test_a_dead_letter_of_a_copys_own_place_condemns_no_record_of_the_topics_next_life() -> None:
+    """The place `g-RETRY-2s:0:0` was another record's while the topic was another one."""
+    life = wire.Life(f"{LEVEL}:0:0", "orders", 0, 0, START, START, START, "bad-header: REAL_TOPIC")
+    letter = Row(0, 0, START + 150, b"key", b"value", tuple(wire.render_life(life, GROUP.group, GROUP.dlq)))
+    evidence = world(dlq=(letter,), progress={("orders", 0): Progress(2)})
+    check(evidence)
+    assert [text.split(":")[0] for text in judge(evidence, Kept(evidence, {})).found] == ["condemned", "rest"]
+
+
+def test_what_the_broker_confirmed_must_be_in_the_log(tmp_path: Path) -> None:
+    evidence = world(progress={("orders", 0): Progress(2)})
+    keep(tmp_path / "evidence", evidence, Kept(evidence, {("orders", 0): array("q", [0, 1, 2])}))
+    again = kept(tmp_path / "evidence")
+    assert "the broker lost orders:0:2, which it had confirmed" in judge(again.evidence, again).found
