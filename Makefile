@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test check bench bench-spark clean
+.PHONY: help demo demo-view test soak-sim compat check bench bench-spark clean soak
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -18,7 +18,12 @@ help:
 	@echo "              the real ladder, 4 h 45 min:             make demo ARGS=\"--ladder rocketmq\""
 	@echo "              batch, ordered, pull or relay:           make demo ARGS=\"--mode ordered\""
 	@echo "make demo-view  the same, with Spark's view of the group filling and emptying beside it"
-	@echo "make test     every test, on an embedded Kafka          make test ARGS=tests/unit"
+	@echo "make test     every test but the soak, on embedded Kafka  make test ARGS=tests/unit"
+	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; about an hour"
+	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; an hour"
+	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
+	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
+	@echo "              roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
@@ -41,7 +46,25 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 4 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 4 -m "not soak" $(ARGS)
+
+EXAMPLES ?= 20000
+STORIES := $(wildcard tests/sim/test_*_sim.py)
+# So many a test that all tests together tell EXAMPLES stories.
+soak-sim: $(READY)
+	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 26) / 27 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
+
+# Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
+COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer
+COMPAT_FLOWS := main_job sidecar_killed rebalance redrive broker_killed
+compat: $(READY)
+	@failed=; for run in $(COMPAT_RUNS); do \
+		echo "== Kafka $${run%%:*}, group protocol $${run##*:}"; \
+		$(BIN)/python -m pytest --kafka "$${run%%:*}" --group-protocol "$${run##*:}" $(ARGS) \
+			$(COMPAT_FLOWS:%=tests/flow/test_%.py) || failed="$$failed $$run"; \
+	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
+soak: $(READY)
+	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -47,6 +47,7 @@ def policy_of(settings: Settings, instance: str) -> Policy:
         relay=settings.deliver.mode == "relay",
         broadcast=settings.deliver.broadcast,
         traced=settings.tracing.enabled,
+        unknown_topic=settings.retry.unknown_topic,
     )
 
 
@@ -73,7 +74,9 @@ def pace_of(settings: Settings) -> Pace:
     return Pace(
         deliver.concurrency * deliver.batch.max_size,
         failures=deliver.outage_failures,
+        interval=deliver.outage_interval,
         guarded=deliver.health_url is not None,
+        start=deliver.batch.max_size,
         since=now(),
     )
 

@@ -5,7 +5,7 @@ What is in force, and why, is the desk's to say (`edges/policy_desk.py`); here i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from sidecar.assembly import pace_of, plans_of, policy_of
@@ -22,6 +22,7 @@ from sidecar.edges.policy_topic import News, Place, PolicyTopic
 from sidecar.edges.presence import Own
 from sidecar.edges.push.batch import BatchPush
 from sidecar.edges.push.pool import Push
+from sidecar.edges.watched import Watched
 from sidecar.settings.model import Settings
 from topics.policy_record import LONGEST_REASON, PaceTold
 
@@ -82,6 +83,10 @@ class Unfollowed:
     def join(self, timeout: float) -> None:
         """There is nothing to wait for."""
 
+    def watched(self) -> list[Watched]:
+        """There is no thread."""
+        return []
+
 
 def pace_told(gate: Gate) -> PaceTold:
     """The pace, as it is told to others; a probe of an outage is a part of it. For any thread: it reads, no more."""
@@ -91,15 +96,15 @@ def pace_told(gate: Gate) -> PaceTold:
 
 
 def policy_topic_of(
-    settings: Settings, desk: PolicyDesk, gate: Gate, keyring: Keyring, instance: str
+    settings: Settings, desk: PolicyDesk, gate: Gate, keyring: Keyring, instance: str, overdue: Callable[[], int]
 ) -> PolicyTopic | Unfollowed:
-    """The thread that follows the policy topic."""
+    """The thread that follows the policy topic. `overdue`: ms by which a retry is late, for any thread."""
     if settings.deliver.broadcast:
         return Unfollowed(desk)
     names = settings.names
     client = f"reconsume-{settings.group}-policy-{instance}"
     delivers = settings.deliver.mode != "relay"
-    own = Own(instance, desk.subscription, lambda: pace_told(gate) if delivers else None)
+    own = Own(instance, desk.subscription, lambda: pace_told(gate) if delivers else None, overdue)
     place = Place(names, settings.topic_names, own)
     # The offsets that it asks for are those of the retry lanes; it never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)

@@ -11,8 +11,6 @@ import contextlib
 import gc
 import logging
 import os
-import signal
-import sys
 from dataclasses import replace
 from typing import NoReturn
 
@@ -20,15 +18,18 @@ import uvloop
 
 from sidecar.assembly import delivery_of, needed_topics, pace_of, pacing_of, plans_of, policy_of, poster_of
 from sidecar.core.gate import Gate
+from sidecar.core.tally import strays_in
 from sidecar.edges.api_policy import policy_routes
-from sidecar.edges.clock import now
 from sidecar.edges.credentials import Credentials, keyring_of
 from sidecar.edges.engine import Engine
 from sidecar.edges.logs import configure
+from sidecar.edges.loop_faults import LoopFaults, background
 from sidecar.edges.metrics import TransactionMeter, scraper
 from sidecar.edges.poster import Poster
 from sidecar.edges.tracing.choice import tracing_of
+from sidecar.edges.watched import Watch, log_ends
 from sidecar.governing import Governed, desk_of, policy_topic_of, with_policy
+from sidecar.process import leave, on_signals
 from sidecar.serving import pull_calls, retry_calls, servers_of, sources_of
 from sidecar.settings.instance import instance_name
 from sidecar.settings.model import Settings
@@ -49,6 +50,7 @@ _LOG = logging.getLogger("reconsume.run")
 def run(settings: Settings) -> int:
     """Run the sidecar until it is told to stop; the exit code. Raises what keeps it from starting."""
     configure(settings.log.level, settings.log.format)
+    log_ends()
     # Records are many and short-lived, and none of them is ever part of a cycle: collect less often. A relay at full
     # speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     gc.freeze()
@@ -56,32 +58,18 @@ def run(settings: Settings) -> int:
     return uvloop.run(_main(settings))
 
 
-def _exit(code: int) -> NoReturn:
-    """Leave without destroying clients: a producer that is stuck in a call would block the exit for ever."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 async def _main(settings: Settings) -> NoReturn:
     stop = asyncio.Event()
-    _on_signals(stop)
+    on_signals(stop)
     sidecar = Sidecar(settings)
     await sidecar.start()
     code = await sidecar.watch(stop)
-    await sidecar.stop()
-    _exit(code)  # not after the loop's own end, which waits for threads that may be asking a Kafka that is away
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    def asked() -> None:
-        if stop.is_set():
-            _exit(1)  # asked twice
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked)
+    try:
+        await sidecar.stop()
+    except Exception:  # noqa: BLE001 - the process must end with its code, whatever is broken
+        _LOG.exception("the stop was broken off", extra={"event": "stop-fault"})
+        code = code or 1
+    leave(code)  # not after the loop's own end, which waits for threads that may be asking a Kafka that is away
 
 
 class Sidecar:
@@ -89,6 +77,8 @@ class Sidecar:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._faults = LoopFaults()
+        asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
         self._gate = Gate(pace_of(settings))
         self._delivery = delivery_of(settings, self._gate)
@@ -104,7 +94,7 @@ class Sidecar:
         ]
         self._pacing = pacing_of(settings, self._gate, self._engines)
         self._desk = desk_of(settings, Governed(self._instance, self._engines, self._gate, self._delivery))
-        self._policy_topic = policy_topic_of(settings, self._desk, self._gate, keyring, self._instance)
+        self._policy_topic = policy_topic_of(settings, self._desk, self._gate, keyring, self._instance, self._overdue)
         sources = sources_of(settings, self._engines, self._gate, self._delivery, transactions)
         self._poster = poster_of(settings, policy, transactions.observe, keyring)
         self._viewing = viewing_of(settings, self._instance, self._pacing.storm, keyring)
@@ -113,9 +103,17 @@ class Sidecar:
             lane = self._engines[-1]
             calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.tally)
         sources = with_view(with_policy(sources, self._desk), self._viewing)
-        sources = replace(sources, credentials_reloaded=lambda: self._credentials.reloads)
+        sources = replace(
+            sources,
+            credentials_reloaded=lambda: self._credentials.reloads,
+            loop_errors=lambda: self._faults.counts,
+        )
         self._servers = servers_of(settings, self, scraper(sources), calls)
-        self._servers += dashboards_of(settings, policy, None if self._viewing is None else self._viewing.topic)
+        dashboards = dashboards_of(settings, policy, None if self._viewing is None else self._viewing.topic)
+        self._servers += dashboards
+        followers = [self._policy_topic, self._credentials, self._poster, self._viewing]
+        self._watch = Watch([*self._engines, *followers, *dashboards])
+        self._gave_up: list[str] = []
         self._missing: frozenset[str] = frozenset()
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
@@ -131,21 +129,27 @@ class Sidecar:
         self._policy_topic.start()
         if self._viewing is not None:
             self._viewing.start()
-        self._starting = [asyncio.create_task(engine.start(self._desk.known)) for engine in self._engines]
-        self._starting.append(asyncio.create_task(self._name_missing_topics()))
+        self._starting = [
+            background(engine.start(self._desk.known), f"start-{engine.plan.name}") for engine in self._engines
+        ]
+        self._starting.append(background(self._name_missing_topics(), "topics"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
         if self._settings.deliver.broadcast:
             text = "broadcast: every record from now on comes to this instance once; nothing is retried or kept"
             _LOG.info(text, extra={"event": "broadcast"})
 
     async def watch(self, stop: asyncio.Event) -> int:
-        """Wait for a stop; 1 when a thread of ours has died instead, 78 when the group's policy forbids to start."""
+        """Wait for a stop; 1 when a part of ours is broken, 78 when the group's policy forbids to start.
+
+        No thread is made anew: what it left behind is in doubt, and a new process begins at what Kafka knows.
+        """
         while not stop.is_set():
             if self._desk.refusal:
                 for problem in self._desk.refusal:
                     _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
                 return os.EX_CONFIG
             if problems := self.problems():
+                self._gave_up = problems
                 _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
                 return 1
             with contextlib.suppress(TimeoutError):
@@ -171,11 +175,10 @@ class Sidecar:
     # --- what the API asks -------------------------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
-        """Own threads that do not make progress; none is expected to once the sidecar drains."""
-        if self._draining is not None:
-            return []
-        found = [problem for engine in self._engines for problem in engine.problems()]
-        return found if self._poster is None or self._poster.is_alive() else [*found, "the poster has ended"]
+        """Own threads that make no progress, by name, and what broke the loop. Who was asked to end is no problem."""
+        if self._gave_up or self._draining is not None:
+            return self._gave_up
+        return [*self._watch.problems(), *([self._faults.fatal] if self._faults.fatal else [])]
 
     def started(self) -> bool:
         """Whether both lanes consume."""
@@ -183,7 +186,6 @@ class Sidecar:
 
     def status(self) -> dict[str, object]:
         """What `/status` shows."""
-        steady = now().steady
         return {
             "group": self._settings.group,
             "instance": self._instance,
@@ -192,15 +194,17 @@ class Sidecar:
             **self._pacing.status(),
             "in_flight": self._gate.in_flight,
             "missing_topics": sorted(self._missing),
+            "unknown_topics": strays_in(engine.lane.tally for engine in self._engines),
             **self._desk.status(),
             "view": None if self._viewing is None else self._viewing.status(),
             "last_error": self._last_error(),
             "partitions": [
-                {"lane": engine.plan.name, **part._asdict()}
-                for engine in self._engines
-                for part in engine.lane.tenure.status(steady)
+                {"lane": engine.plan.name, **part._asdict()} for engine in self._engines for part in engine.status()
             ],
         }
+
+    def _overdue(self) -> int:
+        return max(engine.driver.standing.worst for engine in self._engines)
 
     def _last_error(self) -> str | None:
         found = [self._credentials.problem, *(source.last_error for source in self._sources())]

@@ -34,10 +34,7 @@ def sources_of(
 ) -> Sources:
     """What a scrape of the metrics reads."""
     return Sources(
-        lanes=tuple(
-            LaneSource(engine.lane, engine.driver.records_lost, engine.assignment.rebalances, engine.ends)
-            for engine in engines
-        ),
+        lanes=tuple(map(_lane_source, engines)),
         gate=gate,
         deliveries=delivery.durations,
         transactions=transactions,
@@ -48,6 +45,11 @@ def sources_of(
         late_verdicts=lambda: delivery.fenced if isinstance(delivery, Leases) else 0,
         unknown_verdicts=lambda: delivery.unknown_verdicts if isinstance(delivery, BatchPush) else 0,
     )
+
+
+def _lane_source(engine: Engine) -> LaneSource:
+    rebalances, starts = engine.assignment.rebalances, engine.assignment.starts
+    return LaneSource(engine.lane, rebalances, engine.ends, engine.driver.standing, lambda: starts.unread_progress)
 
 
 def retry_calls(settings: Settings, policy: Callable[[], Policy], poster: Poster, tally: Tally) -> list[Route]:

@@ -18,6 +18,7 @@ from sidecar.edges.keyring import Keyring
 from sidecar.edges.metrics import Sources
 from sidecar.edges.storm_watch import StormWatch
 from sidecar.edges.view.topic import ViewTopic
+from sidecar.edges.watched import Watched
 from sidecar.settings.model import Settings
 
 STOPPED_WITHIN = 2.0
@@ -46,6 +47,10 @@ class Viewing:
             await self.watch.stop()
         self.readers.close()
         await asyncio.to_thread(self.topic.join, STOPPED_WITHIN)
+
+    def watched(self) -> list[Watched]:
+        """The thread that follows; the watch for storms is a task of the loop."""
+        return self.topic.watched()
 
     def status(self) -> dict[str, object]:
         """What `/status` shows."""

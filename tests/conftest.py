@@ -11,7 +11,8 @@ import hypothesis
 import pytest
 
 from sidecar.dev.kafka import EmbeddedKafka
-from tests.support.broker import Broker, broker
+from sidecar.dev.releases import lock_of
+from tests.support.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
 from tests.support.canary import betraying, betrays
 from tests.support.kafka import create_topic
 from tests.support.order import Shared, longest_first
@@ -64,8 +65,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka",
         default="embedded",
         metavar="KIND",
-        help="the Kafka to test against: embedded (needs Java 17), testcontainers (needs Docker), or host:port",
+        help="the Kafka to test against: embedded, or a release of it such as 3.9 (needs Java 17), testcontainers "
+        "(needs Docker), or host:port",
     )
+    parser.addoption(
+        "--group-protocol",
+        default="classic",
+        choices=("classic", "consumer"),
+        help="Kafka's group protocol of the sidecars under test; consumer (KIP-848) needs Kafka 4.0",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the options reach what tests start by themselves; an unknown release is wrong usage."""
+    release = release_of(config.getoption("--kafka"))
+    if release is not None:
+        lock_of(release)
+        os.environ[RELEASE] = release
+    os.environ[PROTOCOL] = config.getoption("--group-protocol")
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +95,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def three_node_cluster() -> Iterator[EmbeddedKafka]:
     """Three nodes, which take a tenth of a core while nobody uses them; take `three_nodes`, which heals them."""
-    with EmbeddedKafka.start(3) as cluster:
+    with embedded(3) as cluster:
         yield cluster
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from topics import versions
+
 
 class State(enum.StrEnum):
     """Where a record that has failed at least once stands."""
@@ -78,7 +80,8 @@ def decode_event(data: bytes | None) -> Event | BadEvent:
         return _DECODER.decode(data)
     # RecursionError: an unknown field may nest as deep as a record is long.
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
-        return BadEvent(f"not an event: {fault}"[:300])
+        v = versions.newer(data)
+        return BadEvent(f"not an event: {fault}"[:300] if v is None else versions.sentence(v))
 
 
 def order(event: Event) -> tuple[int, int, int, int]:

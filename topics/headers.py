@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Container
 from typing import TypeAlias
 
 import msgspec
@@ -63,6 +63,10 @@ record's own `traceparent` stays its producer's."""
 
 DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
 
+RESERVED = "RETRY_"
+"""How the name of a header begins that a later version may add. Such a header is carried along like the record's own,
+and never refused, so that a version that knows it finds it again behind one that does not."""
+
 LONGEST_REASON = 1024
 """Bytes of UTF-8. It is carried twice on a dead letter and must stay far below the 16 KiB we allow for our headers."""
 
@@ -96,10 +100,10 @@ class BadHeader(msgspec.Struct, frozen=True):
     text: str
 
 
-def parse_life(headers: Headers, topics: Collection[str], latest_due: int) -> Life | BadHeader:
+def parse_life(headers: Headers, topics: Container[str], latest_due: int) -> Life | BadHeader:
     """The life of a record of our own topics; BadHeader when a header of ours is missing, doubled or not in its form.
 
-    `topics` are the group's main topics; a due time after `latest_due` (epoch ms) is refused. Never raises.
+    `topics`: those that REAL_TOPIC may name. A due time after `latest_due` (epoch ms) is refused. Never raises.
     """
     ours: dict[str, bytes] = {}
     for key, value in headers:
@@ -115,7 +119,7 @@ def parse_life(headers: Headers, topics: Collection[str], latest_due: int) -> Li
         return BadHeader(str(fault))
 
 
-def read_life(ours: dict[str, bytes], topics: Collection[str], latest_due: int) -> Life:
+def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -> Life:
     """The life in our headers, each once; ValueError in one sentence when one is not in its form."""
     topic = text_of(ours, REAL_TOPIC)
     if topic not in topics:

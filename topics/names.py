@@ -22,6 +22,20 @@ LONGEST_NAME = 249
 LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
+class LegalNames:
+    """Every name that Kafka takes for a topic, as a container."""
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            check_name(str(name))
+        except ValueError:
+            return False
+        return True
+
+
+LEGAL_NAMES = LegalNames()
+
+
 class Kind(enum.StrEnum):
     """What a topic is for."""
 

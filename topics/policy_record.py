@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from topics import versions
+
 KEY = b"policy"
 """The key of the group's policy."""
 INSTANCE = b"instance/"
@@ -61,12 +63,14 @@ class PaceTold(msgspec.Struct, frozen=True):
 class SubscriptionRecord(msgspec.Struct, frozen=True):
     """What one instance subscribes to: tags by topic, as they are written in the configuration. `at` is epoch ms.
 
-    `pace`: None where nothing is delivered, and from versions that did not tell.
+    `pace`: None where nothing is delivered, and from versions that did not tell. `overdue`: by how many ms its most
+    overdue retry was late; 0 from versions that did not tell.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
     at: Long
     pace: PaceTold | None = None
+    overdue: Long = 0
     v: Literal[1] = 1
 
 
@@ -74,6 +78,13 @@ class BadRecord(msgspec.Struct, frozen=True):
     """Why a record of the policy topic is not what its key promises, as one sentence for people."""
 
     text: str
+
+
+class NewerRecord(msgspec.Struct, frozen=True):
+    """A record that a newer version of Reconsume wrote, with its `v`: left alone. `instance` None: it is the policy."""
+
+    v: int
+    instance: str | None = None
 
 
 class PolicyHeard(msgspec.Struct, frozen=True):
@@ -89,7 +100,7 @@ class InstanceHeard(msgspec.Struct, frozen=True):
     record: SubscriptionRecord | None
 
 
-Heard: TypeAlias = PolicyHeard | InstanceHeard | BadRecord
+Heard: TypeAlias = PolicyHeard | InstanceHeard | NewerRecord | BadRecord
 
 _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
@@ -111,7 +122,7 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if value is not None and len(value) > LARGEST:
         return BadRecord(f"the value has {len(value)} bytes, and at most {LARGEST} are read")
     if key == KEY:
-        return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard)
+        return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
     if key is None or not key.startswith(INSTANCE):
         return BadRecord(f"the key {shown(key)} is neither policy nor instance/…")
     try:
@@ -122,14 +133,16 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         return BadRecord(f"the key {shown(key)} names no instance")
     if value is None:
         return InstanceHeard(instance, None)
-    return _parse(value, _SUBSCRIPTION, lambda record: InstanceHeard(instance, record))
+    return _parse(value, _SUBSCRIPTION, lambda record: InstanceHeard(instance, record), instance)
 
 
-def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any) -> Heard:
+def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any, instance: str | None) -> Heard:
     try:
         found: Heard = heard(decoder.decode(value))
     # RecursionError: a value may nest as deep as the record is long.
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
+        if (v := versions.newer(value)) is not None:
+            return NewerRecord(v, instance)
         return BadRecord(f"the value is not as agreed: {fault}"[:300])
     return found
 

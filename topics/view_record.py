@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from topics import versions
 from topics.events import Count, Event, Long, order
 
 LARGEST = 16 * 1024
@@ -140,7 +141,8 @@ def _decoded(decoder: msgspec.json.Decoder[R], value: bytes) -> R | BadRow:
         return decoder.decode(value)
     # RecursionError: an unknown field may nest as deep as a record is long.
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
-        return BadRow(f"the value is not as agreed: {fault}"[:300])
+        v = versions.newer(value)
+        return BadRow(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
 
 
 def _shown(key: bytes | None) -> str:

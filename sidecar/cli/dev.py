@@ -12,6 +12,7 @@ import typer
 from sidecar.cli.failures import DONE
 from sidecar.cli.options import Options, command, take_common
 from sidecar.cli.output import talk, write
+from sidecar.dev.releases import NEWEST, RELEASES
 from sidecar.errors import SetupError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def broker(
     options: Options,
     nodes: Annotated[int, typer.Option("--nodes", help="1 or 3 nodes.")] = 1,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Of the first node; 0 takes a free one.")] = 0,
+    kafka: Annotated[str, typer.Option("--kafka", metavar="RELEASE", help=f"{', '.join(RELEASES)}.")] = NEWEST,
 ) -> int:
     """Run a real Apache Kafka.
 
@@ -39,19 +41,22 @@ def broker(
     Examples:
       reconsume dev broker --port 9092
       reconsume dev broker --nodes 3
+      reconsume dev broker --kafka 3.9
     """
     if nodes not in (1, 3):
         raise typer.BadParameter("--nodes must be 1 or 3: two nodes are no safer than one")
+    if kafka not in RELEASES:
+        raise typer.BadParameter(f"--kafka {kafka}: known are {', '.join(RELEASES)}")
     from sidecar.dev.kafka import EmbeddedKafka
     from sidecar.dev.progress import progress_bar
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress_bar() as progress:
-        kafka = EmbeddedKafka.start(nodes, port=port, progress=progress)
-    with kafka:
+        cluster = EmbeddedKafka.start(nodes, release=kafka, port=port, progress=progress)
+    with cluster:
         try:
-            announce(options, kafka.bootstrap)
-            watch(kafka)
+            announce(options, cluster.bootstrap)
+            watch(cluster)
         except KeyboardInterrupt:  # the good end
             talk("stopping")
     return DONE

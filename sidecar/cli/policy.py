@@ -27,7 +27,7 @@ from sidecar.settings.model import Settings
 from topics.policy_record import PolicyRecord
 
 if TYPE_CHECKING:
-    from sidecar.edges.policy_store import PolicyStore
+    from sidecar.edges.policy_store import Entry, PolicyStore
 
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
@@ -72,6 +72,10 @@ Unset = Annotated[
 ]
 Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
+Replace = Annotated[
+    bool,
+    typer.Option("--replace", help="Also where a newer version wrote the policy: what it says is lost."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 
@@ -83,6 +87,7 @@ def set_(
     who: Who = None,
     yes: Yes = False,
     dry_run: DryRun = False,
+    replace: Replace = False,
 ) -> int | None:
     """Set values for the whole group.
 
@@ -97,7 +102,10 @@ def set_(
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
     loaded, store = look(options)
-    record, by = newest(store), author(who)
+    entries = store.entries()
+    if not replace:
+        expect_readable(entries)
+    record, by = followed(entries), author(who)
     given = read_assignments(loaded.settings, pairs, "policy set")
     kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
     new = kept | given
@@ -132,7 +140,7 @@ def history(options: Options) -> None:
     _, store = look(options)
     entries = store.entries()
     talk(f"{len(entries)} in the topic; compaction removes all but the last, in time")
-    options.output.rows(HISTORY, [history_row(*entry) for entry in entries])
+    options.output.rows(HISTORY, [history_row(entry.offset, entry.record, entry.fault) for entry in entries])
 
 
 def look(options: Options) -> tuple[Loaded, PolicyStore]:
@@ -152,9 +160,24 @@ def governed(settings: Settings) -> Settings:
 
 def newest(store: PolicyStore) -> PolicyRecord | None:
     """The policy that instances follow; says which records they pass over."""
+    return followed(store.entries())
+
+
+def expect_readable(entries: list[Entry]) -> None:
+    """ContractError where a newer version wrote the policy: a record of this version would take its values away."""
+    from sidecar.edges.policy_store import unread_of
+
+    if why := unread_of(entries):
+        raise ContractError(
+            f"the group's policy cannot be read: {why}. Set it with that version; "
+            "--replace writes one of this version in its place, without the values that it has"
+        )
+
+
+def followed(entries: list[Entry]) -> PolicyRecord | None:
+    """As `newest`, of entries that were read."""
     from sidecar.edges.policy_store import in_force as last_good
 
-    entries = store.entries()
     for entry in entries:
         if entry.fault:
             talk(f"warning: the policy at offset {entry.offset} is passed over: {entry.fault}")

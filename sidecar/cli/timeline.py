@@ -11,6 +11,10 @@ from topics.durations import render_duration
 
 IN_PLACE_SHOWN = 3
 """Rows of a timeline without end."""
+SHORT = 3_600_000
+"""ms. A ladder that is over sooner dead-letters in an outage that operators may not have noticed yet."""
+MOST_SUMMED = 3_600
+"""Retries that are summed: each waits a second at least, so more of them are no short ladder."""
 
 
 def timeline(settings: Settings, main: str) -> Iterator[Row]:
@@ -43,7 +47,19 @@ def notes(settings: Settings) -> list[str]:
         )
     if deliver.batch.max_size > 1:
         found.append("batch: a record that the answer does not name has failed, the others have not")
+    if deliver.mode == "push" and deliver.order == "none" and not deliver.broadcast:
+        found += of_a_short_ladder(settings)
     return found
+
+
+def of_a_short_ladder(settings: Settings) -> list[str]:
+    """What a service that fails everything costs where the ladder soon ends: each failure that it answers counts."""
+    retries = min(settings.retry.max_reconsume_times, MOST_SUMMED)
+    total = sum(settings.ladder.delay(retry) for retry in range(1, retries + 1))
+    if total >= SHORT:
+        return []
+    ends, every = render_duration(total), render_duration(settings.deliver.outage_interval)
+    return [f"short: where the service fails everything, a record is in the DLQ after {ends}; one goes every {every}"]
 
 
 def through_levels(settings: Settings, main: str) -> Iterator[Row]:

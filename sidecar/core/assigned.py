@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,6 +14,10 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.core.suspicion import Suspicion
 
 _OFFSET = attrgetter("offset")
+HANDED_OVER = 3_000
+"""ms that it may take from the end of a log to the lane that hears of it; a record may have come meanwhile."""
+MOST_NOTES = 64
+"""Times kept of a partition: each is of a run whose partition was parked, so they are a level's delay or more apart."""
 
 
 class Grant(NamedTuple):
@@ -27,6 +32,7 @@ class Run(NamedTuple):
     """Records of one partition, in order, as one hand-over from the consumer brings them.
 
     `turn` tells runs fetched before a seek from those after it. `end`: the log ends at this offset (None: unknown).
+    `high`: the broker had records up to below this offset (0: unknown).
     """
 
     partition: Partition
@@ -34,6 +40,7 @@ class Run(NamedTuple):
     turn: int
     records: list[Record]
     end: int | None = None
+    high: int = 0
 
 
 class Parking(NamedTuple):
@@ -42,6 +49,41 @@ class Parking(NamedTuple):
     offset: int
     at: int
     because: str
+
+
+class Seen:
+    """Since when the records of a partition are known to be there, and which are known to have come later.
+
+    A record waits for its level by the broker's clock. Where that is minutes ahead of ours, what was seen before the
+    partition was parked must not begin to wait anew when it is fetched again: else it would wait out the whole
+    difference, a delay at a time. Where it is minutes behind, a level seems to be over at once, and a record that is
+    not due yet would hop from level to level without a pause.
+    """
+
+    __slots__ = ("_end", "_end_at", "_notes")
+
+    def __init__(self) -> None:
+        self._notes: deque[tuple[int, int]] = deque(maxlen=MOST_NOTES)
+        self._end, self._end_at = NEVER, 0
+
+    def ended(self, end: int, steady: int) -> None:
+        """The log ended at `end` a moment ago (steady ms)."""
+        self._end, self._end_at = end, steady - HANDED_OVER
+
+    def after(self, offset: int) -> int:
+        """The steady time (ms) after which the offset was appended, as far as is known."""
+        return self._end_at if offset >= self._end else -NEVER
+
+    def note(self, last: int, steady: int) -> None:
+        """Everything up to the offset `last` is there now (steady ms)."""
+        if not self._notes or self._notes[-1][0] < last:
+            self._notes.append((last, steady))
+
+    def since(self, offset: int, steady: int) -> int:
+        """The steady time (ms) at which the offset was first known to be there; now, if it was not."""
+        while self._notes and self._notes[0][0] < offset:
+            self._notes.popleft()
+        return self._notes[0][1] if self._notes else steady
 
 
 @dataclass(slots=True)
@@ -68,6 +110,9 @@ class Assigned:
     """It should be committed at once: something waits for that."""
     committed: Progress | None = None
     """What was committed last, by us or by its last owner."""
+    width: int | None = None
+    """As in `Progress`: it goes into every commit."""
+    seen: Seen = field(default_factory=Seen)
     watch: Suspicion | None = None
     """Why its records need care before they are delivered; None, which costs nothing, as a rule."""
     closing: bool = False
@@ -97,10 +142,14 @@ class Assigned:
         return self.unsettled + done.next - known.next + len(done.done) - len(known.done)
 
     def time_left(self, record: Record, now: Now) -> int:
-        """ms until the record's level is over, never more than the level's delay whatever the clocks say."""
+        """ms until the record's level is over; whatever the broker's clock says, never later than the level's delay
+        after it was first known to be there."""
         if self.wait is None or self.tracker.is_done(record.offset):
             return 0
-        return min(record.timestamp + self.wait - now.wall, self.wait)
+        left = max(record.timestamp + self.wait - now.wall, self.seen.after(record.offset) + self.wait - now.steady)
+        if left <= 0:
+            return left
+        return min(left, self.seen.since(record.offset, now.steady) + self.wait - now.steady)
 
     def may_fetch(self, steady: int) -> bool:
         """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
@@ -116,7 +165,10 @@ class Assigned:
 
 
 class PartitionStatus(NamedTuple):
-    """One partition as `/status` shows it; `next_due_in` in ms, None when nothing is known to wait."""
+    """One partition as `/status` shows it; `next_due_in` in ms, None when nothing is known to wait.
+
+    `overdue_for`: ms by which its most overdue record is late, None when none is (`overdue.py`).
+    """
 
     topic: str
     partition: int
@@ -126,6 +178,7 @@ class PartitionStatus(NamedTuple):
     in_flight: int
     held: int
     next_due_in: int | None
+    overdue_for: int | None = None
 
 
 def status_of(part: Assigned, held: int, steady: int) -> PartitionStatus:

@@ -37,16 +37,19 @@ class Batch:
     """A single entry that was refused before, tried by itself."""
 
 
-Hindrance: TypeAlias = Literal["topic", "record"]
-"""What a refusal is about: the target topic (no record can go there now), or this record alone (too large)."""
+Hindrance: TypeAlias = Literal["topic", "place", "record"]
+"""What a refusal is about: the target topic (no record can go there now), the target partition (no leader, or too few
+replicas in sync: records for other partitions can go), or this record alone (too large)."""
 
 
 class Refusal(NamedTuple):
-    """The broker will not take an entry's writes. `about` says how far that reaches, `reason` is for people."""
+    """The broker will not take an entry's writes. `about` says how far that reaches, `reason` is for people, `where`
+    names the topic, or the partition, that takes nothing: one entry is tried there for all."""
 
     entry: Entry
     about: Hindrance
     reason: str
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Result:
     """What became of a batch. Every entry is in exactly one of `done`, `refused`, `again`, or in a `fenced` partition.
 
     `fenced` partitions belong to somebody else by now. `again`: nothing is known against these, and they are not in
-    Kafka. `committed` says whether the progress of the partitions that are not fenced is in Kafka.
+    Kafka. `committed` says whether the progress of the partitions that are not fenced is in Kafka. `apart`: Kafka
+    refuses the batch and names no entry, so smaller batches must find the one that it is about.
     """
 
     batch: Batch
@@ -63,3 +67,4 @@ class Result:
     again: tuple[Entry, ...] = ()
     refused: tuple[Refusal, ...] = ()
     fenced: frozenset[Partition] = frozenset()
+    apart: bool = False

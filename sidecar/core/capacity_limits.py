@@ -27,7 +27,7 @@ class Outage(NamedTuple):
 
 
 def outage(load: Load) -> Outage:
-    """A recognised outage spends no retry: records wait where they are, and are caught up at full speed."""
+    """A service that is away spends no retry: records wait where they are, and are caught up at full speed."""
     backlog = load.rate * load.outage
     one = instance(load)
     by_requests = load.concurrency * load.instances / load.attempt if load.attempt else float("inf")

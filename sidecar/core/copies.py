@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import assert_never
+from zlib import crc32
 
 import msgspec
 
@@ -24,13 +25,15 @@ from topics.rendered import moved
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """One record to publish. `spread` picks the partition of a record without a key: the source's number."""
+    """One record to publish. `spread` picks the partition of a record without a key: the source's number; with
+    `scattered` of one with a key too."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Headers
     spread: int = 0
+    scattered: bool = False
 
 
 def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: int) -> tuple[Copy, ...]:
@@ -41,6 +44,8 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
         case Retry(life=life, level=level):
             copy = _copy(record, policy.retry_topic(level, life), life, policy)
             return (copy, _event(life, State.WAITING_RETRY, level, policy, now))
+        case Hop(level=level, stray=True):
+            return (_passed_on(record, policy.names.level(level, policy.family(record.source.topic)), now),)
         case Hop(life=life, level=level):
             return (_copy(record, policy.retry_topic(level, life), life, policy),)
         case Forward():
@@ -67,10 +72,19 @@ def _copy(record: Record, topic: str, life: Life, policy: Policy, more: Headers 
     return Copy(topic, record.key, record.value, headers, record.source.number)
 
 
+def _passed_on(record: Record, topic: str, now: int) -> Copy:
+    """A stray as it was. Its partition changes with each hop: by its key it would stay with one owner, which may be
+    one that does not consume its topic."""
+    # Not the offset alone: with a transaction's marker behind each record all offsets of a partition may be even.
+    spread = crc32(f"{record.id} {record.offset} {now}".encode())
+    return Copy(topic, record.key, record.value, moved(record.headers or [], topic), spread, scattered=True)
+
+
 def _dead_letter(record: Record, decision: DeadLetter, policy: Policy) -> Copy:
     life = decision.life
     more = dead_letter_headers(life, policy.names.group, decision.deliveries)
-    return _copy(record, policy.dlq_of(life.topic), life, policy, more)
+    found = life.topic if life.topic in policy.topics else record.source.topic
+    return _copy(record, policy.dlq_of(found), life, policy, more)
 
 
 def _event(life: Life, state: State, level: int | None, policy: Policy, now: int) -> Copy:

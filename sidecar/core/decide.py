@@ -22,7 +22,7 @@ from sidecar.core.outcome import (
     Rejected,
     Throttled,
 )
-from sidecar.core.policy import InPlace, Policy
+from sidecar.core.policy import MAX_DELAY, InPlace, Policy
 from sidecar.core.record import Record
 from topics.headers import Life, reason_class, reason_text
 
@@ -46,6 +46,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     life: Life
     reason: str
     deliveries: int
+    stray: bool = False  # this instance does not consume its topic
 
 
 class Hop(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class Hop(msgspec.Struct, frozen=True):
 
     life: Life
     level: int
+    stray: bool = False  # other instances consume its topic; it may be due
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -62,13 +64,9 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing is written; the record may be delivered in `ms` milliseconds (0: now).
-
-    `behind`: after those that are ready, because another one should be tried first.
-    """
+    """Nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
 
     ms: int
-    behind: bool = False
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -86,8 +84,8 @@ Decision: TypeAlias = Commit | Written | Wait | Again | Forget
 
 FORGET = Forget()
 AT_ONCE = Wait(0)
-NEXT_TIME = Wait(0, behind=True)
 LEASE_EXPIRED = Failed("lease-expired")
+UNKNOWN_TOPIC = "unknown-topic"
 
 
 def life_of(record: Record) -> Life:
@@ -117,8 +115,6 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
             return _dead(record, reason, text, policy, now)
         case Throttled(after=after):
             return Wait(after)
-        case NotSent(probe=True):
-            return Commit(None) if policy.broadcast else NEXT_TIME  # the service has seen it: that is a failure there
         case NotSent():
             return AT_ONCE
         case Expired():
@@ -216,16 +212,31 @@ def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLet
     return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now)
 
 
-def after_wait(record: Record, policy: Policy, now: int) -> Hop | Forward | Wait:
+def after_wait(
+    record: Record, policy: Policy, now: int, patience: int = MAX_DELAY
+) -> Hop | Forward | Wait | DeadLetter:
     """Whether a record whose level is over may be delivered, at wall time `now`.
 
     RETRY_DUE_AT is the truth: while it is ahead, the longest level that still fits takes the record (a hop), and a
-    rest that is shorter than every level is waited out in memory.
+    rest that is shorter than every level is waited out in memory; above `patience` ms in the shortest level.
     """
-    if record.life is None:
+    life = record.life
+    if life is None:
         return AT_ONCE
-    rest = record.life.due_at - now
+    if life.topic not in policy.topics:
+        return _stray(life, record.source.topic, policy, now)
+    rest = life.due_at - now
     if rest <= 0:
-        return Forward(record.life) if policy.relay else AT_ONCE
+        return Forward(life) if policy.relay else AT_ONCE
     level = policy.level_for(rest)
-    return Wait(rest) if level is None else Hop(record.life, level)
+    return Wait(rest) if level is None and rest <= patience else Hop(life, level or policy.delays[0])
+
+
+def _stray(life: Life, found: str, policy: Policy, now: int) -> Hop | DeadLetter:
+    """Pass a record of another instance's topic on; when no instance has taken it for too long, to the DLQ as it is."""
+    rest = life.due_at - now
+    if now - (life.due_at or life.first_failed_at) >= policy.unknown_topic:
+        kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
+        return DeadLetter(kept, UNKNOWN_TOPIC, life.times, stray=True)
+    level = policy.level_for(rest)
+    return Hop(life, policy.passing_level(found) if level is None else level, stray=True)

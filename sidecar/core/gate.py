@@ -9,6 +9,7 @@ from typing import Protocol
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace import Pace, State
 from sidecar.core.record import Now, Partition, Record
+from sidecar.core.turns import Turns
 
 
 class Sender(Protocol):
@@ -42,6 +43,7 @@ class Gate:
         self._next: tuple[Sender, Record] | None = None
         self._aside: deque[tuple[Sender, Record]] = deque()
         self._lanes: deque[Sender] = deque()
+        self._turns = Turns()
 
     def join(self, lane: Sender) -> None:
         """Give a lane its turn."""
@@ -68,10 +70,16 @@ class Gate:
         for lane in tuple(self._lanes):
             lane.caught_up(now)
 
-    def returned(self, record: Record, outcome: Outcome, now: Now) -> Outcome:
-        """A delivery has ended; what its outcome is worth."""
+    def alarm(self, now: Now) -> int:
+        """The steady time (ms) at which the pace should be ticked."""
+        if self.in_flight and self.pace.limit < self.pace.full:
+            self.pace.look(now)
+        return self.pace.probe_at
+
+    def returned(self, record: Record, outcome: Outcome, now: Now) -> None:
+        """A delivery has ended."""
         self.in_flight -= 1
-        return self.pace.note(record, outcome, now)
+        self.pace.note(record, outcome, now)
 
     def took(self, records: Sequence[Record], now: Now) -> None:
         """The service took all of these by one answer."""
@@ -88,7 +96,10 @@ class Gate:
         if self._next is not None:
             self._send_next(now)
         lanes, pace, alone, empty = self._lanes, self.pace, self.alone, 0
-        all_empty, probing = len(lanes), pace.state is State.PROBING
+        if pace.state is State.PROBING:
+            self._probe(now)
+            return
+        all_empty = len(lanes)
         while self.in_flight < (self._room() if alone else pace.limit) and empty < all_empty:
             lane = lanes[0]
             lanes.rotate(-1)
@@ -100,8 +111,32 @@ class Gate:
                 self._aside.append((lane, record))
             elif lane.send(record, now):
                 self.in_flight += 1
-                if probing:
-                    pace.sent(record, now)
+
+    def _probe(self, now: Now) -> None:
+        """As `pump`, and in each lane the partitions take turns: one partition's poison holds up no other."""
+        if self.full:
+            return
+        for lane in self._lanes:
+            self._turns.deal(lane.ready)
+        while not self.full and (turn := self._next_lane()) is not None:
+            record = turn.ready.popleft()
+            if self.alone and record.source not in self.alone:
+                self._aside.append((turn, record))
+            elif turn.send(record, now):
+                self._sent_probe(record, now)
+
+    def _next_lane(self) -> Sender | None:
+        """The lane whose turn it is, of those that have something to send."""
+        for _ in range(len(self._lanes)):
+            self._lanes.rotate(-1)
+            if self._lanes[-1].ready:
+                return self._lanes[-1]
+        return None
+
+    def _sent_probe(self, record: Record, now: Now) -> None:
+        self.in_flight += 1
+        self.pace.sent(record, now)
+        self._turns.took(record.source)
 
     def _room(self) -> int:
         return 0 if self.marking is not None else min(1, self.pace.limit)
@@ -114,10 +149,12 @@ class Gate:
         if self._next is None or self.in_flight >= self._room():
             return
         (lane, record), self._next = self._next, None
-        if lane.send(record, now):
+        if not lane.send(record, now):
+            return
+        if self.pace.state is State.PROBING:
+            self._sent_probe(record, now)
+        else:
             self.in_flight += 1
-            if self.pace.state is State.PROBING:
-                self.pace.sent(record, now)
 
     def leave(self, source: Partition) -> None:
         """A partition's records need not go alone any more; the last one lets all others go on."""

@@ -31,10 +31,14 @@ Begun: TypeAlias = tuple[Record, int]
 
 
 class Allowance(NamedTuple):
-    """`roomy`: there is memory to wait for records that are near. `most`: the bytes that the partition may hold."""
+    """`roomy`: there is memory to wait for records that are near. `most`: the bytes that the partition may hold.
+
+    `because`: why it may hold no more.
+    """
 
     roomy: bool
     most: int
+    because: str
 
 
 def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, allowed: Allowance) -> Iterator[Begun]:
@@ -48,6 +52,7 @@ def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, allowed: Allowanc
     for record in run.records:
         left = part.time_left(record, now) if part.wait else 0
         if left > near:
+            part.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
             lot.park(part, record.offset, now.steady + left - EARLY, "not due")
             return
         if tracker.span(record.offset) >= SPAN:
@@ -55,7 +60,7 @@ def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, allowed: Allowanc
             return
         if part.load > allowed.most:
             part.most = allowed.most
-            lot.park(part, record.offset, now.steady, "behind a retry")
+            lot.park(part, record.offset, now.steady, allowed.because)
             return
         if tracker.begin(record.offset):
             yield record, left

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from sidecar.core.assigned import Assigned, Run
-from sidecar.core.batch import Entry, Refusal, Result
+from sidecar.core.batch import Entry, Result
 from sidecar.core.copies import writes_of
 from sidecar.core.decide import Again, Commit, Decision, Forget, Forward, Wait, Written, after_wait, condemn, decide
 from sidecar.core.draining import decide_draining
@@ -27,6 +27,7 @@ from sidecar.core.ports import Ports
 from sidecar.core.record import Now, Record
 from sidecar.core.relay import forward_due, settle_forwarded
 from sidecar.core.schedule import Schedule
+from sidecar.core.stopping import Stopping
 from sidecar.core.suspects import Suspects, Ways
 from sidecar.core.taken import Taken
 from sidecar.core.tally import Tally
@@ -38,13 +39,14 @@ class Lane:
 
     def __init__(self, policy: Policy, waits: Mapping[str, int], ports: Ports, gate: Gate, terms: Terms) -> None:
         self.ready: deque[Record] = deque()
-        self.room, self.tally, self.hold = terms.room, Tally(), Hold()
+        self.room, self.tally, self.hold = terms.room, Tally(), Hold(terms.room)
         self.lines = None if terms.order is None else Lines(terms.order)
         self.recall = ports.recall
-        self.outbox, self.lot = Outbox(), ParkingLot(ports.fetch)
+        self.outbox, self.lot, self.pace = Outbox(), ParkingLot(ports.fetch), gate.pace
         self.tenure = Tenure(waits, self)
         self._parts = parts = self.tenure.parts
         self._policy, self._ports, self._gate, self._wanted = policy, ports, gate, terms.wanted
+        self._stopping = Stopping(self)
         self._schedule = Schedule(self, ports, gate)
         ways = Ways(lambda: self._policy, self.ready, parts, self._write, self._schedule.want, ports.notice)
         self.suspects = Suspects(gate, ways)
@@ -83,14 +85,16 @@ class Lane:
                 self.hold.put(record, now.steady + left)
             else:
                 self._level_over(part, record, now)
-        if run.end is not None and part.parked is None and part.tracker.reached(run.end):
-            part.dirty = self._schedule.moved = True
+        if run.end is not None:
+            part.seen.ended(run.end, now.steady)
+            if part.parked is None and part.tracker.reached(run.end):
+                part.dirty = self._schedule.moved = True
 
     def _level_over(self, part: Assigned, record: Record, now: Now) -> None:
         if record.life is None:
             self._release(record)
             return
-        answer = after_wait(record, self._policy, now.wall)
+        answer = after_wait(record, self._policy, now.wall, self.hold.patience)
         if not isinstance(answer, Wait):
             if isinstance(answer, Forward):
                 self.tally.late(record, part.wait, now.wall)
@@ -126,7 +130,7 @@ class Lane:
             self._taken.add(record)
             return
         label = label_of(outcome)
-        outcome = self._gate.returned(record, outcome, now)
+        self._gate.returned(record, outcome, now)
         part = self.tenure.holder(record)
         if part is None:
             self.tally.fenced_answers += outcome is not CANCELLED
@@ -160,8 +164,6 @@ class Lane:
         match decision:
             case Forget():
                 pass
-            case Wait(ms=0, behind=True):
-                self.ready.append(record)
             case Wait(ms=0):
                 self.ready.appendleft(record)
             case Wait(ms=ms):
@@ -181,13 +183,15 @@ class Lane:
 
     def committed(self, result: Result, now: Now) -> None:
         """Take in the committer's answer for the batch that was out."""
-        self.outbox.ended(now)
+        self.outbox.ended(now, committed=result.committed)
+        if result.apart:
+            self.outbox.apart(result.batch)
         self.outbox.again(entry for entry in result.again if self.tenure.holder(entry.record) is not None)
         straight = self._policy.relay and result.committed
         for entry in settle_forwarded(result.done, self) if straight else result.done:
             self._written(entry, result.committed, now)
-        for refusal in result.refused:
-            self._refused(refusal, now)
+        if result.refused:
+            self._stopping.refused(result.refused, now)
         self.tenure.committed(result, now)
         self._schedule.moved |= not result.committed
         self._gate.pump(now)  # what stood in line behind a dead letter may go
@@ -204,19 +208,7 @@ class Lane:
         if with_progress:  # its batch said that it is done
             part.dirty = dirty
         if self.outbox.held and self.outbox.accepted(entry):
-            self.ready.extend(self.lot.restart(self._parts.values(), now.steady))
-
-    def _refused(self, refusal: Refusal, now: Now) -> None:
-        part = self.tenure.holder(refusal.entry.record)
-        if part is None:
-            return
-        if part.closing:  # to wait for a topic to be mended would only hold up the rebalance
-            self.outbox.forget(refusal.entry)
-            part.unsettled -= 1
-        elif self.outbox.refuse(refusal, now):
-            self.ready.extend(self.lot.restart(self._parts.values(), now.steady))
-        elif refusal.about == "topic":
-            self.lot.stop(part, refusal.reason)
+            self._stopping.mended(now)
 
     def _finish(self, part: Assigned, record: Record) -> None:
         self.tenure.weigh(part, -record.weight)

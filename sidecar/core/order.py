@@ -49,6 +49,19 @@ class Lines:
         del self._lines[key]
         return None
 
+    def shed(self, partition: Partition, gone: Collection[int]) -> list[Record]:
+        """Take out of a partition's lines what stands behind a first record, and the first ones at the offsets `gone`;
+        the records behind."""
+        behind: list[Record] = []
+        for key in [key for key in self._lines if key[0] == partition]:
+            first, *rest = self._lines[key]
+            behind += rest
+            if first.offset in gone:
+                del self._lines[key]
+            else:
+                self._lines[key] = deque((first,))
+        return behind
+
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget the lines of partitions that are given up."""
         self._lines = {key: line for key, line in self._lines.items() if key[0] not in partitions}

@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from sidecar.core.assigned import Assigned
 from sidecar.core.batch import Batch, Entry, Refusal, Share
 from sidecar.core.hold import NEVER
@@ -20,6 +22,9 @@ GROUP_MOST = 4_000
 """Records a transaction at most. What came in the meantime goes along: its fixed cost is then spread over more."""
 PROGRESS_EVERY = 1_000
 """ms between commits of mere progress: after a crash at most this much is delivered a second time."""
+MOST_HELD = 64
+"""Refused entries of one partition. They stay in memory; with more of them nothing of the partition is delivered, or
+its failures would take the room of all others."""
 FIRST_RETRY, LAST_RETRY = 500, 5_000
 """ms between tries of a refused entry: soon after an operator has mended the topic it goes through."""
 
@@ -43,6 +48,9 @@ class Outbox:
         self._ended = -GROUP_FOR
         self._progress_at = -PROGRESS_EVERY
         self._was_alone = False
+        self._most = GROUP_MOST
+        self._not_before: dict[str, int] = {}
+        """By topic or partition that takes nothing: when an entry is tried there again (steady ms)."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -66,7 +74,7 @@ class Outbox:
         if self._pending:
             at = min(at, self._ended if len(self._pending) >= GROUP_MAX else self._ended + GROUP_FOR)
         if self.held:
-            at = min(at, min(held.at for held in self.held.values()))
+            at = min(at, min(map(self._due, self.held.values())))
         return at
 
     def take(self, parts: Mapping[Partition, Assigned], now: Now) -> Batch | None:
@@ -86,10 +94,12 @@ class Outbox:
             self.out = Batch(entries, shares, alone)
         return self.out
 
-    def ended(self, now: Now) -> None:
+    def ended(self, now: Now, *, committed: bool = False) -> None:
         """The batch that was out has its result."""
         self.out = None
         self._ended = now.steady
+        if committed:
+            self._most = min(self._most * 2, GROUP_MOST)
 
     def again(self, entries: Iterable[Entry]) -> None:
         """Entries of a failed batch go first into the next one, in their order; one that is held stays held only."""
@@ -97,28 +107,44 @@ class Outbox:
         self._pending.extendleft(reversed(back))
 
     def refuse(self, refusal: Refusal, now: Now) -> bool:
-        """Keep a refused entry and try it again later, alone. True when its topic is seen to be mended nevertheless."""
+        """Keep a refused entry and try it again later, alone. True when its topic works again nevertheless."""
         key = _key(refusal.entry)
         before = self.held.get(key)
         backoff = FIRST_RETRY if before is None else min(before.backoff * 2, LAST_RETRY)
         self.held[key] = Held(refusal, now.steady + backoff, backoff)
+        if refusal.where:
+            self._not_before[refusal.where] = now.steady + backoff
         return before is not None and before.refusal.about == "topic" and refusal.about == "record"
+
+    def crowded(self) -> list[Partition]:
+        """Partitions of which so many entries are refused that no more of their records should be delivered."""
+        return [source for source, count in self.held_by_partition().items() if count > MOST_HELD]
 
     def forget(self, entry: Entry) -> None:
         """Keep a refused entry no longer: its partition is being given up, and its next owner delivers it again."""
         self.held.pop(_key(entry), None)
 
     def accepted(self, entry: Entry) -> bool:
-        """An entry is in Kafka. True when it had been refused because of a topic, which seems to be mended then.
+        """An entry is in Kafka. True when it had been refused because of where it goes, which seems to work again.
 
-        All others that were refused because of a topic go with the next batch; one that still cannot is refused anew.
+        All others that were refused for the same place go with the next batch; one that still cannot is refused anew.
         """
         held = self.held.pop(_key(entry), None)
-        if held is None or held.refusal.about != "topic":
+        if held is None:
             return False
-        mended = [key for key, held in self.held.items() if held.refusal.about == "topic"]
-        self._pending.extend(self.held.pop(key).refusal.entry for key in mended)
+        if held.refusal.about == "record":
+            return not any(key[0] == entry.record.source for key in self.held)
+        where = held.refusal.where
+        self._not_before.pop(where, None)
+        again = [
+            key for key, held in self.held.items() if held.refusal.about != "record" and held.refusal.where == where
+        ]
+        self._pending.extend(self.held.pop(key).refusal.entry for key in again)
         return True
+
+    def apart(self, batch: Batch) -> None:
+        """Kafka refuses a batch and names no entry: the next ones hold half as many, until one of them is in Kafka."""
+        self._most = max(1, len(batch.entries) // 2)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget every entry of partitions that are gone; their next owner delivers it again."""
@@ -141,13 +167,16 @@ class Outbox:
         return Counter(source for source, _ in self.held)
 
     def _entries(self, parts: Mapping[Partition, Assigned], now: Now) -> tuple[tuple[Entry, ...], bool]:
-        late = [held for held in self.held.values() if held.at <= now.steady]
+        late = [held for held in self.held.values() if self._due(held) <= now.steady]
         rest = self._pending or self._progress_wanted(parts, now)
         self._was_alone = bool(late) and not (rest and self._was_alone)
         if self._was_alone:  # by turns with the rest, so that neither waits for the other for ever
             return (min(late, key=lambda held: held.at).refusal.entry,), True
-        size = min(len(self._pending), GROUP_MOST)
+        size = min(len(self._pending), self._most)
         return tuple(self._pending.popleft() for _ in range(size)), False
+
+    def _due(self, held: Held) -> int:
+        return max(held.at, self._not_before.get(held.refusal.where, held.at))
 
     def _progress_wanted(self, parts: Mapping[Partition, Assigned], now: Now) -> bool:
         everything = now.steady - self._progress_at >= PROGRESS_EVERY
@@ -179,4 +208,6 @@ def _share(part: Assigned, extra: Collection[int]) -> Share:
     part.dirty = part.urgent = False
     # Clean from the beginning of the end: at the lock's time out deliveries are still out, and yet nobody has died.
     progress = part.tracker.snapshot(extra, clean=part.closing)
+    if part.width is not None:
+        progress = replace(progress, width=part.width)
     return Share(part.epoch, progress if part.watch is None else part.watch.stamp(progress))

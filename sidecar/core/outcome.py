@@ -47,10 +47,9 @@ class Throttled(msgspec.Struct, frozen=True):
 
 
 class NotSent(msgspec.Struct, frozen=True):
-    """No byte reached the service, or a `probe` of a service that is away failed: not an attempt (contract §5)."""
+    """No byte reached the service: not an attempt (contract §5)."""
 
     reason: str
-    probe: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True):

@@ -25,10 +25,20 @@ class ParkingLot:
         self._fetch.pause(part.source, part.epoch)
 
     def stop(self, part: Assigned, reason: str) -> None:
-        """Release nothing more of it until `start`; what was fetched is withheld."""
+        """Release nothing more of it until `restart`."""
         part.stopped = reason
         if part.parked is None:
-            self.park(part, part.tracker.next, NEVER, "stopped")
+            first = min((part.tracker.next, *part.tracker.left))  # some may have been let go at an earlier stop
+            self.park(part, first, NEVER, "stopped")
+
+    def let_go(self, part: Assigned, records: Iterable[Record]) -> None:
+        """Forget records that a stopped partition has in memory; they are fetched again once it goes on."""
+        assert part.parked is not None, "a stopped partition is parked"
+        first = part.parked.offset
+        for record in records:
+            part.tracker.let_go(record.offset)
+            first = min(first, record.offset)
+        part.parked = Parking(first, NEVER, "stopped")
 
     def restart(self, parts: Iterable[Assigned], steady: int) -> list[Record]:
         """What stopped partitions is mended: they go on if nothing else keeps them; the records that they withheld."""

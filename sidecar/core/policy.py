@@ -12,6 +12,9 @@ MIN_DELAY = 1_000
 MAX_DELAY = 864_000_000
 """What a failure may ask for, in ms: 1 s to 10 days (contract §4)."""
 
+LONGEST_PASSING = 30_000
+"""ms. Levels up to this one pass on what other instances consume: short beside a roll-out, and few copies meanwhile."""
+
 SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
 """ms between two tries in place (contract §6)."""
 
@@ -35,9 +38,10 @@ class Policy(msgspec.Struct, frozen=True):
 
     `table` is the delay table that numbered levels point into, `delays` every level topic there is (both in ms,
     `delays` ascending). `max_deaths`: how often a record may be out while its service and its sidecar die together
-    (None: it is not looked at). `instance` names this process in the events that it writes. `in_place` is None unless
-    the group is ordered; `relay`: due records go to the ready topic; `broadcast`: a failure is only counted; `traced`:
-    copies carry the trace context of the attempt before.
+    (None: it is not looked at). `unknown_topic`: so many ms after its due time a copy of a topic that this instance
+    does not consume is no longer passed on, but a dead letter. `instance` names this process in the events that it
+    writes. `in_place` is None unless the group is ordered; `relay`: due records go to the ready topic; `broadcast`: a
+    failure is only counted; `traced`: copies carry the trace context of the attempt before.
 
     Raises:
         ValueError: when it could not answer every question that `decide` may ask.
@@ -56,6 +60,7 @@ class Policy(msgspec.Struct, frozen=True):
     relay: bool = False
     broadcast: bool = False
     traced: bool = False
+    unknown_topic: int = 3_600_000
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -97,9 +102,22 @@ class Policy(msgspec.Struct, frozen=True):
 
     def dlq_of(self, topic: str) -> str:
         """The dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
+        return self.names.dlq(self.family(topic))
+
+    def family(self, topic: str) -> str:
+        """The main topic that names the levels and the DLQ for a record found in `topic`, whatever its headers say."""
         role = self.names.role(topic, self.topics)
-        origin = role.topic if role is not None and role.topic is not None else self.topics[0]
-        return self.names.dlq(origin)
+        return role.topic if role is not None and role.topic is not None else self.topics[0]
+
+    def passing_level(self, found: str) -> int:
+        """The level that passes a record on which was found in topic `found`: each of the short levels in turn.
+
+        All partitions of one level may belong to instances that do not consume its topic.
+        """
+        role = self.names.role(found, self.topics)
+        short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
+        shorter = longest_fit((role.delay or 0) - 1 if role is not None else 0, short)
+        return short[-1] if shorter is None else shorter
 
     def latest_due(self, now: int) -> int:
         """The latest due time, epoch ms, that a header may carry at wall time `now`."""

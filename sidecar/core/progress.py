@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from collections import deque
 from collections.abc import Collection, Set
@@ -21,9 +22,13 @@ SPAN = 16_384
 Its bitmap is 2 048 bytes, 2 732 characters at worst as base64; Kafka takes 4 096 (`offset.metadata.max.bytes`).
 """
 _TAG = "rc1"
+_OURS = re.compile(r"rc[0-9]+")
+"""How the tag of any version begins: `rc`, and a number that rises when older versions cannot read what follows."""
 _CLEAN, _OPEN = "c", "o"
 MOST_DEATHS = 9_999
 """Deaths are not counted any further; more are nowhere asked for."""
+MOST_WIDTH = 99_999
+"""More partitions than any topic has."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -32,6 +37,8 @@ class Progress(msgspec.Struct, frozen=True):
     `clean`: its owner has not delivered anything of it, or lived when it let go; without that mark it has died. `ours`:
     it was committed by a sidecar. For `suspects.py`, `deaths`: how many owners in a row had died before this one;
     `mark`: the offset that this one delivers alone; `reach`: it lets no record behind that go (None: it does not say).
+    `width`: how many partitions the topic had when the group began to read it at the latest record (`start: latest`);
+    partitions from that number on were added later and begin at their beginning.
     """
 
     next: int
@@ -41,6 +48,7 @@ class Progress(msgspec.Struct, frozen=True):
     deaths: int = 0
     mark: int | None = None
     reach: int | None = None
+    width: int | None = None
 
     def covers(self, offset: int) -> bool:
         """Whether the record at `offset` is done."""
@@ -49,7 +57,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 def encode(progress: Progress) -> str:
     """The commit's metadata: a tag, the clean mark, a dot, and the done set as a compressed bitmap; behind it, each
-    after a dot and only where there are any, the deaths, and how far mark and reach are from the next offset.
+    after a dot and only where there are any, the deaths, how far mark and reach are from the next offset, the width.
 
     Offsets further off than `SPAN` are left out: that can only cost a second delivery, never a record.
     """
@@ -60,14 +68,15 @@ def encode(progress: Progress) -> str:
             bits[place >> 3] |= 1 << (place & 7)
     packed = bits.rstrip(b"\0")
     body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode() if packed else ""
-    return f"{_TAG}{_CLEAN if progress.clean else _OPEN}.{body}{_suspects(progress)}"
+    return f"{_TAG}{_CLEAN if progress.clean else _OPEN}.{body}{_numbers(progress)}"
 
 
-def _suspects(progress: Progress) -> str:
+def _numbers(progress: Progress) -> str:
     deaths = str(min(progress.deaths, MOST_DEATHS) or "")
     mark = "" if progress.mark is None else _place(progress.mark - progress.next)
     reach = "" if progress.reach is None else _place(progress.reach - progress.next + 1)
-    return f".{deaths}.{mark}.{reach}".rstrip(".")
+    width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
+    return f".{deaths}.{mark}.{reach}.{width}".rstrip(".")
 
 
 def _place(distance: int) -> str:
@@ -80,7 +89,7 @@ def decode(offset: int, metadata: str | None) -> Progress:
     if head not in (_TAG + _CLEAN, _TAG + _OPEN):
         return Progress(offset, ours=False)
     body, _, rest = rest.partition(".")
-    numbers = [*rest.split("."), "", ""]
+    numbers = [*rest.split("."), "", "", ""]  # parts behind these are a newer version's, and say nothing to this one
     mark, reach = _number(numbers[1], SPAN), _number(numbers[2], SPAN)
     return Progress(
         offset,
@@ -89,7 +98,23 @@ def decode(offset: int, metadata: str | None) -> Progress:
         deaths=_number(numbers[0], MOST_DEATHS) or 0,
         mark=None if mark is None else offset + mark,
         reach=None if reach is None else offset + reach - 1,
+        width=_number(numbers[3], MOST_WIDTH),
     )
+
+
+def unread(metadata: str | None) -> str:
+    """Why metadata of ours cannot be read, as words for people; empty where it can be, or was never ours.
+
+    The next offset holds all the same. Done records above it are delivered again and their failures counted again: to
+    guess at a form that we do not know could pass over a record that is not done.
+    """
+    head, _, rest = (metadata or "").partition(".")
+    if _OURS.match(head) is None:
+        return ""
+    if head not in (_TAG + _CLEAN, _TAG + _OPEN):
+        return f"a newer version of Reconsume wrote it, in the form {head[:12]!r}"
+    body = rest.partition(".")[0]
+    return "its done set is broken" if body and not _bits(body) else ""
 
 
 def _number(text: str, most: int) -> int | None:
@@ -99,17 +124,21 @@ def _number(text: str, most: int) -> int | None:
 
 
 def _offsets(start: int, body: str) -> frozenset[int]:
-    if not body:
-        return frozenset()
+    bits = _bits(body) if body else b""
+    return frozenset(start + i for i in range(len(bits) * 8) if bits[i >> 3] >> (i & 7) & 1)
+
+
+def _bits(body: str) -> bytes:
+    """The bitmap; empty where it is broken, and never otherwise: `encode` writes none of nothing."""
     try:
         packed = base64.b64decode(body.encode("ascii"), altchars=b"-_", validate=True)
         unpacking = zlib.decompressobj()
         bits = unpacking.decompress(packed, SPAN // 8 + 1)  # bounded: metadata may be a bomb
     except (zlib.error, binascii.Error, ValueError):
-        return frozenset()
+        return b""
     if len(bits) > SPAN // 8 or not unpacking.eof or unpacking.unused_data:
-        return frozenset()  # only a whole bitmap carries a checksum: part of one may claim what is not done
-    return frozenset(start + i for i in range(len(bits) * 8) if bits[i >> 3] >> (i & 7) & 1)
+        return b""  # only a whole bitmap carries a checksum: part of one may claim what is not done
+    return bits
 
 
 class Tracker:
@@ -119,11 +148,13 @@ class Tracker:
     and a set of what is done above the first open one: 0.2–0.3 µs a record, and gaps cost nothing.
     """
 
-    __slots__ = ("_done", "_order", "next")
+    __slots__ = ("_done", "_order", "left", "next")
 
     def __init__(self, resume: Progress) -> None:
         self.next = resume.next
         """The offset that is to be begun next, or a greater one."""
+        self.left: set[int] = set()
+        """Offsets that were begun and then let go, unanswered: they are to be fetched and begun again."""
         self._order: deque[int] = deque()
         self._done: set[int] = set(resume.done)
 
@@ -139,16 +170,23 @@ class Tracker:
     @property
     def open(self) -> int:
         """How many offsets were begun and are not done."""
-        return sum(1 for offset in self._order if offset not in self._done)
+        return self.open_from(self.first)
+
+    def open_from(self, offset: int) -> int:
+        """How many offsets from this one on were begun and are not done."""
+        return sum(1 for begun in self._order if begun >= offset and begun not in self._done)
 
     def is_done(self, offset: int) -> bool:
         """Whether the record at `offset` is known to be done."""
         return offset < self.first or offset in self._done
 
     def begin(self, offset: int) -> bool:
-        """Take up an offset; False when it is already done, or was begun before."""
+        """Take up an offset; False when it is already done, or was begun before and not let go."""
         if offset < self.next:
-            return False
+            if offset not in self.left:
+                return False
+            self.left.discard(offset)
+            return True
         self.next = offset + 1
         if offset not in self._done:
             self._order.append(offset)
@@ -158,6 +196,24 @@ class Tracker:
         else:
             self._done.discard(offset)
         return False
+
+    def let_go(self, offset: int) -> None:
+        """Take back that an offset was begun: it stays open, and is begun when it is fetched again."""
+        self.left.add(offset)
+
+    def cut(self, wanted: int, low: int) -> int:
+        """The log begins at `low` now, and was to be read from `wanted` on; how many offsets nobody has read.
+
+        What was begun stays under way: it is in memory. Gaps in the log count as offsets too.
+        """
+        gone = [offset for offset in self.left if offset < low]
+        for offset in gone:
+            self.left.discard(offset)
+            self.finish(offset)
+        first = max(wanted, self.next)
+        unread = max(0, low - first) - sum(1 for offset in self._done if first <= offset < low)
+        self.next = max(self.next, low)
+        return len(gone) + max(0, unread)
 
     def finish(self, offset: int) -> None:
         """Mark an offset done."""

@@ -7,7 +7,6 @@ most once; what is known of redrives before is in `redrive_past.py`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from sidecar.core.decide import Retry
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.headers import LARGEST_LONG, BadHeader, Headers, Life, parse_life, reason_class
+from topics.names import LEGAL_NAMES, Kind
 
 MOST_REDRIVES = 3
 """A record that came back so often is left: redriving it once more will not mend it."""
@@ -60,21 +60,19 @@ def read_letter(record: Record, policy: Policy) -> Letter:
     """What a record of the DLQ is. Never raises."""
     if record.headers is None:
         return Letter(record, None, "its headers cannot be read")
-    life = parse_life(record.headers, _known(policy), LARGEST_LONG)
+    life = parse_life(record.headers, LEGAL_NAMES, LARGEST_LONG)
     if isinstance(life, BadHeader):
         return Letter(record, None, life.text)
-    if life.topic in policy.topics:
+    role = policy.names.role(life.topic, policy.topics)
+    if role is None:
+        return Letter(record, life, f"its topic {life.topic} is not among the topics of this configuration")
+    if role.kind is Kind.MAIN:
         return Letter(record, life)
     # A record of ours whose headers were broken: its main topic is not known, and no sidecar would deliver it.
     return Letter(record, life, f"it died with broken headers, as a record of {life.topic}, which is no main topic")
 
 
-def _known(policy: Policy) -> Collection[str]:
-    names = policy.names
-    return {*policy.topics, *names.levels_of(policy.delays, policy.topics), names.ready}
-
-
-class Filter(msgspec.Struct, frozen=True, omit_defaults=True, rename=lambda name: name[0]):
+class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename=lambda name: name[0]):
     """Which dead letters are meant: all conditions that are given, each of its values is enough.
 
     `since` (with it) and `until` (without) are epoch ms of the record's time in the DLQ. `headers`: a name, and a
@@ -122,11 +120,15 @@ def has_header(headers: Headers, name: str, value: str | None) -> bool:
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What a redrive is asked for. `forgotten`: also letters of which nobody knows any more whether they were."""
+    """What a redrive is asked for. `forgotten`: also letters of which nobody knows any more whether they were.
+
+    `topics`: the main topics that the asking configuration has, whose letters alone it can redrive; empty: not known.
+    """
 
     filter: Filter = Filter()
     most_redrives: int = MOST_REDRIVES
     forgotten: bool = False
+    topics: tuple[str, ...] = ()
 
 
 class Verdict(enum.StrEnum):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
-from collections.abc import Collection, Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ from msgspec.structs import replace
 from sidecar.core.redrive import Filter, Letter, Verdict, Wish
 
 TAG = "rd1."
+_OURS = re.compile(r"rd[0-9]+\.")
+"""How the tag of any version begins: the number rises when older versions cannot read what follows."""
 LONGEST = 4_096
 """Kafka's default of `offset.metadata.max.bytes`, in characters."""
 MOST_BYTES = 256 * 1024
@@ -32,21 +34,36 @@ MOST_LEFT = 50
 """Letters that Kafka refuses, of one filter in one partition; more are no single records' fault."""
 
 
-class Claim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """All that `filter` selects below offset `next` was redriven, but for those `left`, which Kafka had refused."""
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, forbid_unknown_fields=True):
+    """All that `filter` selects below offset `next` was redriven, but for those `left`, which Kafka had refused.
+
+    `topics`: of these main topics alone, because the configuration that redrove had no others; empty: of any, which a
+    version wrote that did not tell.
+    """
 
     filter: Filter
     next: int
     left: tuple[int, ...] = ()
+    topics: tuple[str, ...] = ()
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
         offset = letter.record.offset
-        return offset < self.next and offset not in self.left and self.filter.selects(letter)
+        return offset < self.next and offset not in self.left and self.reaches(letter)
+
+    def reaches(self, letter: Letter) -> bool:
+        """Whether it speaks of letters such as this, wherever they lie."""
+        known = not self.topics or (letter.life is not None and letter.life.topic in self.topics)
+        return known and self.filter.selects(letter)
+
+    def speaks_of(self, asked: Filter, topics: tuple[str, ...]) -> bool:
+        """Whether it speaks of all that `asked` selects of these topics."""
+        return asked.within(self.filter) and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
 
     def within(self, other: Claim) -> bool:
         """Whether `other` says all that this one says."""
-        return self.next <= other.next and not other.left and self.filter.within(other.filter)
+        said = all(offset in self.left or offset >= self.next for offset in other.left)
+        return self.next <= other.next and said and other.speaks_of(self.filter, self.topics)
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -72,7 +89,14 @@ def _broad(asked: Filter) -> bool:
     return replace(asked, since=0, below=0) == Filter(below=0)
 
 
-class _Stored(msgspec.Struct, frozen=True, array_like=True):
+class NewerPast(msgspec.Struct, frozen=True):
+    """What a newer version of Reconsume knows of redrives. It is read as a whole or not at all.
+
+    A condition that is passed over makes a claim wider than it was: letters that wait would count as redriven for ever.
+    """
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic: str
     known_since: int
     claims: tuple[Claim, ...]
@@ -87,16 +111,20 @@ def encode_past(past: Past) -> str:
     return TAG + base64.b85encode(zlib.compress(data, 9)).decode()
 
 
-def decode_past(metadata: str | None) -> Past | None:
+def decode_past(metadata: str | None) -> Past | NewerPast | None:
     """The past in a committed offset's metadata; None when it is not ours, or broken."""
-    if metadata is None or not metadata.startswith(TAG):
+    if metadata is None or _OURS.match(metadata) is None:
         return None
+    if not metadata.startswith(TAG):
+        return NewerPast()
     try:
         unpacking = zlib.decompressobj()
         data = unpacking.decompress(base64.b85decode(metadata[len(TAG) :]), MOST_BYTES)
         if not unpacking.eof:
             return None
         stored = msgspec.json.decode(data, type=_Stored)
+    except msgspec.ValidationError:  # whole, by its checksum, and not as this version writes it
+        return NewerPast()
     except (zlib.error, binascii.Error, ValueError, msgspec.MsgspecError):
         return None
     offset, done = 0, set()
@@ -127,26 +155,24 @@ def claimed(wish: Wish, past: Past) -> Filter:
     return replace(wish.filter, since=since, below=min(wish.filter.below, wish.most_redrives, MOST_REDRIVES_EVER))
 
 
+def topics_in(wish: Wish) -> tuple[str, ...]:
+    """The main topics that a redrive's claim is about; empty: not known."""
+    asked = sorted(set(wish.topics) & set(wish.filter.topics))
+    return tuple(asked or sorted(set(wish.topics)))
+
+
+def earlier(wish: Wish, past: Past) -> tuple[Claim, ...]:
+    """Claims of the same filter, or of one that only begins earlier: what the wish asks for below them was redriven."""
+    asked, topics = claimed(wish, past), topics_in(wish)
+    same = replace(asked, since=0)
+    return tuple(
+        claim for claim in past.claims if replace(claim.filter, since=0) == same and claim.speaks_of(asked, topics)
+    )
+
+
 def first_open(wish: Wish, past: Past, begin: int) -> int:
     """The lowest offset at which the redrive may still find something; `begin`: where the partition begins."""
-    filter_ = claimed(wish, past)
-    own = next((claim for claim in past.claims if claim.filter == filter_), None)
-    return begin if own is None else max(begin, min((own.next, *own.left)))
-
-
-def advanced(past: Past, wish: Wish, taken: Iterable[int], refused: Collection[int]) -> Past:
-    """The past once the letters at the offsets `taken` are redriven; those `refused` by Kafka are left for another run.
-
-    All letters of the wish below the last of them must have been looked at.
-    """
-    offsets = set(taken)
-    if wish.filter.ids:
-        return replace(past, done=past.done | offsets)
-    filter_ = claimed(wish, past)
-    own = next((claim for claim in past.claims if claim.filter == filter_), Claim(filter_, 0))
-    left = tuple(sorted((set(own.left) | set(refused)) - offsets))
-    claim = Claim(filter_, max((own.next, *(offset + 1 for offset in (*offsets, *refused)))), left)
-    return replace(past, claims=(*(other for other in past.claims if other.filter != filter_), claim))
+    return max((begin, *(min((claim.next, *claim.left)) for claim in earlier(wish, past))))
 
 
 def tidied(past: Past, begin: int) -> Past:

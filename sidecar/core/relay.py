@@ -2,7 +2,8 @@
 and are done all at once.
 
 It is what `intake`, `decide.after_wait` and `copies`, and later the lane, say of each of them alone; a relay's speed is
-what this costs. Whatever needs a second look (not due, broken, beyond the span, refused before) goes the usual way.
+what this costs. Whatever needs a second look (not due, broken, of a topic not known here, beyond the span, refused
+before) goes the usual way.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def forward_due(part: Assigned, run: Run, policy: Policy, now: Now, lane: Stores
     late: list[int] = []
     taken = load = 0
     wait, tracker, ready, wall = part.wait or 0, part.tracker, policy.names.ready, now.wall
+    topics = policy.topics
     for record in run.records:
         life, offset = record.life, record.offset  # no life where the headers are broken or cannot be read
-        if life is None or tracker.span(offset) >= SPAN:
+        if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
             break
         due = max(life.due_at, record.timestamp + wait)
         if due > wall:

@@ -46,11 +46,12 @@ class Schedule:
     def arm(self, now: Now) -> None:
         """Commit if it is time, and ask to be woken for whatever comes next."""
         organs = self._organs
+        self.moved, organs.tenure.moved = self.moved or organs.tenure.moved, False
         at = organs.outbox.next_at(self.moved or organs.tenure.closing)
         if at <= now.steady or organs.tenure.hurries(organs.outbox):
             self._submit(now)
             at = organs.outbox.next_at(self.moved)
-        alarms = min(organs.hold.next_at(), organs.lot.alarm, organs.suspects.alarm, self._gate.pace.probe_at)
+        alarms = min(organs.hold.next_at(), organs.lot.alarm, organs.suspects.alarm, self._gate.alarm(now))
         self.want(min(at, alarms))
 
     def want(self, at: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.record import Record
@@ -16,6 +16,13 @@ LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_0
 
 MOST_REASONS = 1_000
 """A service may give every dead letter a reason of its own; it must not fill our memory with them."""
+
+
+MOST_STRAYS = 20
+"""Names of unknown topics that are counted each: they come from headers, which may hold any."""
+OTHERS = "(others)"
+UNKNOWN = "(unknown)"
+"""The label in place of the name of a topic that only a header gives."""
 
 
 class Distribution:
@@ -62,6 +69,8 @@ class Tally:
         """Due records moved to the ready topic (relay)."""
         self.passed_over: Counter[str] = Counter()
         """Records that the group's subscription does not want, by topic."""
+        self.strays: Counter[str] = Counter()
+        """Copies of topics that this instance does not consume, passed on or dead-lettered, by topic."""
         self.fenced_answers = 0
         self.bad_headers = 0
         self.odd_requests = 0
@@ -83,13 +92,30 @@ class Tally:
         match decision:
             case Retry(life=life, level=level):
                 self.retries[life.topic, "ready" if level is None else render_duration(level)] += 1
-            case DeadLetter(life=life, reason=reason):
-                key = (life.topic, reason)
+            case DeadLetter(life=life, reason=reason, stray=stray):
+                topic = UNKNOWN if stray else life.topic  # a label must not hold what a header says
+                key = (topic, reason)
                 known = key in self.dead_letters or len(self.dead_letters) < MOST_REASONS
-                self.dead_letters[key if known else (life.topic, "other")] += 1
+                self.dead_letters[key if known else (topic, "other")] += 1
+                if stray:
+                    self._strayed(life.topic)
+            case Hop(life=life, stray=True):
+                self._strayed(life.topic)
             case Hop():
                 self.hops += 1
             case Forward():
                 self.forwarded += 1
             case Commit():
                 pass
+
+    def _strayed(self, topic: str) -> None:
+        known = topic in self.strays or len(self.strays) < MOST_STRAYS
+        self.strays[topic if known else OTHERS] += 1
+
+
+def strays_in(tallies: Iterable[Tally]) -> dict[str, int]:
+    """Copies of topics that this instance does not consume, by topic, over all lanes."""
+    found: Counter[str] = Counter()
+    for tally in tallies:
+        found += tally.strays
+    return dict(found)

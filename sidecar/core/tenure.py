@@ -6,7 +6,7 @@ Lost: dropped at once, nothing is committed. Whatever carries an older assignmen
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from sidecar.core.hold import NEVER, Hold
 from sidecar.core.intake import Allowance
 from sidecar.core.order import Lines
 from sidecar.core.outbox import Outbox
+from sidecar.core.pace import Pace
 from sidecar.core.parking import ParkingLot
 from sidecar.core.ports import Recall
 from sidecar.core.progress import Progress, Tracker
@@ -23,9 +24,12 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.core.suspects import Suspects
 from topics.durations import render_duration
 
+SLOWED = "slowed by failures"
+"""Why a partition is parked that holds more than its share in an outage that the service answers."""
+
 
 class Stores(Protocol):
-    """Where a lane keeps records that a partition takes along when it goes."""
+    """Where a lane keeps records that a partition takes along when it goes, and the pace that it goes by."""
 
     ready: deque[Record]
     hold: Hold
@@ -35,6 +39,7 @@ class Stores(Protocol):
     room: int
     recall: Recall
     suspects: Suspects
+    pace: Pace
 
 
 class Release(NamedTuple):
@@ -53,6 +58,10 @@ class Tenure:
         """Bytes of everything handed over and not done; the consumer's thread reads it."""
         self.left_behind = 0
         """Records, at most, that were answered and whose partition went before Kafka had heard: delivered again."""
+        self.records_lost: Counter[str] = Counter()
+        """By topic: offsets that were gone from the log before they were read, or before they were done."""
+        self.moved = False
+        """Whether progress is to be committed although no record was done: a start, or a log that was cut."""
         self._waits = waits
         self._stores = stores
         self._releases: list[Release] = []
@@ -72,15 +81,19 @@ class Tenure:
         self.load += weight
 
     def allowance(self, part: Assigned) -> Allowance:
-        """How much of a partition may be taken up: as much as there is, unless a record of it is retried in place.
+        """How much of a partition may be taken up: as much as there is, unless one of two things slows it down.
 
-        What stands in line behind such a record may stand there for ever, and would fill the room of the whole lane.
-        So these partitions share a quarter of the room, and the others go on.
+        What stands in line behind a record that is retried in place may stand there for ever, and would fill the room
+        of the whole lane. So these partitions share a quarter of the room, and the others go on. While answered
+        failures slow the pace down, one partition's poison could fill the room too: each may hold half its share.
         """
-        room, most = self._stores.room, NEVER
+        room, most, because = self._stores.room, NEVER, ""
+        if self._stores.pace.slowed:
+            most, because = room // (2 * len(self.parts)), SLOWED
         if self._stores.lines is not None and part.retrying:
-            most = room // (4 * sum(other.retrying > 0 for other in self.parts.values()))
-        return Allowance(self.load < room // 2, most)
+            share = room // (4 * sum(other.retrying > 0 for other in self.parts.values()))
+            most, because = min((share, "behind a retry"), (most, because))
+        return Allowance(self.load < room // 2, most, because)
 
     def assigned(self, grants: Iterable[Grant]) -> None:
         """Take up partitions where their last owner left off."""
@@ -88,9 +101,30 @@ class Tenure:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
-            part = Assigned(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
+            part = Assigned(
+                grant.partition, grant.epoch, Tracker(grant.progress), wait, level, width=grant.progress.width
+            )
+            if part.width is not None and not grant.progress.ours:  # a crash must not move the start
+                part.dirty = self.moved = True
             self.parts[grant.partition] = part
             self._stores.suspects.granted(part, grant.progress)
+
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        """The log begins at `low` now, behind `wanted`, the offset to be read next: count what nobody has read.
+
+        What was read stays under way. A parked partition is read on from an offset of its own: if that is gone too,
+        it is told then.
+        """
+        part = self.parts.get(partition)
+        if part is not None and part.epoch == epoch and part.parked is None:
+            self.records_lost[partition.topic] += part.tracker.cut(wanted, low)
+            part.dirty = self.moved = True
+
+    def truncated(self, partition: Partition, high: int) -> None:
+        """The log ends at `high` now: drop the partition, which is granted anew, and count what was not done."""
+        if partition in self.parts:
+            self.records_lost[partition.topic] += self.parts[partition].tracker.open_from(high)
+            self.lost((partition,))
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
         """Give partitions up in order: `done` is called once what is out is answered and committed."""

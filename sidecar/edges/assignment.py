@@ -9,41 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.assigned import Grant
-from sidecar.core.progress import Progress, decode
+from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-
-COMMITTED_WITHIN = 2.0
-"""Seconds. Committed offsets come within 5 ms, unless a dead pod's transaction still holds some back: then the client
-itself goes on asking, and the other partitions of the assignment start meanwhile."""
-ONE_WITHIN = 0.25
-"""Seconds for one partition by itself; all partitions of an assignment may have to wait for this one after another."""
-WATERMARKS_WITHIN = 10.0
+from sidecar.edges.keeper import Keeper
+from sidecar.edges.starts import Edges, Start, Starts, edges
 
 _LOG = logging.getLogger("reconsume.assignment")
-
-
-class Keeper(Protocol):
-    """Whom the assignment tells. Calls are made on the consumer's thread and return at once."""
-
-    def assigned(self, grants: Sequence[Grant]) -> None:
-        """Partitions are ours now."""
-
-    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
-        """Partitions are revoked; `done` may be called from any thread once nothing of theirs is under way."""
-
-    def dropped(self, partitions: Sequence[Partition]) -> None:
-        """Partitions are not ours any more; nothing of theirs may be committed."""
-
-    def missing(self, topic: str, records: int) -> None:
-        """So many records of a topic were gone before they were read."""
 
 
 class Membership(NamedTuple):
@@ -59,13 +38,16 @@ Key: TypeAlias = tuple[str | None, int | None]
 
 @dataclass(slots=True)
 class Slot:
-    """One assigned partition. `granted`: the lane knows where it starts; `parked`: the lane wants it left unfetched."""
+    """One assigned partition. `awaits`: the start that only the client can resolve, None once the lane knows it;
+    `parked`: the lane wants it left unfetched."""
 
     partition: Partition
     epoch: int
     turn: int = 0
-    granted: bool = False
+    awaits: Start | None = None
     parked: bool = False
+    sought: int | None = None
+    """The offset of the last seek, until a message comes: an error may still be queued that is older than the seek."""
 
     @property
     def place(self) -> TopicPartition:
@@ -86,7 +68,7 @@ class Assignment:
         """Replaced as a whole: the committer's thread always sees metadata and epochs of one moment."""
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self._keeper = keeper
-        self._start_at = start_at
+        self.starts = Starts(start_at)
         self._epochs = count(1)
         self._asked = threading.Event()
         self._leaving = False
@@ -117,11 +99,13 @@ class Assignment:
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start each partition at its committed offset."""
         self.rebalances["assigned"] += 1
-        for place in partitions:
-            source = Partition(place.topic, place.partition)
+        sources = [Partition(place.topic, place.partition) for place in partitions]
+        starts = self.starts.find(consumer, sources)
+        for source in sources:
             self.slots[source] = Slot(source, next(self._epochs))
-        consumer.incremental_assign(self._placed(consumer, partitions))
+        self._give(consumer, starts)
         self._take_membership(consumer)
+        self._begin(starts)
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Wait until nothing of the partitions is under way, or the lock's time is over, then give them up."""
@@ -148,64 +132,87 @@ class Assignment:
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
 
-    def grant(self, consumer: Consumer, slot: Slot) -> None:
-        """Tell the lane where a partition starts whose committed offset was held back when it was assigned."""
-        self._start(consumer, consumer.committed([slot.place], timeout=COMMITTED_WITHIN)[0])
+    def learn(self, consumer: Consumer, slot: Slot, offset: int) -> bool:
+        """Tell the lane where a partition starts, at its first message, which has `offset`. False: ask again later."""
+        start = slot.awaits
+        if start is None:
+            return True
+        progress: Progress | None = Progress(offset, ours=False, width=start.width)
+        if start.offset == OFFSET_STORED:
+            found = self.starts.committed(consumer, [slot.partition])
+            if slot.partition not in found:
+                self._anew(consumer, [start])
+                return False
+            progress = found[slot.partition] or progress
+        self._begin([start._replace(progress=progress)])
+        return True
+
+    def seek(self, consumer: Consumer, slot: Slot, offset: int) -> None:
+        """Go on at an offset. A partition whose error nobody has read yet takes no seek, and begins anew there."""
+        slot.sought = offset
+        try:
+            consumer.seek(TopicPartition(*slot.partition, offset))
+        except KafkaException:
+            self._anew(consumer, [Start(slot.partition, offset, None)])
 
     def out_of_range(self, consumer: Consumer, slot: Slot, wanted: int) -> None:
-        """The offset to read is not in the log: count what is gone, go on with what is there, under a new epoch."""
-        low, high = _watermarks(consumer, slot)
-        if slot.granted:
-            extra = {"event": "offset-lost", "partition": str(slot.partition), "offset": wanted}
-            text = "%s: offset %d is not in the log, which holds %d to %d"
-            _LOG.error(text, slot.partition, wanted, low, high, extra=extra)
-            self._keeper.missing(slot.partition.topic, max(low - wanted, wanted - high, 0))
-            self._keeper.dropped([slot.partition])
-            slot.epoch, slot.turn, slot.parked = next(self._epochs), 0, False
-            start = Progress(low, ours=False)
-        else:
-            start = self._fresh(consumer, slot)
-        self._begin(slot, start)
-        consumer.incremental_unassign([slot.place])  # a partition in this state takes no seek
-        consumer.incremental_assign([TopicPartition(*slot.partition, start.next)])
-        self._take_membership(consumer)
+        """The offset to read is not in the log, or the group has none: go on where there is something to read.
 
-    def _placed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The partitions with the offsets to start at; grants those that are known now.
-
-        One partition whose offset is held back makes the request for all of them wait, so they are then asked for one
-        by one; the client goes on asking for those that stay unknown, and `grant` is called at their first record.
+        The log was cut below it: what was read stays under way, and only what nobody has read is lost. The log ends
+        before it (an unclean leader election, or the topic was made anew): under a new epoch, where the group's
+        progress says. While Kafka does not say what there is, the same offset is asked for again.
         """
-        try:
-            known = consumer.committed(partitions, timeout=COMMITTED_WITHIN)
-        except KafkaException:
-            known = [self._one(consumer, place) for place in partitions]
-        return [self._start(consumer, place) for place in known]
+        if slot.awaits is not None:
+            starts = self.starts.find(consumer, [slot.partition])
+            self._anew(consumer, starts)
+            self._begin(starts)
+            return
+        wanted = wanted if slot.sought is None else min(wanted, slot.sought)
+        found = edges(consumer, slot.partition)
+        if found is not None and wanted < found.low:
+            _log_loss(slot, wanted, found)
+            self._anew(consumer, [Start(slot.partition, found.low, None)])
+            self._keeper.cut(slot.partition, slot.epoch, wanted, found.low)
+        elif found is None or wanted <= found.high:
+            self._anew(consumer, [Start(slot.partition, wanted, None)])
+        else:
+            _log_loss(slot, wanted, found)
+            self._go_back(consumer, slot, wanted, found)
 
-    def _one(self, consumer: Consumer, place: TopicPartition) -> TopicPartition:
-        try:
-            return consumer.committed([place], timeout=ONE_WITHIN)[0]
-        except KafkaException as refusal:
-            text, extra = "%s[%d]: the committed offset is held back: %s", {"event": "offset-held-back"}
-            _LOG.warning(text, place.topic, place.partition, refusal, extra=extra)
-            return TopicPartition(place.topic, place.partition, OFFSET_STORED)
+    def _go_back(self, consumer: Consumer, slot: Slot, wanted: int, found: Edges) -> None:
+        start = self.starts.after_truncation(consumer, slot.partition, found)
+        if start is None:
+            self._anew(consumer, [Start(slot.partition, wanted, None)])
+            return
+        self._keeper.truncated(slot.partition, found.high)
+        slot.epoch, slot.turn, slot.parked, slot.sought = next(self._epochs), 0, False, None
+        starts = [Start(slot.partition, start.next, start)]
+        self._anew(consumer, starts)
+        self._take_membership(consumer)
+        self._begin(starts)
 
-    def _start(self, consumer: Consumer, place: TopicPartition) -> TopicPartition:
-        if place.offset == OFFSET_STORED:
-            return place
-        slot = self.slots[place.topic, place.partition]
-        progress = decode(place.offset, place.metadata) if place.offset >= 0 else self._fresh(consumer, slot)
-        self._begin(slot, progress)
-        return TopicPartition(place.topic, place.partition, progress.next)
+    def _anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
+        """Have the client fetch partitions from other offsets; one that is out of range takes no seek."""
+        consumer.incremental_unassign([TopicPartition(*start.partition) for start in starts])
+        self._give(consumer, starts)
 
-    def _fresh(self, consumer: Consumer, slot: Slot) -> Progress:
-        """Where a group without a committed offset begins."""
-        low, high = _watermarks(consumer, slot)
-        return Progress(high if self._start_at == "latest" else low, ours=False)
+    def _give(self, consumer: Consumer, starts: Sequence[Start]) -> None:
+        """Have the client fetch partitions. A pause outlives `incremental_unassign` (librdkafka 2.16), so a partition
+        that this client had before, and that was parked then, would never be fetched again."""
+        consumer.incremental_assign([TopicPartition(*start.partition, start.offset) for start in starts])
+        consumer.resume([TopicPartition(*start.partition) for start in starts])
+        consumer.pause([TopicPartition(*start.partition) for start in starts if self.slots[start.partition].parked])
 
-    def _begin(self, slot: Slot, progress: Progress) -> None:
-        slot.granted = True
-        self._keeper.assigned([Grant(slot.partition, slot.epoch, progress)])
+    def _begin(self, starts: Collection[Start]) -> None:
+        """Tell the lane which partitions start where. After the membership is taken: the lane may commit at once."""
+        grants = []
+        for start in starts:
+            slot = self.slots[start.partition]
+            slot.awaits = start if start.progress is None else None
+            if start.progress is not None:
+                grants.append(Grant(start.partition, slot.epoch, start.progress))
+        if grants:
+            self._keeper.assigned(grants)
 
     def _forget(self, consumer: Consumer, sources: Iterable[Partition]) -> None:
         for source in sources:
@@ -226,9 +233,10 @@ class Assignment:
             self.membership = None
 
 
-def _watermarks(consumer: Consumer, slot: Slot) -> tuple[int, int]:
-    low, high = consumer.get_watermark_offsets(slot.place, timeout=WATERMARKS_WITHIN, cached=False)
-    return low, high
+def _log_loss(slot: Slot, wanted: int, found: Edges) -> None:
+    extra = {"event": "offset-lost", "partition": str(slot.partition), "offset": wanted}
+    text = "%s: offset %d is not in the log, which holds %d to %d"
+    _LOG.error(text, slot.partition, wanted, found.low, found.high, extra=extra)
 
 
 def _names(sources: Iterable[Partition]) -> str:

@@ -18,8 +18,10 @@ from sidecar.core.outcome import Failed, Outcome, Rejected
 from sidecar.core.ports import Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
-from sidecar.edges.assignment import Assignment, Keeper, Slot
+from sidecar.edges.assignment import Assignment, Slot
 from sidecar.edges.delivery import Delivery
+from sidecar.edges.keeper import Keeper
+from sidecar.edges.starts import Edges, Start, Starts
 
 LOOK_EVERY = 5.0
 """Seconds between looks for new partitions; nothing in them is missed, since they are read from their beginning."""
@@ -41,6 +43,7 @@ class Everything(Assignment):
         """The topics that the cluster had at the last look; None before the first."""
         self.kept: dict[Partition, Progress] = {}
         """How far each partition is, for a client that is made anew; nobody else ever knows."""
+        self.starts = _Kept(self.kept)
         self._topics: Sequence[str] = ()
         self._first: frozenset[Partition] | None = None
         """The partitions that there were at the start."""
@@ -94,11 +97,24 @@ class Everything(Assignment):
         known = [source for source in new if source in self.kept]
         consumer.incremental_assign([TopicPartition(*source, self.kept[source].next) for source in known])
         for source in known:
-            slot = self.slots[source] = Slot(source, next(self._epochs))
-            self._begin(slot, self.kept[source])
+            self.slots[source] = Slot(source, next(self._epochs))
+        self._begin([Start(source, self.kept[source].next, self.kept[source]) for source in known])
 
     def _take_membership(self, consumer: Consumer) -> None:
         """Nothing is committed, so no transaction needs one."""
+
+
+class _Kept(Starts):
+    """Where partitions go on whose progress is in memory alone."""
+
+    def __init__(self, kept: dict[Partition, Progress]) -> None:
+        super().__init__("latest")
+        self._kept = kept
+
+    def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
+        """At the end that the log has now, or where this instance was, if that is before it."""
+        progress = self._kept.get(partition)
+        return Progress(found.high) if progress is None or progress.next > found.high else progress
 
 
 class Unkept:

@@ -21,10 +21,13 @@ from sidecar.edges.insist import whole
 from sidecar.edges.keyring import Keyring, Refresh
 from sidecar.edges.supply import Supply
 from sidecar.edges.transaction import Aborted, Unsure
+from sidecar.edges.watched import Asked
 
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again: what made it abort lasts longer than a network round."""
 ASK_LIMIT = 10.0
+UNNAMED = 3
+"""Aborts of one batch in a row that name no entry, after which smaller batches must find the one that it is about."""
 
 
 class Committer(threading.Thread):
@@ -42,14 +45,15 @@ class Committer(threading.Thread):
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
         """Set once the first producer is ready: before that nothing may be subscribed."""
-        self.busy_since: float | None = None
-        """Since when (monotonic seconds) the batch in work has been, for the liveness probe."""
+        self.busy = False
+        """Whether it has a batch or new keys in work."""
         self._reader_config = reader_config
         self._assignment = assignment
         self._report = report
         self._observe = observe
         self._batches: SimpleQueue[Batch | Refresh | None] = SimpleQueue()
-        self._stopping = threading.Event()
+        self._stopping = Asked()
+        self._unnamed = 0
         wearing = keyring.wearing(self.name, self._nudged)
         self._supply = Supply(producer_config, self._stopping, wearing)
 
@@ -57,6 +61,11 @@ class Committer(threading.Thread):
     def last_error(self) -> str:
         """What Kafka said last that was wrong; empty when nothing was."""
         return self._supply.last_error
+
+    @property
+    def turned_at(self) -> float | None:
+        """When it last began a try (monotonic seconds), for the liveness probe; None while it waits for work."""
+        return self._stopping.turned_at if self.busy or not self.ready.is_set() else None
 
     def _nudged(self) -> None:
         if not self._supply.take_keys():
@@ -80,14 +89,16 @@ class Committer(threading.Thread):
         self._supply.renew()
         self.ready.set()
         while (batch := self._batches.get()) is not None:
+            self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
+            self.busy = True
             if isinstance(batch, Refresh):
                 self._supply.refresh()
-                continue
-            self.busy_since = time.monotonic()
-            self._report(self._settle(batch))
-            self.busy_since = None
+            else:
+                self._report(self._settle(batch))
+            self.busy = False
 
     def _settle(self, batch: Batch) -> Result:
+        self._unnamed = 0
         while not self._stopping.is_set():
             started = time.monotonic()
             result, label = self._try(batch)
@@ -114,7 +125,7 @@ class Committer(threading.Thread):
             return self._after_abort(batch, aborted, membership), "aborted"
         except Unsure as unsure:
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
-            self._supply.renew(stuck=True)
+            self._supply.renew()
             return self._ask_kafka(batch), "unknown"
         return Result(batch, committed=True, done=batch.entries), "committed"
 
@@ -122,14 +133,19 @@ class Committer(threading.Thread):
         if aborted.refusals:
             text = "Kafka refuses %d of %d records: %s"
             self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
-            if any(refusal.about == "topic" for refusal in aborted.refusals):
+            if any(refusal.about != "record" for refusal in aborted.refusals):
                 self._supply.look(anew=True)  # it may have been deleted; what is known of the others stays, they go on
+            for where in {refusal.where for refusal in aborted.refusals if refusal.about == "place"}:
+                self._supply.places.refuse(where)
             return _refused(batch, aborted.refusals)
         self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
             self._await_membership(membership)
         else:
             self._stopping.wait(AGAIN_AFTER)
+            self._unnamed += 1
+            if self._unnamed >= UNNAMED and batch.entries and self._supply.topics() is not None:
+                return _apart(batch, str(aborted))
         return None
 
     def _await_membership(self, old: Membership) -> None:
@@ -142,14 +158,22 @@ class Committer(threading.Thread):
     def _homeless(self, batch: Batch) -> tuple[Refusal, ...]:
         """Entries whose topics do not exist: a transaction with them would only wait and fail."""
         missing = self._supply.missing({copy.topic for entry in batch.entries for copy in entry.writes})
-        if not missing:
-            return ()
-        return tuple(
-            Refusal(entry, "topic", f"topic {copy.topic} is missing")
-            for entry in batch.entries
+        found = [
+            Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
+            for entry in (batch.entries if missing else ())
             for copy in entry.writes
             if copy.topic in missing
-        )
+        ]
+        return (*found, *self._placeless(batch))
+
+    def _placeless(self, batch: Batch) -> list[Refusal]:
+        """Entries for partitions that took no records a while ago, and have not changed since."""
+        places = self._supply.places
+        if not places:
+            return []
+        self._supply.look()
+        where = [(entry, places.refuses(copy)) for entry in batch.entries for copy in entry.writes]
+        return [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
 
     def _ask_kafka(self, batch: Batch) -> Result | None:
         """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
@@ -191,6 +215,13 @@ def _refused(batch: Batch, refusals: tuple[Refusal, ...]) -> Result:
     by_place = {(refusal.entry.record.source, refusal.entry.record.offset): refusal for refusal in refusals}
     again = tuple(entry for entry in batch.entries if (entry.record.source, entry.record.offset) not in by_place)
     return Result(batch, committed=False, again=again, refused=tuple(by_place.values()))
+
+
+def _apart(batch: Batch, reason: str) -> Result:
+    """The cluster is there, and refuses the batch for a reason that names no entry."""
+    if len(batch.entries) == 1:
+        return _refused(batch, (Refusal(batch.entries[0], "record", reason),))
+    return Result(batch, committed=False, again=batch.entries, apart=True)
 
 
 def _as_found(batch: Batch, found: Mapping[Partition, Progress]) -> Result | None:

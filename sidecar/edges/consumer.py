@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.core.assigned import Run
 from sidecar.core.record import Partition
-from sidecar.edges.assignment import Assignment, Keeper, Key, Slot
+from sidecar.edges.assignment import Assignment, Key
+from sidecar.edges.heads import Heads
+from sidecar.edges.keeper import Handler
 from sidecar.edges.keyring import Wearing, unchanging
 from sidecar.edges.messages import Reading, to_record
+from sidecar.edges.starts import offsets_at
 
 POLL = 0.1
 """Seconds. An idle consumer wakes ten times a second: 0.1 % of a core; a command waits at most this long."""
@@ -35,16 +37,6 @@ CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
 _LOG = logging.getLogger("reconsume.consumer")
-
-
-class Handler(Keeper, Protocol):
-    """Where the consumer hands things to."""
-
-    def received(self, runs: Sequence[Run]) -> None:
-        """Records were read."""
-
-    def full(self) -> bool:
-        """Whether there is no room for more records."""
 
 
 class ConsumerThread(threading.Thread):
@@ -66,8 +58,8 @@ class ConsumerThread(threading.Thread):
         self.last_error = ""
         self.turned_at = time.monotonic()
         """When the loop last came round, for the liveness probe."""
-        self.ends: Mapping[Partition, int] = {}
-        """Where each partition ended at the last look; replaced as a whole."""
+        self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
+        self.heads = Heads()
         self._looked_at = 0.0
         self._config = dict(config)
         self._wearing = unchanging() if wearing is None else wearing
@@ -122,7 +114,7 @@ class ConsumerThread(threading.Thread):
                 self._consumer = Consumer(self._wearing.put_on(self._config))
                 break
             except KafkaException as failure:
-                self.last_error = str(failure)
+                self.last_error, self.turned_at = str(failure), time.monotonic()
                 if self._stopping.wait(AGAIN):
                     raise
         self.assignment.join(self._consumer, self._topics)
@@ -147,6 +139,7 @@ class ConsumerThread(threading.Thread):
         self._obey()
         if self.turned_at - self._looked_at >= ENDS_EVERY:
             self._look_at_ends()
+            self.heads.look(self._consumer, self.assignment.slots.values(), self.ends)
         if self._handler.full():
             self._wait_for_room()
             return
@@ -161,14 +154,7 @@ class ConsumerThread(threading.Thread):
     def _look_at_ends(self) -> None:
         self._looked_at = self.turned_at
         places = [TopicPartition(*slot.partition, OFFSET_END) for slot in self.assignment.slots.values()]
-        if not places:
-            return
-        try:
-            found = self._consumer.offsets_for_times(places, timeout=ENDS_WITHIN)
-        except KafkaException as failure:
-            self.last_error = str(failure)  # shown, and asked again: the lag is only for people
-            return
-        self.ends = {Partition(place.topic, place.partition): place.offset for place in found if place.error is None}
+        self.ends = offsets_at(self._consumer, places, ENDS_WITHIN) or self.ends
 
     def _obey(self) -> None:
         while True:
@@ -204,7 +190,7 @@ class ConsumerThread(threading.Thread):
         if slot is None or slot.epoch != epoch or not slot.parked:
             return
         slot.parked, slot.turn = False, turn
-        self._consumer.seek(TopicPartition(*partition, offset))  # after the pause: a seek before it was lost (rdk#3471)
+        self.assignment.seek(self._consumer, slot, offset)  # after the pause: a seek before it was lost (rdk#3471)
         if not self._choked:
             self._consumer.resume([slot.place])
 
@@ -212,31 +198,43 @@ class ConsumerThread(threading.Thread):
 
     def _hand_over(self, messages: Iterable[Message]) -> None:
         runs: dict[Key, Run] = {}
+        errors: list[Message] = []
+        unknown: set[Key] = set()  # partitions that begin anew at their stored offset: nothing behind it may come first
         reading = self._reading
         for message in messages:
             key = (message.topic(), message.partition())
             slot = self.assignment.slots.get(key)
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                self._on_error(error, slot, message)
-            elif slot is not None and (slot.granted or self._known(slot)):
+                errors.append(message)
+            elif slot is not None and key not in unknown:
+                if slot.awaits is not None and not self.assignment.learn(self._consumer, slot, message.offset() or 0):
+                    unknown.add(key)
+                    continue
                 run = runs.get(key)
                 if run is None or run.epoch != slot.epoch:
                     run = runs[key] = Run(slot.partition, slot.epoch, slot.turn, [])
+                    slot.sought = None
                 if error is not None:
                     runs[key] = run._replace(end=message.offset())
                 else:
                     run.records.append(to_record(message, slot.partition, slot.epoch, reading))
         if runs:
-            self._handler.received(list(runs.values()))
+            self._handler.received([self._with_high(run) for run in runs.values()])
+        for message in errors:  # behind the records before them: an error may say that the log is cut there
+            self._on_error(message)
 
-    def _known(self, slot: Slot) -> bool:
-        """Whether the lane knows where the partition starts; learns it now if its offset was held back before."""
-        if not slot.granted:
-            self.assignment.grant(self._consumer, slot)
-        return True
+    def _with_high(self, run: Run) -> Run:
+        """A run of a level's records, with what the last fetch said about the log's end; that costs no request."""
+        if self._reading is None:
+            return run
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(*run.partition), cached=True)
+        return run._replace(high=max(0, high))
 
-    def _on_error(self, error: KafkaError, slot: Slot | None, message: Message) -> None:
+    def _on_error(self, message: Message) -> None:
+        slot = self.assignment.slots.get((message.topic(), message.partition()))
+        error = message.error()
+        assert error is not None  # only messages with one come here
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self.assignment.in_group:
             return  # the client looks for a group's coordinator even where it never joins one
         self.last_error = f"{error.name()}: {error.str()}"

@@ -19,6 +19,7 @@ from sidecar.edges.checkup.findings import Finding
 from sidecar.edges.checkup.reach import answers
 from sidecar.edges.keyring import LOGIN, Keyring, Keys, Wearing
 from sidecar.edges.logs import KAFKA
+from sidecar.edges.watched import FOLLOWER_LIMIT, Asked, Watched
 from sidecar.errors import ConfigError
 from sidecar.settings.secret_files import BY_FOLDER, Kafka
 
@@ -67,7 +68,7 @@ class Credentials(threading.Thread):
         """How often newer credentials have reached the clients."""
         self._kafka, self._keyring, self._waiting = kafka, keyring, waiting
         self._worn = digest_of(kafka)
-        self._stopping = threading.Event()
+        self._stopping = Asked()
         self._said = ""
         self._ask_at = 0.0
         self._hint = Hint()
@@ -75,6 +76,10 @@ class Credentials(threading.Thread):
     def stop(self) -> None:
         """End soon; returns at once."""
         self._stopping.set()
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("credentials", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
         """Look until stopped, whatever happens."""

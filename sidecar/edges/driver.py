@@ -6,11 +6,12 @@ The consumer's and the committer's threads call in here; each call becomes one c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sidecar.core.assigned import Grant, Run
 from sidecar.core.batch import Result
 from sidecar.core.lane import Lane
+from sidecar.core.overdue import Standing
 from sidecar.core.record import Partition
 from sidecar.edges.clock import now
 
@@ -23,7 +24,7 @@ class Driver:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lane: Lane
-        self.records_lost: dict[str, int] = {}
+        self.standing = Standing()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._given = 0
@@ -33,7 +34,7 @@ class Driver:
 
     def assigned(self, grants: Sequence[Grant]) -> None:
         """Partitions are ours now."""
-        self._loop.call_soon_threadsafe(self.lane.tenure.assigned, grants)
+        self._loop.call_soon_threadsafe(self._assigned, grants)
 
     def received(self, runs: Sequence[Run]) -> None:
         """Records were read."""
@@ -48,13 +49,21 @@ class Driver:
         """Partitions are not ours any more."""
         self._loop.call_soon_threadsafe(self.lane.tenure.lost, partitions)
 
-    def missing(self, topic: str, records: int) -> None:
-        """Records are gone before they were read."""
-        self.records_lost[topic] = self.records_lost.get(topic, 0) + records
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        """The log of a partition begins later now."""
+        self._loop.call_soon_threadsafe(self._cut, partition, epoch, wanted, low)
+
+    def truncated(self, partition: Partition, high: int) -> None:
+        """The log of a partition ends sooner now."""
+        self._loop.call_soon_threadsafe(self.lane.tenure.truncated, partition, high)
 
     def full(self) -> bool:
         """Whether the lane has no room for more."""
         return self._given - self._taken >= HAND_OVERS or self.lane.tenure.load > self.lane.room
+
+    def looked(self, heads: Mapping[Partition, int]) -> None:
+        """It is known which offset of each level partition is the first that is not due."""
+        self._loop.call_soon_threadsafe(self._looked, heads)
 
     # --- called on the committer's thread ----------------------------------------------------------------------------
 
@@ -71,9 +80,20 @@ class Driver:
         # One ms more than the difference: the loop's timer may ring early, and an early tick would find nothing due.
         self._timer = self._loop.call_later(max(0, at - now().steady + 1) / 1000, self._tick)
 
+    def _assigned(self, grants: Sequence[Grant]) -> None:
+        self.lane.tenure.assigned(grants)
+        self.lane.tick(now())
+
+    def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        self.lane.tenure.cut(partition, epoch, wanted, low)
+        self.lane.tick(now())
+
     def _received(self, runs: Sequence[Run]) -> None:
         self._taken += 1
         self.lane.received(runs, now())
+
+    def _looked(self, heads: Mapping[Partition, int]) -> None:
+        self.standing.looked(heads, self.lane, now())
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.tenure.release(partitions, done)

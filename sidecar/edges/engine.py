@@ -8,12 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from sidecar.core.assigned import PartitionStatus
 from sidecar.core.gate import Gate
 from sidecar.core.intake import Terms
 from sidecar.core.lane import Lane
+from sidecar.core.origins import Origins
+from sidecar.core.overdue import statuses
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.record import Partition
+from sidecar.core.tally import MOST_STRAYS
 from sidecar.edges.assignment import Assignment
 from sidecar.edges.broadcast import Everything, Unkept
 from sidecar.edges.clients import Properties, consumer_config, producer_config, reader_config
@@ -24,6 +28,7 @@ from sidecar.edges.delivery import Delivery
 from sidecar.edges.driver import Driver
 from sidecar.edges.keyring import Keyring
 from sidecar.edges.messages import Reading
+from sidecar.edges.watched import Watched
 from topics.foreign import foreign_life, read_foreign
 from topics.headers import BadHeader, Headers, Life, parse_life
 from topics.rendered import rendered_life
@@ -31,7 +36,7 @@ from topics.rendered import rendered_life
 QUEUE_KIB = {"main": 16_384, "retry": 4_096}
 """What librdkafka fetches ahead, by lane: this sets the memory at full speed."""
 STALLED_AFTER = 30.0
-"""Seconds without a turn of the consumer's thread, beyond the lock's time, after which it counts as dead."""
+"""Seconds without a turn of the consumer's thread, beyond the lock's time, after which it counts as stuck."""
 
 _LOG = logging.getLogger("reconsume.lane")
 
@@ -94,6 +99,7 @@ class Engine:
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
             keyring.wearing(f"consumer-{plan.group}"),
         )
+        self.consumer.heads.waits, self.consumer.heads.tell = lambda: self._waits, self.driver.looked
         ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
 
@@ -125,7 +131,11 @@ class Engine:
     @property
     def last_error(self) -> str:
         """What Kafka said last that was wrong, to either thread; empty when nothing was."""
-        return self.committer.last_error or self.consumer.last_error
+        return self.committer.last_error or self.consumer.last_error or self.consumer.heads.problem
+
+    def status(self) -> list[PartitionStatus]:
+        """The present state of each partition."""
+        return statuses(self.lane, self.driver.standing, now())
 
     def ends(self) -> Mapping[Partition, int]:
         """Where each partition ended a few seconds ago."""
@@ -135,15 +145,13 @@ class Engine:
         """The topics that the cluster has; None when it does not say. Blocks: not for the event loop."""
         return self.committer.topics()
 
-    def problems(self) -> list[str]:
-        """Why this lane makes no progress by its own fault; empty while all is well."""
-        found, consumer = [], self.consumer
-        if consumer.failure is not None:
-            found.append(f"{self.plan.name}: the consumer has ended: {consumer.failure}")
-        elif consumer.is_alive() and time.monotonic() - consumer.turned_at > STALLED_AFTER + self.plan.lock_timeout:
-            found.append(f"{self.plan.name}: the consumer's thread stands still")
-        if self.committer.ready.is_set() and not self.committer.is_alive():
-            found.append(f"{self.plan.name}: the committer has ended")
+    def watched(self) -> list[Watched]:
+        """Its threads. A committer that keeps nothing has none."""
+        name, consumer, committer = self.plan.name, self.consumer, self.committer
+        limit = STALLED_AFTER + self.plan.lock_timeout
+        found = [Watched(f"consumer-{name}", consumer, lambda: consumer.turned_at, limit, lambda: consumer.failure)]
+        if isinstance(committer, Committer):
+            found.append(Watched(f"committer-{name}", committer, lambda: committer.turned_at))
         return found
 
     async def drain(self, timeout: float) -> int:
@@ -172,13 +180,28 @@ def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
         _LOG.warning(text, partition, offset, deaths, extra={"event": "taken-up", **where})
 
 
-def reading_of(policy: Policy) -> Reading:
-    """How our headers are read on the group's own topics."""
+def name_stray(topic: str, source: Partition) -> None:
+    """Log a topic that retries come from and that this instance does not consume."""
+    text = "retries of topic %s wait in %s, and this instance does not consume it: they are passed on to those that do"
+    _LOG.warning(text, topic, source.topic, extra={"event": "unknown-topic", "topic": topic})
 
-    def read(headers: Headers, _source: Partition, _offset: int, _timestamp: int) -> tuple[Life | None, str]:
+
+def reading_of(policy: Policy) -> Reading:
+    """How our headers are read on the group's own topics. Topics that only other instances consume are logged once."""
+    origins, named = Origins(policy), set[str]()
+
+    def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[Life | None, str]:
         latest_due = policy.latest_due(time.time_ns() // 1_000_000)
-        life = rendered_life(headers, policy.topics, latest_due) or parse_life(headers, policy.topics, latest_due)
-        return (None, f"bad-header: {life.text}") if isinstance(life, BadHeader) else (life, "")
+        life = rendered_life(headers, policy.topics, latest_due)
+        if life is not None:
+            return life, ""
+        found = parse_life(headers, origins, latest_due)
+        if isinstance(found, BadHeader):
+            return None, f"bad-header: {found.text}"
+        if found.topic not in policy.topics and found.topic not in named and len(named) < MOST_STRAYS:
+            named.add(found.topic)
+            name_stray(found.topic, source)
+        return found, ""
 
     return read
 

@@ -24,6 +24,8 @@ class Guard:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.stuck = False
+        """Whether a call has not come back in time."""
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def call(self, limit: float, function: Callable[..., Any], *args: Any) -> None:
@@ -32,9 +34,15 @@ class Guard:
         try:
             failure = self._answers.get(timeout=limit)
         except Empty:
+            self.stuck = True
             raise StuckError(getattr(function, "__name__", "call")) from None
         if failure is not None:
             raise failure
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is under way: also the one that did not come back in time has come back by now."""
+        return not self.stuck or not self._answers.empty()
 
     def end(self) -> None:
         """Let the thread go once it is idle."""

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import secrets
 import struct
 
@@ -22,14 +23,17 @@ LAYOUT = struct.Struct(">8sIQ12s")
 CODE = 12
 """Bytes. A handle is good for hours at most, and only callers of this API can try one."""
 LENGTH = len(FORM) + 43
+OTHER_FORM = re.compile(r"h(?!1-)[0-9]{1,4}-[A-Za-z0-9_-]{16,256}")
+"""A handle that another version made: it was good for a process that is gone, as one of another incarnation."""
 
 
 class Handles:
     """Makes and reads the handles of one process; each start of the sidecar is another incarnation."""
 
-    def __init__(self) -> None:
-        self._incarnation = secrets.token_bytes(8)
-        self._key = secrets.token_bytes(32)
+    def __init__(self, incarnation: bytes | None = None, key: bytes | None = None) -> None:
+        """8 bytes and a secret of up to 64; random ones by default."""
+        self._incarnation = incarnation or secrets.token_bytes(8)
+        self._key = key or secrets.token_bytes(32)
 
     def seal(self, epoch: int, number: int) -> str:
         """The handle of a lease."""
@@ -38,7 +42,9 @@ class Handles:
         return FORM + base64.urlsafe_b64encode(sealed)[:-1].decode("ascii")
 
     def number(self, handle: str) -> int | Status:
-        """The number of the lease; fenced for a handle of another incarnation, unknown for what is no handle."""
+        """The number of the lease; fenced for a handle of another process, unknown for what is no handle."""
+        if OTHER_FORM.fullmatch(handle) is not None:
+            return Status.FENCED
         if len(handle) != LENGTH or not handle.startswith(FORM) or not handle.isascii():
             return Status.UNKNOWN
         try:

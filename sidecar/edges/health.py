@@ -1,4 +1,4 @@
-"""Asks the service's health URL while deliveries are stopped (`deliver.health_url`), and never while they go on.
+"""Asks the service's health URL (`deliver.health_url`) while deliveries are stopped, and never while they go on.
 
 The push client asks, with a GET of its own: the same connections, the same care about addresses, no redirect, no proxy.
 """
@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 from sidecar.core.outcome import COMMITTED, Cancelled, Failed, NotSent, Outcome
-from sidecar.core.pace import Pace, State
+from sidecar.core.pace import Pace
 from sidecar.core.record import Now
 from sidecar.edges.push.answer import Noted, Rules
 from sidecar.edges.push.pool import Push
@@ -52,6 +52,13 @@ class Health:
         if self._timer is None and not self._asking:
             self._ask()
 
+    def ask_at_once(self) -> None:
+        """Ask now, however long ago the last question was: deliveries stand still until there is an answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.watch()
+
     def close(self) -> None:
         """Ask no more."""
         self._closed = True
@@ -61,7 +68,7 @@ class Health:
 
     def _ask(self) -> None:
         self._timer = None
-        if self._pace.state is State.OUTAGE and not self._closed:
+        if self._pace.unsure and not self._closed:
             self._asking = True
             self._push.post((None, self._answered), self._request, by_status)
 
@@ -69,16 +76,16 @@ class Health:
         self._asking = False
         if self._closed or isinstance(outcome, Cancelled):
             return
+        self._timer = self._loop.call_later(ASK_EVERY * random.uniform(0.9, 1.1), self._ask)
         if isinstance(outcome, NotSent | Failed):
-            self._fails(outcome.reason)
+            self._fails(outcome.reason, now)
         else:
             self._told = ""
             self._pace.healthy(now)
-        self._timer = self._loop.call_later(ASK_EVERY * random.uniform(0.9, 1.1), self._ask)
         self._tick(now)
 
-    def _fails(self, reason: str) -> None:
-        self._pace.unhealthy(f"health URL: {reason}")
+    def _fails(self, reason: str, now: Now) -> None:
+        self._pace.unhealthy(f"health URL: {reason}", now)
         if reason != self._told:
             self._told = reason
             _LOG.warning("the health URL fails: %s", reason, extra={"event": "health-url", "reason": reason})

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Message
 
-from sidecar.core.record import Partition, Record
+from sidecar.core.record import Partition, Record, weight_of
 from topics.headers import Headers, Life
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
@@ -37,4 +37,6 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
     assert offset is not None  # a consumed message has one
     if reading is not None and headers is not None:
         life, fault = reading(headers, source, offset, timestamp)
-    return Record(source, offset, epoch, timestamp, message.key(), message.value(), headers, life, fault)
+    key, value = message.key(), message.value()
+    weight = weight_of(key, value, headers, life)
+    return Record(source, offset, epoch, timestamp, key, value, headers, life, fault, weight)

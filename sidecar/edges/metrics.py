@@ -10,8 +10,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from prometheus_client.exposition import generate_latest
@@ -21,6 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from sidecar.core.gate import Gate
 from sidecar.core.lane import Lane
 from sidecar.core.outcome import OUTCOME_NAMES
+from sidecar.core.overdue import Standing, overdue
 from sidecar.core.pace import State
 from sidecar.core.record import Now, Partition
 from sidecar.core.tally import Distribution
@@ -47,6 +47,7 @@ REASONS = frozenset(
         "headers-unreadable",
         "crashed-service",
         "too-large",
+        "unknown-topic",
     }
 )
 _TOPIC = attrgetter("source.topic")  # in C: thousands of records wait when the service is slow
@@ -71,13 +72,14 @@ class TransactionMeter:
 
 @dataclass(frozen=True, slots=True)
 class LaneSource:
-    """One lane, and the counts of its threads: records lost by topic, rebalances by kind."""
+    """One lane, and the counts of its threads: rebalances by kind, progress that cannot be read."""
 
     lane: Lane
-    records_lost: Mapping[str, int]
     rebalances: Mapping[str, int]
     ends: Callable[[], Mapping[Partition, int]] = dict
     """Where each partition ends."""
+    standing: Standing = field(default_factory=Standing)
+    unread_progress: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Sources:
     """Records of the view's topics that were passed over, by `view` and `stats`."""
     unknown_verdicts: Callable[[], int] = lambda: 0
     """Verdicts on records that were not in the batch (push, batch)."""
+    loop_errors: Callable[[], Mapping[str, int]] = dict
+    """Exceptions that nobody caught on the event loop, by what they belong to."""
     credentials_reloaded: Callable[[], int] = lambda: 0
     """How often newer credentials have reached the Kafka clients."""
 
@@ -191,20 +195,14 @@ class _Collector(Collector):
         return singly(counts)
 
     def _overdue(self) -> dict[Labels, float]:
-        """By level, of what waits for nothing but a place in flight, or is withheld."""
-        earliest: dict[str, int] = {}
-        for lane in self._lanes:
-            parts = lane.tenure.parts
-            for record in chain(lane.ready, *(part.withheld for part in parts.values())):
-                if record.life is None:
-                    continue
-                part = parts.get(record.source)
-                if part is not None and part.wait is not None:
-                    due = max(record.life.due_at, record.timestamp + part.wait)
-                    earliest[part.level] = min(due, earliest.get(part.level, due))
-        wall = self._sources.now().wall
-        late = {level: max(0, wall - due) / 1000 for level, due in earliest.items()}
-        return singly({**dict.fromkeys(self._sources.levels, 0), **late})
+        """By level, of every partition that is ours, whatever keeps it."""
+        moment, worst = self._sources.now(), dict.fromkeys(self._sources.levels, 0.0)
+        for source in self._sources.lanes:
+            parts = source.lane.tenure.parts
+            for partition, late in overdue(source.lane, source.standing, moment).items():
+                level = parts[partition].level
+                worst[level] = max(worst.get(level, 0.0), late / 1000)
+        return singly(worst)
 
     def _pace(self) -> Iterator[Metric]:
         pace = self._sources.gate.pace
@@ -215,15 +213,19 @@ class _Collector(Collector):
 
     def _rare(self) -> Iterator[Metric]:
         sources, tallies = self._sources.lanes, [lane.tally for lane in self._lanes]
-        # These two are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
+        # These are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
         fenced = sum(tally.fenced_answers for tally in tallies) + self._sources.late_verdicts()
         yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
-        lost = added((dict(source.records_lost) for source in sources), dict.fromkeys(self._sources.topics, 0))
+        lost = added((source.lane.tenure.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
+        unread = sum(source.unread_progress() for source in sources)
+        yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})
         bad = sum(tally.bad_headers for tally in tallies)
         yield counter("bad_headers", "Records whose headers are broken or unreadable.", (), {(): bad})
+        strays = sum(tally.strays.total() for tally in tallies)
+        yield counter("unknown_topic_records", "Copies of topics not consumed here.", (), {(): strays})
         odd = sum(tally.odd_requests for tally in tallies)
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
         unknown = self._sources.unknown_verdicts()
@@ -243,5 +245,7 @@ class _Collector(Collector):
         yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
         yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
         yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})
+        errors = {"connection": 0, "sidecar": 0, **self._sources.loop_errors()}
+        yield counter("loop_errors", "Exceptions that nobody caught on the event loop.", ("scope",), singly(errors))
         reloaded = self._sources.credentials_reloaded()
         yield counter("credentials_reloaded", "New credentials taken up while running.", (), {(): reloaded})

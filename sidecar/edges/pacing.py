@@ -23,6 +23,8 @@ class Pacing:
         self._lanes = lanes
         self._health = None if health is None else Health(health, pace, self._tick, now)
         pace.changed = self._changed
+        if self._health is not None:
+            pace.ask = self._health.ask_at_once
 
     def start(self) -> None:
         """Ask the health URL for the first time, before anything is delivered."""
@@ -66,7 +68,7 @@ def log_change(change: Change, waiting: int) -> None:
     }
     match change.state:
         case State.OUTAGE:
-            _LOG.warning("the service is away, deliveries stop: %s", change.reason, extra=extra)
+            _LOG.warning("an outage begins, one record at a time probes: %s", change.reason, extra=extra)
         case State.THROTTLED:
             _LOG.warning("deliveries slow down: %s", change.reason, extra=extra)
         case _:

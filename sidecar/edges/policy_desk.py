@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
-from sidecar.core.roster import Roster
-from sidecar.edges.clock import now
+from sidecar.edges.policy_peers import Peers
 from sidecar.edges.policy_topic import Look, News
 from sidecar.errors import ConfigError
 from sidecar.settings.group_policy import (
@@ -25,7 +24,8 @@ from sidecar.settings.group_policy import (
     policy_values,
 )
 from sidecar.settings.model import Settings
-from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, PolicyRecord
+from topics import versions
+from topics.policy_record import BadRecord, Heard, InstanceHeard, NewerRecord, PolicyHeard, PolicyRecord
 
 KNOWN_WITHIN = 10.0
 """Seconds that the lanes wait for the group's policy at the start. Then they go on by the configuration's: a policy
@@ -53,13 +53,14 @@ class PolicyDesk:
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
         self._file, self._apply, self._known_within = settings, apply, known_within
         self._newest: PolicyRecord | None = None
+        self._newer: int | None = None
+        """The `v` of the group's newest policy, where a newer version wrote it: nothing of it can be read."""
         self._topics: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
         self._unsure = False
         """Kafka did not say which levels hold records."""
         self._known = asyncio.Event()
-        self._roster = Roster(instance, self.subscription)
-        self._differing: Mapping[str, Mapping[str, str]] = {}
+        self._peers = Peers(instance, self.subscription)
         self._loop = asyncio.get_running_loop()
 
     async def known(self) -> None:
@@ -85,7 +86,7 @@ class PolicyDesk:
 
     def hurried(self) -> bool:
         """Whether a policy waits to be taken, or a removed level to be empty."""
-        return bool(self.refused or self._left) or self._unsure
+        return bool((self.refused and self._newer is None) or self._left) or self._unsure
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 
@@ -115,25 +116,19 @@ class PolicyDesk:
             },
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
-                for name, subscription in self._roster.differing(now()).items()
+                for name, subscription in self._peers.differing().items()
             ],
         }
 
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
-        return bool(self._roster.differing(now()))
+        return bool(self._peers.differing())
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def _take(self, news: News) -> None:
         for heard in news.heard:
-            match heard:
-                case PolicyHeard(record=record):
-                    self._newest = record
-                case InstanceHeard(instance=instance, record=subscribed):
-                    self._roster.hear(instance, subscribed, now(), live=news.live)
-                case BadRecord():
-                    self.bad_records += 1
+            self._hear(heard, news.live)
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
         if bad:
             text = "%d records of the policy topic are passed over; the first: %s"
@@ -141,8 +136,21 @@ class PolicyDesk:
         if news.look is not None:
             self._see(news.look)
         if news.caught_up or (self._known.is_set() and news.look is not None):
-            self._compare()
+            self._peers.compare()
             self._consider()
+
+    def _hear(self, heard: Heard, live: bool) -> None:
+        match heard:
+            case PolicyHeard(record=record):
+                self._newest, self._newer = record, None
+            case InstanceHeard(instance=instance, record=subscribed):
+                self._peers.hear(instance, subscribed, live=live)
+            case NewerRecord(v=v, instance=None):
+                self._newer = v
+            case NewerRecord(v=v, instance=str(name)):
+                self._peers.hear_newer(name, v)
+            case BadRecord():
+                self.bad_records += 1
 
     def _see(self, look: Look) -> None:
         self._topics, self._unsure = look.topics, look.left is None
@@ -164,23 +172,29 @@ class PolicyDesk:
         self._apply(self.settings, self._left)
 
     def _consider(self) -> None:
-        """Take the group's newest policy, unless something speaks against it."""
+        """Take the group's newest policy that can be read, unless something speaks against it."""
+        problems = () if self.refusal else self._problems()
         if self.refusal:
             return
+        if self._newer is not None:
+            problems = (f"{versions.sentence(self._newer)}; set the policy anew, or finish the roll-out",)
+        if problems:
+            self._refuse(problems)
+        self.refused = problems
+        self._begin()
+
+    def _problems(self) -> tuple[str, ...]:
+        """Go on by the newest policy that can be read, or say what speaks against it."""
         try:
             settings = overridden(self._file, {} if self._newest is None else self._newest.policy)
         except ConfigError as fault:
-            self._refuse(tuple(fault.problems))
-        else:
-            against = self._against(settings)
-            if against and self._file.policy_mode == "strict" and not self._known.is_set():
-                self.refusal = against
-                return
-            if against:
-                self._refuse(against)
-            else:
-                self._go_on_by(settings)
-        self._begin()
+            return tuple(fault.problems)
+        against = self._against(settings)
+        if against and self._file.policy_mode == "strict" and not self._known.is_set():
+            self.refusal = against
+        elif not against:
+            self._go_on_by(settings)
+        return against
 
     def _against(self, settings: Settings) -> tuple[str, ...]:
         """Why settings may not come into force."""
@@ -193,18 +207,18 @@ class PolicyDesk:
         return (f"its level topics are missing: {names}; create them: {mend_levels(settings)}",)
 
     def _refuse(self, problems: tuple[str, ...]) -> None:
+        """Say why the newest policy is not taken, once until it is for something else."""
         if problems != self.refused:
             who = "nobody" if self._newest is None else self._newest.who
+            who = who if self._newer is None else "a newer version"
             _LOG.error(
                 "the group's policy by %s is not taken, the old one holds: %s",
                 who,
                 "; ".join(problems),
                 extra={"event": "policy-refused"},
             )
-        self.refused = problems
 
     def _go_on_by(self, settings: Settings) -> None:
-        self.refused = ()
         changes = differences(self.settings, settings)
         self.record = self._newest
         if not changes:
@@ -223,21 +237,3 @@ class PolicyDesk:
             self._known.set()
             self._left -= levels_of(self.settings)
             self._read_leftovers()
-
-    def _compare(self) -> None:
-        """Say once that another instance wants other records, and once that all agree again."""
-        differing = self._roster.differing(now())
-        if differing and differing != self._differing:
-            name, other = next(iter(differing.items()))
-            _LOG.warning(
-                "instances of one group want different records: here %s, %s %s; give all of them the same topics and "
-                "tags, or each its own group (%d differ)",
-                flow(self.subscription),
-                name,
-                flow(dict(other)),
-                len(differing),
-                extra={"event": "subscriptions-differ"},
-            )
-        elif self._differing and not differing:
-            _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
-        self._differing = differing

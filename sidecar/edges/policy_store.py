@@ -16,8 +16,18 @@ from sidecar.edges.clients import follower_config, teller_config
 from sidecar.edges.insist import asked_again
 from sidecar.edges.policy_topic import assign_all
 from sidecar.errors import BrokerError, ContractError
+from topics import versions
 from topics.names import Names
-from topics.policy_record import KEY, PARTITION, BadRecord, PolicyHeard, PolicyRecord, parse_record, render_record
+from topics.policy_record import (
+    KEY,
+    PARTITION,
+    BadRecord,
+    NewerRecord,
+    PolicyHeard,
+    PolicyRecord,
+    parse_record,
+    render_record,
+)
 
 BATCH = 500
 UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
@@ -27,11 +37,15 @@ CLIENT = "reconsume-policy"
 
 
 class Entry(NamedTuple):
-    """A policy as it lies in the topic; `record` None: it was withdrawn; `fault`: why it cannot be read."""
+    """A policy as it lies in the topic; `record` None: it was withdrawn; `fault`: why it cannot be read.
+
+    `newer`: a newer version of Reconsume wrote it, so that it is no mistake.
+    """
 
     offset: int
     record: PolicyRecord | None
     fault: str = ""
+    newer: bool = False
 
 
 class PolicyStore:
@@ -101,6 +115,8 @@ def entry_of(message: Message) -> Entry | None:
     match parse_record(message.key(), message.value()):
         case PolicyHeard(record=record):
             return Entry(offset, record)
+        case NewerRecord(v=v):
+            return Entry(offset, None, versions.sentence(v), newer=True)
         case BadRecord(text=text):
             return Entry(offset, None, text)
     return None
@@ -110,6 +126,12 @@ def in_force(entries: list[Entry]) -> PolicyRecord | None:
     """The policy that instances follow: the last one that can be read; None when there is none, or it was withdrawn."""
     good = [entry for entry in entries if not entry.fault]
     return good[-1].record if good else None
+
+
+def unread_of(entries: list[Entry]) -> str:
+    """Why the group's policy cannot be read, where a newer version wrote it; empty when this version can."""
+    rest = [entry for entry in entries if entry.newer or not entry.fault]
+    return rest[-1].fault if rest else ""
 
 
 def values_of(record: PolicyRecord | None) -> Mapping[str, object]:

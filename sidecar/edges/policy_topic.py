@@ -23,6 +23,7 @@ from sidecar.edges.clients import Config
 from sidecar.edges.keyring import Wearing, unchanging
 from sidecar.edges.leftovers import leftovers, strays
 from sidecar.edges.presence import Own, Presence
+from sidecar.edges.watched import FOLLOWER_LIMIT, Asked, Watched
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, parse_record
 
@@ -102,7 +103,7 @@ class PolicyTopic(threading.Thread):
         self._place, self._desk, self._wearing = place, desk, unchanging() if wearing is None else wearing
         self._topic = place.names.policy
         self._presence = Presence(writer, self._wearing, self._topic, place.own, self._say)
-        self._stopping = threading.Event()
+        self._stopping = Asked()
         self._said = ""
         self._reading = self._live = False
         self._end = 0
@@ -111,6 +112,10 @@ class PolicyTopic(threading.Thread):
     def stop(self) -> None:
         """Take the subscription back and end, within a few seconds; returns at once."""
         self._stopping.set()
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("policy", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
         """Follow until stopped; after an error from the beginning."""

@@ -18,6 +18,7 @@ from sidecar.core.batch import Entry, Refusal
 from sidecar.edges.keyring import Keyring, Refresh
 from sidecar.edges.supply import Supply
 from sidecar.edges.transaction import Aborted, Unsure
+from sidecar.edges.watched import Asked, Watched
 
 TOGETHER = 500
 """Posts in one transaction at most: at 1 MiB a post and 128 connections the API's own limits come first."""
@@ -58,7 +59,8 @@ class Poster(threading.Thread):
         super().__init__(name=f"poster-{config['transactional.id']}", daemon=True)
         self._observe = observe
         self._jobs: SimpleQueue[Job | Refresh | None] = SimpleQueue()
-        self._stopping = threading.Event()
+        self._stopping = Asked()
+        self._busy = False
         wearing = keyring.wearing(self.name, self._nudged)
         self._supply = Supply(config, self._stopping, wearing)
 
@@ -66,6 +68,10 @@ class Poster(threading.Thread):
     def last_error(self) -> str:
         """What Kafka said last that was wrong; empty when nothing was."""
         return self._supply.last_error
+
+    def watched(self) -> list[Watched]:
+        """Its thread, which turns only while there is something to write."""
+        return [Watched("poster", self, lambda: self._stopping.turned_at if self._busy else None)]
 
     def _nudged(self) -> None:
         if not self._supply.take_keys():
@@ -99,19 +105,27 @@ class Poster(threading.Thread):
 
     def run(self) -> None:
         """Make the producer, then commit what is posted until stopped."""
+        self._busy = True
         self._supply.renew()
+        self._busy = False
         while (job := self._jobs.get()) is not None:
+            self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
+            self._busy = True
             if isinstance(job, Refresh):
                 self._supply.refresh()
-                continue
-            jobs = [job for job in (job, *self._waiting()) if job.done.set_running_or_notify_cancel()]
-            try:
-                self._settle(jobs)
-            except BaseException as fault:
-                _fail(jobs, UnknownError(f"the sidecar failed: {type(fault).__name__}"))
-                raise
+            else:
+                self._work(job)
+            self._busy = False
         rest = [job for job in self._waiting() if job.done.set_running_or_notify_cancel()]
         _fail(rest, NotWrittenError("the sidecar stops; nothing was written"))
+
+    def _work(self, first: Job) -> None:
+        jobs = [job for job in (first, *self._waiting()) if job.done.set_running_or_notify_cancel()]
+        try:
+            self._settle(jobs)
+        except BaseException as fault:
+            _fail(jobs, UnknownError(f"the sidecar failed: {type(fault).__name__}"))
+            raise
 
     def _waiting(self) -> Iterator[Job]:
         for _ in range(TOGETHER - 1):
@@ -158,7 +172,7 @@ class Poster(threading.Thread):
         except Unsure as unsure:
             self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), unsure)
             _fail(jobs, UnknownError(str(unsure)))
-            self._supply.renew(stuck=True)
+            self._supply.renew()
             return (), "unknown"
         for job in jobs:
             job.done.set_result(None)
@@ -169,7 +183,7 @@ class Poster(threading.Thread):
             self._supply.renew()
         self._supply.warn("posts-aborted", "a transaction of %d posts was aborted: %s", len(jobs), aborted)
         refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
-        if any(refusal.about == "topic" for refusal in aborted.refusals):
+        if any(refusal.about != "record" for refusal in aborted.refusals):
             self._supply.look(anew=True)
         for job in jobs:
             if id(job.entry) in refused:

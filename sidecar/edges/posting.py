@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sidecar.core.batch import Entry
 from sidecar.core.copies import writes_of
-from sidecar.core.decide import DeadLetter, Decision, Retry, condemn, decide
+from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, condemn, decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Now, Record
@@ -65,9 +65,9 @@ class Posting:
         await self._poster.post(entry)
         decision, copy = entry.decision, entry.writes[0]
         self._tally.count(decision)
-        assert isinstance(decision, Retry | DeadLetter)
+        assert isinstance(decision, Retry | DeadLetter | Hop)
         life = decision.life
-        due = life.due_at if isinstance(decision, Retry) else None
+        due = None if isinstance(decision, DeadLetter) else life.due_at
         return Placed(life.id, copy.topic, life.times, due, life.reason)
 
     def _entry(self, record: Record, failure: Failed) -> Entry:
@@ -83,8 +83,11 @@ class Posting:
         if record.fault:
             self._tally.bad_headers += 1
             decision = condemn(record, policy, wall)
+        elif record.life is not None and record.life.topic not in policy.topics:
+            decision = after_wait(record, policy, wall)  # the service cannot judge it: other instances consume it
         else:
             self._tally.odd_requests += not policy.understands(failure.delay, failure.level)
             decision = decide(record, failure, policy, wall)
-        assert isinstance(decision, Retry | DeadLetter)  # nothing else follows from a failure outside ordered mode
+        # Nothing else follows from a failure outside ordered mode, nor from an unknown topic.
+        assert isinstance(decision, Retry | DeadLetter | Hop)
         return Entry(record, decision, writes_of(record, decision, policy, wall))

@@ -21,14 +21,18 @@ TELL_EVERY = 60.0
 CHANGE_EVERY = 15.0
 """Seconds between two changes of the pace: in a storm every instance changes it, and every instance hears of all."""
 FLUSH_WITHIN = 2.0
+LATE = 60_000
+"""ms from which on it is told soon that a retry is overdue: as long as the alert and the doctor wait."""
 
 
 class Own(NamedTuple):
-    """What is told: the instance's name, tags by topic, and the pace at the moment (None: nothing is delivered)."""
+    """What is told: the instance's name, tags by topic, and at the moment the pace (None: nothing is delivered) and by
+    how many ms its most overdue retry is late."""
 
     instance: str
     subscription: Mapping[str, str]
     pace: Callable[[], PaceTold | None] = lambda: None
+    overdue: Callable[[], int] = lambda: 0
 
 
 class Presence:
@@ -47,7 +51,7 @@ class Presence:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: str | None = None
+        self._state: tuple[str | None, bool] = (None, False)
 
     @property
     def clients(self) -> list[Producer]:
@@ -67,9 +71,13 @@ class Presence:
         if self._producer is None:
             return
         self._producer.poll(0)
-        pace = self._own.pace()
-        if there and pace is not None and pace.state != self._state:
+        if there and self._present()[0] != self._state:
             self._tell(self._change_every)
+
+    def _present(self) -> tuple[tuple[str | None, bool], PaceTold | None, int]:
+        """The state whose change is told soon, and what is told with it."""
+        pace, overdue = self._own.pace(), self._own.overdue()
+        return (None if pace is None else pace.state, overdue >= LATE), pace, overdue
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()
@@ -78,9 +86,8 @@ class Presence:
         self._told_at = now
         if self._producer is None:
             self._producer = Producer(self._wearing.newest(self._writer))
-        pace = self._own.pace()
-        self._state = None if pace is None else pace.state
-        record = SubscriptionRecord(dict(self._own.subscription), time.time_ns() // 1_000_000, pace)
+        self._state, pace, overdue = self._present()
+        record = SubscriptionRecord(dict(self._own.subscription), time.time_ns() // 1_000_000, pace, overdue)
         self._write(self._producer, render_record(record))
 
     def _write(self, producer: Producer, value: bytes | None) -> None:

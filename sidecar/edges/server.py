@@ -17,6 +17,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from sidecar.edges.loop_faults import background
 from sidecar.edges.protocol import Limits, Protocol
 from sidecar.errors import SetupError
 from sidecar.settings.addresses import Listen
@@ -65,7 +66,7 @@ class Server:
             await self._listen()
         except OSError as failure:
             raise SetupError(f"cannot listen on {_shown(self._place)}: {failure.strerror or failure}") from failure
-        self._ticking = asyncio.ensure_future(self._tick())
+        self._ticking = background(self._tick(), "api")
 
     async def stop(self, grace: float = 1.0) -> None:
         """Accept nothing more, let answers under way end within `grace` seconds, then close."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from sidecar.core.storm import Alarm, Rule, Storm, storm_of
 from sidecar.edges.api_view import Readers, UnknownError
 from sidecar.edges.clock import now
+from sidecar.edges.loop_faults import background
 
 LOOK_EVERY = 5.0
 """Seconds; failures take about as long to come through Spark."""
@@ -30,7 +31,7 @@ class StormWatch:
 
     def start(self) -> None:
         """Begin to look."""
-        self._looking = asyncio.create_task(self._look_on())
+        self._looking = background(self._look_on(), "storm-watch")
 
     async def stop(self) -> None:
         """Look no more."""

@@ -11,14 +11,18 @@ import threading
 import time
 from collections.abc import Mapping, Set
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.edges.guard import StuckError
 from sidecar.edges.keyring import Wearing
+from sidecar.edges.places import Places
 from sidecar.edges.transaction import TransactionalProducer
 
 REBUILD_EVERY = 0.2
 """Seconds between tries to make a new producer while the cluster is away."""
+SLOTS = 8
+"""Transactional ids that are used in turn. A transaction that included a partition with too few replicas in sync cannot
+end before these are back, and keeps its id that long. Its fate is decided by then; the committed progress tells it."""
 LOOK_EVERY = 1.0
 """Seconds between looks for topics that are missing, or all that there are."""
 
@@ -33,36 +37,55 @@ class Supply:
         """None before the first `renew`, and when stopped before there was one."""
         self.partitions: dict[str, int] = {}
         """How many each topic has, of the topics that were there at the last look."""
+        self.places = Places()
+        """Partitions that take no records."""
         self.last_error = ""
         self.wearing = wearing
         self._config = config
+        self._slot = 0
+        """Which of its transactional ids it uses: another one while a transaction of this one cannot end."""
         self._stopping = stopping
-        self._graveyard: list[object] = []
-        """Producers that may have a call under way: kept, because destroying one may block for ever."""
+        self._abandoned: list[TransactionalProducer] = []
+        """Producers with a call under way: kept until that comes back, because to destroy one may block for ever."""
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
 
-    def renew(self, *, stuck: bool = False) -> None:
-        """Make a new producer; the old one may have a call under way if it is `stuck`."""
-        old, producer = self.producer, None
+    def renew(self) -> None:
+        """Make a new producer; the old one may have a call under way."""
+        producer = None
+        if self.producer is not None:
+            self._abandoned.append(self.producer)
         self.producer = None
-        if stuck:
-            self._graveyard.append(old)
-        elif old is not None:
-            old.end()
+        self._clear_away()
         while not self._stopping.is_set():
             try:
-                producer = producer or TransactionalProducer(self.wearing.put_on(self._config))
+                producer = producer or TransactionalProducer(self.wearing.put_on(self._identified()))
                 producer.prepare()
                 self.producer = producer
                 return
             except (KafkaException, StuckError) as failure:
                 self.warn("no-producer", "no producer yet: %s", failure)
+                if _cannot_end(failure):
+                    self._slot = (self._slot + 1) % SLOTS
                 # Else the same one again: an outage must not leave a row of them behind.
-                if not _retriable(failure) or self.wearing.outdated:
-                    self._graveyard.append(producer)
+                if not _retriable(failure) or _cannot_end(failure) or self.wearing.outdated:
+                    self._abandoned += [] if producer is None else [producer]
                     producer = None
                 self._stopping.wait(REBUILD_EVERY)
+
+    def _identified(self) -> dict[str, object]:
+        """The configuration with the transactional id of today's slot; the first slot's is the plain one."""
+        identity = (
+            f"{self._config['transactional.id']}~{self._slot}" if self._slot else self._config["transactional.id"]
+        )
+        return {**self._config, "transactional.id": identity}
+
+    def _clear_away(self) -> None:
+        """Destroy the abandoned producers that have no call under way: each has 5 threads and 0.35 MB."""
+        idle = [producer for producer in self._abandoned if producer.idle]
+        self._abandoned = [producer for producer in self._abandoned if not producer.idle]
+        while idle:
+            threading.Thread(target=_destroy, args=([idle.pop()],), name="producer-end", daemon=True).start()
 
     def take_keys(self) -> bool:
         """Take what is offered, on any thread: a password at once, even under a call that waits for a connection.
@@ -95,7 +118,9 @@ class Supply:
             return
         self._looked_at = time.monotonic()
         try:
-            self.partitions = self.producer.partitions()
+            found = self.producer.places()
+            self.partitions = {name: len(states) for name, states in found.items()}
+            self.places.looked(found)
         except KafkaException as failure:
             self.warn("topics-unlisted", "cannot list the topics: %s", failure)
 
@@ -112,6 +137,16 @@ class Supply:
         """Log it under the name of its kind, and keep it for `/status`."""
         self.last_error = text % args
         _LOG.warning(text, *args, extra={"event": event})
+
+
+def _destroy(last: list[TransactionalProducer]) -> None:
+    """Drop the last reference to a producer, on a thread of its own: the client then waits for its own threads."""
+    last.pop().end()
+
+
+def _cannot_end(failure: KafkaException | StuckError) -> bool:
+    """Whether the id's last transaction is decided, and its markers cannot be written."""
+    return isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError.CONCURRENT_TRANSACTIONS
 
 
 def _retriable(failure: KafkaException | StuckError) -> bool:

@@ -15,10 +15,12 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.batch import Batch, Entry, Hindrance, Refusal
+from sidecar.core.batch import Batch, Entry, Refusal
 from sidecar.core.copies import Copy
 from sidecar.core.progress import encode
 from sidecar.edges.guard import Guard, StuckError
+from sidecar.edges.places import State
+from sidecar.edges.refusals import NAMED_ERRORS, refusal_of
 
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""
@@ -29,17 +31,12 @@ CONFIRM_LIMIT = 0.5
 """Seconds that the broker is given to confirm all records before the offsets are sent. So whatever is wrong with the
 offsets (a rebalance) finds nothing under way, and the producer lives on; it takes no longer than side by side."""
 
-RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
-TOPIC_ERRORS = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.POLICY_VIOLATION,
-    }
-)
+STALLS = 3
+"""So many times CONFIRM_LIMIT without one more confirmed record mean that a partition takes none: it has no leader, or
+too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the whole batch."""
+ANSWER_LIMIT = 1.0
+"""Seconds in which a cluster that is there answers a metadata request."""
+
 STALE_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -49,6 +46,8 @@ STALE_MEMBER = frozenset(
     }
 )
 
+
+STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
 
 Report: TypeAlias = partial[None]
 
@@ -73,6 +72,10 @@ class Unsure(Exception):  # noqa: N818
     """The transaction may have happened or not, and this producer is of no use any more."""
 
 
+class _Stalled(Exception):  # noqa: N818
+    """The cluster is there, and some partition takes no record."""
+
+
 class TransactionalProducer:
     """A producer with its guard. `prepare` comes first."""
 
@@ -80,7 +83,7 @@ class TransactionalProducer:
         self._producer = Producer(dict(config))
         self._guard = Guard(f"guard-{config['transactional.id']}")
         self._errors: dict[int, tuple[KafkaError, str]] = {}
-        """By index of the entry: what was wrong with a write of it, and the topic that it was for."""
+        """By index of the entry: what was wrong with a write of it, and the topic and partition that it was for."""
         self._reports: list[Report] = []
         """By index of the entry: what is to be called with an error of its writes."""
 
@@ -95,14 +98,27 @@ class TransactionalProducer:
         """Log in with these from the next connection on; from any thread."""
         self._producer.set_sasl_credentials(username, password)
 
+    @property
+    def idle(self) -> bool:
+        """Whether none of its calls is under way."""
+        return self._guard.idle
+
     def end(self) -> None:
         """It is not used any more, and nothing of it is under way."""
         self._guard.end()
 
     def partitions(self) -> dict[str, int]:
         """How many partitions each topic of the cluster has. The request never creates a topic."""
+        return {name: len(states) for name, states in self.places().items()}
+
+    def places(self) -> dict[str, list[State]]:
+        """Every partition of each topic of the cluster, in the order of their numbers."""
         topics = self._producer.list_topics(timeout=API_LIMIT).topics
-        return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+        return {
+            name: [State(found.leader, len(found.isrs)) for _, found in sorted(topic.partitions.items())]
+            for name, topic in topics.items()
+            if topic.error is None
+        }
 
     def commit(self, batch: Batch, metadata: Any, partitions: Mapping[str, int]) -> None:
         """Commit one batch; Aborted or Unsure when it could not be."""
@@ -117,13 +133,36 @@ class TransactionalProducer:
         try:
             self._producer.begin_transaction()
             self._produce(entries, partitions)
-            self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+            self._confirm(sum(len(entry.writes) for entry in entries))
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)
         except StuckError as stuck:
             raise Unsure(f"{stuck} did not come back") from None
+        except _Stalled:
+            self._abort(STALLED, entries, stalled=True)
         except (KafkaException, SystemError) as failure:
             self._abort(error_in(failure), entries)
+
+    def _confirm(self, written: int) -> None:
+        """Wait until the broker has confirmed all records, or confirms no more of them.
+
+        Raises _Stalled if the cluster is there nevertheless: it has confirmed others, or answers. Else it is away, and
+        the calls that follow wait for it.
+        """
+        self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+        left, stalls = len(self._producer), 0
+        while left and stalls < STALLS:
+            self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+            before, left = left, len(self._producer)
+            stalls = stalls + 1 if left == before else 0
+        if left and (left < written or self._answers()):
+            raise _Stalled
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self._producer.list_topics(timeout=ANSWER_LIMIT).brokers)
+        except KafkaException:
+            return False
 
     def _send_offsets(self, batch: Batch, metadata: Any) -> None:
         self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
@@ -134,7 +173,8 @@ class TransactionalProducer:
             reports.append(partial(self._delivered, len(reports)))
         for report, entry in zip(reports, entries, strict=False):
             for copy in entry.writes:
-                place = copy.spread % partitions[copy.topic] if copy.key is None else -1
+                by_key = copy.key is not None and not copy.scattered
+                place = -1 if by_key else copy.spread % partitions[copy.topic]
                 try:  # by position, a quarter cheaper; its alias `on_delivery` is not looked at beside a None
                     produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
                 except BufferError:
@@ -153,19 +193,24 @@ class TransactionalProducer:
 
     def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._errors.setdefault(index, (error, message.topic() or ""))
+            self._errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
 
-    def _abort(self, error: KafkaError, entries: Sequence[Entry]) -> None:
+    def _abort(self, error: KafkaError, entries: Sequence[Entry], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
             raise Unsure(error.str())
         self._producer.poll(0)  # takes in every report there is
         errors = dict(self._errors)  # before the abort purges what is queued, which is reported as an error too
-        refusals = [_refusal(entries[index], *error) for index, error in errors.items()]
-        spent = len(self._producer) > 0 or None in refusals
+        refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
+        spent = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, StuckError) as failure:
             raise Unsure(f"abort after {error.str()}: {failure}") from failure
+        if stalled:  # the abort has purged what no broker took, and so says which records these are
+            purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
+            refusals += [
+                Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
+            ]
         raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), spent=spent)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
@@ -199,14 +244,3 @@ def _offsets(batch: Batch) -> list[TopicPartition]:
         TopicPartition(source.topic, source.number, share.progress.next, encode(share.progress))
         for source, share in batch.shares.items()
     ]
-
-
-def _refusal(entry: Entry, error: KafkaError, topic: str) -> Refusal | None:
-    about: Hindrance
-    if error.code() in RECORD_ERRORS:
-        about = "record"
-    elif error.code() in TOPIC_ERRORS:
-        about = "topic"
-    else:
-        return None
-    return Refusal(entry, about, f"{topic}: {error.str()}")

@@ -93,8 +93,9 @@ class Deliver(Section):
     health_url: Annotated[str | None, URL] = Field(
         default=None,
         description=(
-            "Polled each second before the first delivery and while delivery is paused by an outage; only after a "
-            "2xx does one record probe the service. Without it a record probes it every 0.1 to 5 s."
+            "Polled each second before the first delivery and in an outage; only after a 2xx does one record probe "
+            "the service. After `outage_failures` in a row it is asked first: a 2xx means that this is no outage. "
+            "Without it a record probes the service every 0.1 to 5 s."
         ),
     )
     concurrency: Annotated[int, whole(1, 65_536)] = Field(
@@ -155,7 +156,15 @@ class Deliver(Section):
         default=20,
         description=(
             "So many failures in a row, of at least three different records and without one success between them, "
-            "are an outage: delivery pauses, one record probes, and no retry is spent meanwhile. null: never."
+            "are an outage: one delivery at a time probes the service, until one succeeds. Each failure that the "
+            "service answers is an attempt, a probe's too. null: never."
+        ),
+    )
+    outage_interval: Annotated[int, duration("100ms", "1m")] = Field(
+        default=ms("1s"),
+        description=(
+            "The pause between two probes of a service that answers with failures: it doubles from 100ms up to this. "
+            "Shorter spends attempts faster in an outage; longer makes a lone bad record wait longer for its next one."
         ),
     )
     allow_remote: bool = Field(
@@ -168,7 +177,8 @@ class Deliver(Section):
     max_held: Annotated[int, size("1MiB", "1GiB")] = Field(
         default=16 << 20,
         description=(
-            "Bytes of records that one lane may hold in memory, in delivery or waiting; above it fetching "
-            "pauses. It bounds the sidecar's memory, and a single larger record still passes."
+            "Bytes of records that one lane may hold in memory, in delivery or waiting, with their keys, headers and "
+            "what Python adds; above it fetching pauses. It bounds the sidecar's memory, and a single larger "
+            "record still passes."
         ),
     )

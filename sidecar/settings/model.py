@@ -57,8 +57,9 @@ class Settings(Section):
     start: Literal["earliest", "latest"] = Field(
         default="earliest",
         description=(
-            "Where a group begins that has no progress yet. Level topics always begin at the earliest. It is "
-            "not used for a lost offset, which is counted and resumed at the earliest."
+            "Where a group begins that has no progress yet. `latest` is about its first start alone: where it begins "
+            "is committed at once, and partitions that are added later begin at their beginning. Level topics always "
+            "begin at the earliest. It is not used for a lost offset, which is counted and resumed at the earliest."
         ),
     )
     deliver: Deliver = Field(

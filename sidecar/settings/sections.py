@@ -43,7 +43,8 @@ class Retry(Section):
         default=TABLE,
         description=(
             "The delay table, rising: one topic for each, and what a numbered level means. Delays of the ladder "
-            "that are not in it get a topic too."
+            "that are not in it get a topic too. A wait below the shortest level is made in memory, or in that level "
+            "when such waits take a quarter of `deliver.max_held`."
         ),
     )
     ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(
@@ -66,6 +67,13 @@ class Retry(Section):
         description=(
             "How often a record may be out while the service dies before it is put into the DLQ as the suspect, "
             "so that it does not kill every instance in turn."
+        ),
+    )
+    unknown_topic: Annotated[int, duration("1s", "10d")] = Field(
+        default=ms("1h"),
+        description=(
+            "For how long after its due time a retry of a topic that this instance does not consume is passed on to "
+            "instances that do, before it goes to the DLQ as `unknown-topic`. Longer than a roll-out takes."
         ),
     )
     understand: Annotated[tuple[str, ...], many(FOREIGN, ", ".join(SYSTEMS), most=len(SYSTEMS))] = Field(
@@ -152,7 +160,7 @@ class View(Section):
         default=False,
         description=(
             "Let a storm begin an outage here, once a `storm_window`: deliveries pause, one record probes, and a good "
-            "answer to it brings a slow start. No retry is spent meanwhile."
+            "answer to it brings a slow start. A probe that the service fails is an attempt."
         ),
     )
 

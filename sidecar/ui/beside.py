@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.core.policy import Policy
+from sidecar.edges.watched import Watched
 from sidecar.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class Beside:
         await self._there(self._dashboard.stop(grace))
         self._end()
         await asyncio.to_thread(self._thread.join, grace)
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("dashboard", self._thread)]
 
     def _run(self) -> None:
         try:

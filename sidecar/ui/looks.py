@@ -19,7 +19,7 @@ from sidecar.edges.checkup.told import read_policy_topic
 from sidecar.edges.dlq.find import Found, find, find_id
 from sidecar.edges.dlq.topics import DlqTopics
 from sidecar.edges.event_scan import Scan, scan_events
-from sidecar.edges.policy_store import Entry, PolicyStore, in_force
+from sidecar.edges.policy_store import Entry, PolicyStore, in_force, unread_of
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -37,7 +37,8 @@ MOST_EVENTS = 500_000
 class Instance(NamedTuple):
     """An instance, by its heartbeat on the policy topic (epoch ms) and as a member of the consumer groups.
 
-    `pace` is as old as the heartbeat; None: it did not tell. `holds`: what Kafka has assigned to it, by group.
+    `pace` and `overdue` (ms) are as old as the heartbeat; None and 0: it did not tell. `holds`: what Kafka has assigned
+    to it, by group.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Instance(NamedTuple):
     pace: PaceTold | None
     host: str
     holds: frozenset[tuple[str, Place]]
+    overdue: int = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ class Looks:
                 alive = one.record.at > now - SILENT_AFTER
                 host = own[0][1].host.lstrip("/") if own else ""
                 told = one.record
-                found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds))
+                found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
         return found
 
     def lags(self) -> Lags:
@@ -174,8 +176,9 @@ class Looks:
 
     def rules(self) -> Rules:
         """The policy, and who changed it."""
-        settings, fault = self.settings, ""
+        settings = self.settings
         entries = PolicyStore(settings.kafka, settings.names).entries()
+        fault = unread_of(entries)
         record = in_force(entries)
         given = {} if record is None else record.policy
         try:

@@ -99,12 +99,21 @@ def test_a_table_of_a_million_retries_ends_early_and_says_so(tmp_path: Path) -> 
             ["orders", "billing-DLQ"],
             "that the answer does not name",
         ),
+        (
+            ["retry.ladder=[1s, 2s]", "retry.max_reconsume_times=2"],
+            ["orders", "billing-RETRY-1s", "billing-RETRY-2s", "billing-DLQ"],
+            "a record is in the DLQ after 3s; one goes every 1s",
+        ),
     ],
 )
 def test_each_mode_has_its_own_timeline(tmp_path: Path, sets: list[str], topics: list[str], said: str) -> None:
     words = [word for change in sets for word in ("--set", change)]
     assert [row["topic"] for row in rows(tmp_path, *words)] == topics
     assert said in reconsume("explain", "-c", write_good(tmp_path), *words).stderr
+
+
+def test_nothing_is_said_of_a_ladder_that_lasts_for_hours(tmp_path: Path) -> None:
+    assert "DLQ after" not in reconsume("explain", "-c", write_good(tmp_path)).stderr
 
 
 def test_an_ordered_record_waits_its_interval_in_place(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from sidecar.core.assigned import Grant, Run
 from sidecar.core.progress import Progress, encode
@@ -18,7 +20,7 @@ from sidecar.edges.consumer import ConsumerThread
 from tests.conftest import MakeTopic
 from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import produce
+from tests.support.kafka import Out, create_topic, produce
 
 SECONDS = 20.0
 
@@ -30,7 +32,8 @@ class Keeper:
         self.grants: list[Grant] = []
         self.runs: list[Run] = []
         self.gone: list[Partition] = []
-        self.lost: dict[str, int] = {}
+        self.cuts: list[tuple[Partition, int, int]] = []
+        self.shorter: list[tuple[Partition, int]] = []
         self.room = True
 
     def assigned(self, grants: Sequence[Grant]) -> None:
@@ -43,8 +46,11 @@ class Keeper:
     def dropped(self, partitions: Sequence[Partition]) -> None:
         self.gone += partitions
 
-    def missing(self, topic: str, records: int) -> None:
-        self.lost[topic] = self.lost.get(topic, 0) + records
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        self.cuts.append((partition, wanted, low))
+
+    def truncated(self, partition: Partition, high: int) -> None:
+        self.shorter.append((partition, high))
 
     def received(self, runs: Sequence[Run]) -> None:
         self.runs += runs
@@ -96,6 +102,20 @@ def delete_before(bootstrap: str, topic: str, offset: int) -> None:
         future.result(SECONDS)
 
 
+def created(bootstrap: str, name: str) -> bool:
+    """Whether a topic could be made; not yet, while Kafka deletes the old one of its name."""
+    with suppress(KafkaException):
+        create_topic(bootstrap, name)
+        return True
+    return False
+
+
+def partitions_of(bootstrap: str, topic: str) -> int:
+    """How many partitions have a leader."""
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=SECONDS).topics[topic]
+    return sum(partition.leader >= 0 for partition in found.partitions.values())
+
+
 def test_a_new_group_starts_at_the_earliest_record(kafka: Broker, topic: str, start: Start) -> None:
     """Also when the first records are gone already: nothing was lost, for nothing was ours."""
     produce(kafka.bootstrap, topic, [b"%d" % number for number in range(10)])
@@ -103,7 +123,7 @@ def test_a_new_group_starts_at_the_earliest_record(kafka: Broker, topic: str, st
     keeper, _ = start(topic)
     until(lambda: keeper.offsets() == [4, 5, 6, 7, 8, 9], SECONDS, "what is there is read")
     assert keeper.grants == [Grant(Partition(topic, 0), 1, Progress(4, ours=False))]
-    assert keeper.lost == {}
+    assert keeper.cuts == []
 
 
 def test_a_new_group_starts_at_the_latest_record_where_that_is_asked_for(
@@ -127,21 +147,78 @@ def test_the_done_set_comes_back_with_the_committed_offset(kafka: Broker, topic:
     assert keeper.grants[0].progress == left
 
 
-def test_records_that_are_gone_are_counted_and_reading_goes_on_under_a_new_epoch(
+def test_a_log_that_was_cut_is_read_on_and_what_was_read_of_it_stays_ours(
     kafka: Broker, topic: str, group: str, start: Start
 ) -> None:
-    """Retention passed the committed offset: 6 records are lost, loudly, and the rest is not skipped to the newest."""
+    """Retention passed the committed offset: the lane is told what is gone, and keeps its epoch."""
     produce(kafka.bootstrap, topic, [b"%d" % number for number in range(10)])
     commit(kafka.bootstrap, group, TopicPartition(topic, 0, 2))
     delete_before(kafka.bootstrap, topic, 8)
-    keeper, thread = start(topic)
+    keeper, _ = start(topic)
     until(lambda: keeper.offsets() == [8, 9], SECONDS, "what is left is read")
-    assert keeper.lost == {topic: 6}
-    assert [grant.progress.next for grant in keeper.grants] == [2, 8]
-    assert keeper.grants[0].epoch < keeper.grants[1].epoch == keeper.runs[-1].epoch
-    membership = thread.assignment.membership
-    assert membership is not None
-    assert membership.epochs == {Partition(topic, 0): keeper.grants[1].epoch}
+    assert keeper.cuts == [(Partition(topic, 0), 2, 8)]
+    assert [grant.progress.next for grant in keeper.grants] == [2]
+    assert keeper.gone == []
+    assert {run.epoch for run in keeper.runs} == {keeper.grants[0].epoch}
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(kafka: Broker, topic: str, group: str, start: Start) -> None:
+    """Its log is shorter than what was read of the old one, whose offsets mean nothing any more."""
+    produce(kafka.bootstrap, topic, [b"old"] * 10)
+    keeper, thread = start(topic)
+    until(lambda: len(keeper.offsets()) == 10, SECONDS, "the old one is read")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    until(lambda: created(kafka.bootstrap, topic), SECONDS, "it is made anew")
+    produce(kafka.bootstrap, topic, [b"new"] * 4)
+    until(lambda: keeper.offsets()[10:] == [0, 1, 2, 3], SECONDS, "the new one is read")
+    assert keeper.grants[-1].progress == Progress(0, ours=False)
+    assert keeper.grants[-1].epoch > keeper.grants[0].epoch
+    assert thread.failure is None
+
+
+def test_a_partition_that_was_parked_when_it_left_is_fetched_when_it_comes_back(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start
+) -> None:
+    """A pause outlives `incremental_unassign` in the client: one pod joins a group and leaves it again."""
+    topic = make_topic(partitions=2)
+    keeper, thread = start(topic)
+    until(lambda: len(keeper.grants) == 2, SECONDS, "both partitions are ours")
+    for grant in list(keeper.grants):
+        thread.pause(grant.partition, grant.epoch)
+    other = Consumer(consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "other", queue_kib=1024))
+    other.subscribe([topic])
+
+    def shared() -> bool:
+        other.poll(0.1)
+        return len(other.assignment()) == 1
+
+    until(shared, SECONDS, "another member has one of them")
+    left = Partition(topic, other.assignment()[0].partition)
+    other.close()
+    until(lambda: len(keeper.grants) == 3, SECONDS, "it is ours again")
+    assert keeper.grants[-1].partition == left
+    produce(kafka.bootstrap, topic, [Out(b"x", partition=left.number)])
+    until(lambda: keeper.offsets(left.number) == [0], SECONDS, "and is read")
+
+
+def test_partitions_added_to_a_topic_that_the_group_reads_begin_at_their_beginning(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start
+) -> None:
+    """`start: latest` is about the group's first start alone."""
+    topic = make_topic(partitions=2)
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 0, encode(Progress(0, width=2))))
+    produce(kafka.bootstrap, topic, [Out(b"old", partition=1)] * 3)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)
+    until(lambda: partitions_of(kafka.bootstrap, topic) == 3, SECONDS, "the third partition has a leader")
+    produce(kafka.bootstrap, topic, [Out(b"new", partition=2)] * 3)
+    keeper, _ = start(topic, "latest")
+    until(lambda: keeper.offsets(2) == [0, 1, 2], SECONDS, "the added partition is read from its beginning")
+    starts = {grant.partition.number: grant.progress for grant in keeper.grants}
+    assert starts[0] == Progress(0, width=2)
+    assert starts[1] == Progress(3, ours=False, width=2), "it was there when the group began"
+    assert starts[2] == Progress(0, ours=False)
 
 
 def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.pace import Pace, State
+from sidecar.core.outcome import COMMITTED, Failed
+from sidecar.core.pace import WELL_FOR, Pace, State
 from sidecar.core.record import Now
-from sidecar.edges.health import Health
+from sidecar.edges.health import ASK_EVERY, Health
 from sidecar.edges.push import parse_target
 from tests.sim.samples import record
 from tests.support import stub_service as stub
@@ -26,9 +27,10 @@ class Asked:
     """A guarded pace with its health URL; `ticked` as the lanes would be."""
 
     def __init__(self, url: str) -> None:
-        self.pace = Pace(8, guarded=True)
+        self.pace = Pace(8, failures=3, guarded=True)
         self.ticks = 0
         self.health = Health(parse_target(url, False), self.pace, self._tick, now)
+        self.pace.ask = self.health.ask_at_once
         self.health.watch()
 
     def _tick(self, moment: Now) -> None:
@@ -107,3 +109,36 @@ def test_a_service_that_does_not_listen_is_asked_until_it_does(tmp_path: Path) -
             await healthy(asked)
 
     ask(f"unix:{tmp_path / 'late.sock'}:/healthz", story)
+
+
+def failing(asked: Asked) -> None:
+    """Three different records fail in a row."""
+    for offset in range(3):
+        asked.pace.note(record(offset), Failed("http-500"), now())
+
+
+async def opened(asked: Asked) -> None:
+    """Deliveries go on, and the health URL's last word is too old to count."""
+    await healthy(asked)
+    probe = record(0)
+    asked.pace.sent(probe, now())
+    for _ in range(8):
+        asked.pace.note(probe, COMMITTED, now())
+    await asyncio.sleep(WELL_FOR / 1000)
+    assert (asked.pace.state, asked.pace.limit) == (State.OPEN, 8)
+
+
+@pytest.mark.parametrize(("word", "then"), [(stub.ok, (State.OPEN, 8)), (stub.answer(503), (State.OUTAGE, 0))])
+def test_a_row_of_failures_asks_at_once_whether_it_is_an_outage(word: Behaviour, then: tuple[State, int]) -> None:
+    async def story(asked: Asked) -> None:
+        await opened(asked)
+        before, ticks = time.monotonic(), asked.ticks
+        failing(asked)
+        assert (asked.pace.state, asked.pace.limit) == (State.OPEN, 0)
+        await asked.until(lambda: asked.ticks > ticks)
+        assert time.monotonic() - before < ASK_EVERY * 0.9
+        assert (asked.pace.state, asked.pace.limit) == then
+
+    with StubService([stub.ok, word]) as service:
+        ask(service.url, story)
+        assert len(service.requests) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.edges.clients import teller_config
 from sidecar.edges.keyring import unchanging
-from sidecar.edges.presence import Own, Presence
+from sidecar.edges.presence import LATE, Own, Presence
 from tests.support.broker import Broker
 from tests.support.deadline import until
 from tests.support.kafka import create_topic, dump
@@ -25,9 +25,10 @@ class Pod:
     bootstrap: str
     topic: str
     pace: PaceTold | None = field(default_factory=lambda: PaceTold("open", 1))
+    overdue: int = 0
 
     def presence(self, change_every: float) -> Presence:
-        own = Own("pod-0", {"orders": "*"}, lambda: self.pace)
+        own = Own("pod-0", {"orders": "*"}, lambda: self.pace, lambda: self.overdue)
         writer = teller_config({"bootstrap.servers": self.bootstrap}, "t")
         return Presence(writer, unchanging(), self.topic, own, pytest.fail, change_every)
 
@@ -36,12 +37,26 @@ class Pod:
         heard = [parse_record(row.key, row.value) for row in dump(self.bootstrap, self.topic)]
         return ["gone" if one.record is None else one.record.pace for one in heard if isinstance(one, InstanceHeard)]
 
+    def lateness(self) -> list[int | str]:
+        """How overdue the retries were, in their order."""
+        heard = [parse_record(row.key, row.value) for row in dump(self.bootstrap, self.topic)]
+        return ["gone" if one.record is None else one.record.overdue for one in heard if isinstance(one, InstanceHeard)]
+
 
 @pytest.fixture
 def pod(kafka: Broker, group: str) -> Pod:
     topic = Names(group).policy
     create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     return Pod(kafka.bootstrap, topic)
+
+
+def test_that_a_retry_is_overdue_for_a_minute_is_told_at_once_and_so_is_its_end(pod: Pod) -> None:
+    presence = pod.presence(0.0)
+    presence.tell()
+    for pod.overdue in (59_999, LATE, LATE + 5_000, 10):
+        presence.turn(there=True)
+    presence.take_back()
+    until(lambda: pod.lateness() == [0, LATE, 10, "gone"], SECONDS, "it is told")
 
 
 def test_another_pace_is_told_at_once_and_the_same_one_is_not(pod: Pod) -> None:

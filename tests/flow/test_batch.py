@@ -235,7 +235,8 @@ def test_what_the_service_has_of_a_partition_that_moves_is_answered_before_it_go
     service = start_service(lambda _request: OK)
     service.batch_script = lambda requests: Said(Answer(until=let_go)) if not let_go.is_set() else Said(OK)
     records = [Out(b"good:%d" % number, partition=number % PARTITIONS) for number in range(PARTITIONS * 3)]
-    overrides: Config = {"lock_timeout": "30s", **batched()}
+    patient = {"timeout": "60s", "concurrency": len(records)}  # however they are fetched, and however long that takes
+    overrides: Config = {"lock_timeout": "30s", "deliver": {**batched()["deliver"], **patient}}
     first = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
     produce(group.bootstrap, group.main, records)
     first.until(lambda: len(service.ledger.deliveries()) == len(records), 15, "all are out")

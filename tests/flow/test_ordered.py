@@ -43,7 +43,9 @@ def overtaken(evidence: Evidence) -> list[str]:
         deliveries[delivery.id].append(delivery)
     dead = {copy.id: copy.row.timestamp for copy in evidence.dead}
     found = []
-    for line in lines_of(evidence).values():
+    for (_, key), line in lines_of(evidence).items():
+        if key is None:
+            continue  # records without a key have no order among themselves
         done = 0
         for ident in line:
             first = min(delivery.received for delivery in deliveries[ident])

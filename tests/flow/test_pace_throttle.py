@@ -37,7 +37,7 @@ def throttled(new_group: FreshGroup, start_service: StartService, start_sidecar:
     service = start_service(script)
     sidecar = start_sidecar(group, service.url, overrides={"deliver": {"concurrency": FULL}})
     produce(group.bootstrap, group.main, [HOURS, *values("good", LOAD)])
-    sidecar.until(lambda: len(service.ledger.taken()) > FULL, 15, "it works")
+    sidecar.until(lambda: len(service.ledger.taken()) > 4 * FULL, 15, "it is at full pace")
     busy[0] = begun = time.monotonic()
     pace_is(sidecar, "throttled")
     assert sidecar.status()["pace_reason"].startswith("the service asked for ")

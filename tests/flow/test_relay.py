@@ -161,12 +161,23 @@ def test_a_post_of_another_topic_is_refused_and_nothing_is_written(group: GroupT
 def test_a_post_from_the_ready_topic_with_forged_headers_is_a_dead_letter(
     group: GroupTopics, relay: SidecarProcess
 ) -> None:
-    out = waiting(group, 1, 1_000, REAL_TOPIC=b"secrets", ORIGIN_MESSAGE_ID=b"secrets:0:1")
+    out = waiting(group, 1, 1_000, REAL_TOPIC=b"secrets")
     row = Row(1, 4_000_000, now(), out.key, out.value, out.headers)
     answer = post(relay, post_of(group.names.ready, row))
     assert (answer.status, answer.json["topic"]) == (201, group.dlq)
     assert answer.json["id"] == f"{group.names.ready}:1:4000000"
     assert answer.json["reason"].startswith("bad-header")
+
+
+def test_a_post_of_a_topic_that_only_other_instances_consume_is_passed_on(
+    group: GroupTopics, relay: SidecarProcess
+) -> None:
+    """The ready topic is the whole group's: during a roll-out an old service reads what a new sidecar forwarded."""
+    out = waiting(group, 1, 1_000, REAL_TOPIC=b"parcels", ORIGIN_MESSAGE_ID=b"parcels:0:1")
+    row = Row(1, 4_000_001, now(), out.key, out.value, out.headers)
+    answer = post(relay, post_of(group.names.ready, row))
+    assert (answer.status, answer.json["topic"]) == (201, group.names.level(5_000, group.main))
+    assert (answer.json["id"], answer.json["times"]) == ("parcels:0:1", 1)
 
 
 def test_a_post_that_kafka_finds_too_large_is_413_and_its_neighbours_are_written(

@@ -61,7 +61,8 @@ class Feeder:
     def _reply(self, record: Record, outcome: Outcome, at: Now) -> None:
         assert not self._inside, "replied from inside the call"
         assert self._out.pop(id(record), None) is not None, "replied twice"
-        self.found[record.offset] = self.gate.returned(record, outcome, at)
+        self.found[record.offset] = outcome
+        self.gate.returned(record, outcome, at)
         self.told.append(at)
         self.gate.pump(at)
 

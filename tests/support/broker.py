@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -14,8 +14,11 @@ from confluent_kafka.admin import AdminClient
 from sidecar.dev.kafka import EmbeddedKafka
 from sidecar.dev.kafka_config import SMALL_AND_QUICK
 from sidecar.dev.progress import progress_bar
+from sidecar.dev.releases import NEWEST, RELEASES
 from tests.support.deadline import until
 
+RELEASE, PROTOCOL = "TESTED_KAFKA", "TESTED_GROUP_PROTOCOL"
+"""Variables by which a run's options reach what starts brokers and sidecars of its own, in every worker."""
 IMAGE = os.environ.get("RECONSUME_KAFKA_IMAGE", "apache/kafka:4.3.1")
 
 
@@ -27,19 +30,32 @@ class Broker(NamedTuple):
 
 @contextmanager
 def broker(kind: str) -> Iterator[Broker]:
-    """The Kafka of `--kafka`: `embedded`, `testcontainers`, or the `host:port` of one that runs."""
+    """The Kafka of `--kafka`: an embedded one, `testcontainers`, or the `host:port` of one that runs."""
+    if release_of(kind) is not None:
+        with embedded() as kafka:
+            yield Broker(kafka.bootstrap)
+        return
     match kind:
-        case "embedded":
-            with progress_bar() as progress:
-                kafka = EmbeddedKafka.start(progress=progress)
-            with kafka:
-                yield Broker(kafka.bootstrap)
         case "testcontainers":
             with _container() as bootstrap:
                 yield Broker(bootstrap)
         case _:
             _await(kind)
             yield Broker(kind)
+
+
+def release_of(kind: str) -> str | None:
+    """The release that `--kafka` asks to be embedded: of `embedded`, `embedded:3.9` or `3.9`; None for another kind."""
+    kind, _, release = kind.partition(":")
+    if kind in RELEASES and not release:
+        return kind
+    return (release or NEWEST) if kind == "embedded" else None
+
+
+def embedded(nodes: int = 1, **more: Any) -> EmbeddedKafka:
+    """A cluster of the release that the run is about."""
+    with progress_bar() as progress:
+        return EmbeddedKafka.start(nodes, release=os.environ.get(RELEASE, NEWEST), progress=progress, **more)
 
 
 @contextmanager

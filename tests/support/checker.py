@@ -74,14 +74,14 @@ def report_of(evidence: Evidence) -> Report:
 def state_of(evidence: Evidence, ident: str) -> str:
     """Where a main record is now: `waiting`, `dead` or `committed`."""
     topic, row = evidence.sources[ident]
-    redrives = max((redrives for known, redrives in evidence.lives if known == ident), default=0)
+    redrives = evidence.redrives.get(ident, 0)
     life = evidence.lives.get((ident, redrives), {})
     if life:
         last = life[max(life)][-1]
         topic, row = last.topic, last.row
     if not evidence.covers(topic, row):
         return "waiting"
-    return "dead" if any(copy.id == ident and copy.redrives == redrives for copy in evidence.dead) else "committed"
+    return "dead" if (ident, redrives) in evidence.died else "committed"
 
 
 def _lateness(evidence: Evidence) -> Iterator[int]:

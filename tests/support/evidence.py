@@ -75,6 +75,11 @@ class Evidence:
         return tuple(copy for row in self.dlq if (copy := read_copy(self.group.dlq, row)) is not None)
 
     @cached_property
+    def died(self) -> frozenset[LifeKey]:
+        """The lives that ended in the DLQ."""
+        return frozenset((copy.id, copy.redrives) for copy in self.dead)
+
+    @cached_property
     def foreign(self) -> dict[str, tuple[str, Row]]:
         """Records on retry topics that are not the sidecar's: unreadable, or dead-lettered under their own place."""
         own_place = {copy.id for copy in self.dead}
@@ -101,6 +106,14 @@ class Evidence:
         return lives
 
     @cached_property
+    def redrives(self) -> dict[str, int]:
+        """How often each record that has copies was redriven."""
+        most: dict[str, int] = {}
+        for ident, redrives in self.lives:
+            most[ident] = max(redrives, most.get(ident, 0))
+        return most
+
+    @cached_property
     def kept(self) -> frozenset[tuple[str, int, int]]:
         """The attempts (id, redrives, times) whose retry is counted in memory alone."""
         return frozenset((d.id, d.redrives, d.times) for d in self.deliveries if d.means == KEPT)
@@ -113,6 +126,25 @@ class Evidence:
     def delay_of(self, topic: str) -> int:
         """A retry topic's delay in ms."""
         return self.group.levels.get(topic, 0)
+
+    def sent_at(self, delivery: Delivery) -> int:
+        """When it was sent at the earliest: it arrives at once where the service does nothing else."""
+        return delivery.received
+
+    # --- what an operator destroyed on purpose: nothing, but in the soak ---------------------------------------------
+
+    def name_of(self, topic: str) -> str:
+        """The name on Kafka of a topic that stands here."""
+        return topic
+
+    def destroyed(self, key: LifeKey, times: int) -> bool:
+        """Whether what follows this attempt was destroyed."""
+        return False
+
+    @cached_property
+    def touched(self) -> frozenset[LifeKey]:
+        """The lives of which something was destroyed: not all that happened to them can be seen any more."""
+        return frozenset()
 
 
 def place_of(topic: str, row: Row) -> str:

@@ -60,7 +60,9 @@ def produce(bootstrap: str, topic: str, records: Iterable[bytes | Out]) -> list[
     """Produce in order and wait for the broker's word; the partition and offset of each. Raises KafkaException."""
     outs = [record if isinstance(record, Out) else Out(record) for record in records]
     landed: dict[int, tuple[int, int]] = {}
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1, "log_level": 2}
+    )
     for number, out in enumerate(outs):
 
         def landing(error: KafkaError | None, message: Message, number: int = number) -> None:
@@ -89,9 +91,18 @@ def dump(bootstrap: str, topic: str, read_committed: bool = True) -> list[Row]:
     The end is the last stable offset, or the high watermark when `read_committed` is False.
     """
     with _reader(bootstrap, read_committed) as consumer:
-        ends = _ends(consumer, topic)
-        consumer.assign([TopicPartition(topic, partition, low) for partition, (low, _) in ends.items()])
-        return _read(consumer, {partition: high for partition, (_, high) in ends.items()})
+        return _part(consumer, topic, _ends(consumer, topic))
+
+
+def dump_part(bootstrap: str, topic: str, parts: Mapping[int, tuple[int, int]]) -> list[Row]:
+    """As `dump`, of some partitions, each from an offset up to another; nothing beyond the last stable offset."""
+    with _reader(bootstrap, read_committed=True) as consumer:
+        return _part(consumer, topic, {p: part for p, part in parts.items() if part[0] < part[1]})
+
+
+def _part(consumer: Consumer, topic: str, parts: Mapping[int, tuple[int, int]]) -> list[Row]:
+    consumer.assign([TopicPartition(topic, partition, low) for partition, (low, _) in parts.items()])
+    return _read(consumer, {partition: high for partition, (_, high) in parts.items()})
 
 
 def dump_ended(bootstrap: str, topic: str) -> list[Row]:
@@ -119,6 +130,7 @@ def _reader(bootstrap: str, read_committed: bool) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            "log_level": 2,
         }
     )
 

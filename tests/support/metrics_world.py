@@ -60,7 +60,6 @@ class World:
         ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None)
         self.main = Lane(policy, {}, ports, self.gate, Terms(ROOM, None, wanted))
         self.retry = Lane(policy, WAITS, ports, self.gate, Terms(ROOM))
-        self.lost: dict[str, int] = {}
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.ends: dict[Partition, int] = {}
         self.durations = Distribution(DELIVERY_BOUNDS)
@@ -72,8 +71,13 @@ class World:
         self.scrape = scraper(
             Sources(
                 lanes=(
-                    LaneSource(self.main, self.lost, self.rebalances, lambda: self.ends),
-                    LaneSource(self.retry, {}, {"assigned": 1}),
+                    LaneSource(
+                        self.main,
+                        self.rebalances,
+                        lambda: self.ends,
+                        unread_progress=lambda: self.told.get("unread_progress", 0),
+                    ),
+                    LaneSource(self.retry, {"assigned": 1}),
                 ),
                 gate=self.gate,
                 deliveries=self.durations,
@@ -88,6 +92,7 @@ class World:
                 view_lag=lambda: self.told.get("view_lag"),
                 bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},
                 unknown_verdicts=lambda: self.told.get("unknown_verdicts", 0),
+                loop_errors=lambda: {"sidecar": self.told.get("loop_errors", 0)},
                 credentials_reloaded=lambda: self.told.get("credentials_reloaded", 0),
             )
         )

@@ -6,6 +6,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = (
+    "tests/soak/test_soak.py",
     "tests/spark/test_view.py",
     "tests/spark/test_job.py",
     "tests/flow/test_redrive.py",

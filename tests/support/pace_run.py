@@ -9,7 +9,9 @@ from typing import NamedTuple
 from tests.support.behaviours import Answer, Behaviour, Request
 from tests.support.checker import Report, check
 from tests.support.evidence import Evidence, collect
+from tests.support.kafka import produce
 from tests.support.ledger import Delivery
+from tests.support.quiet import await_quiet
 from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import GroupTopics
@@ -68,6 +70,15 @@ def slowly(_request: Request) -> Behaviour:
 def values(name: str, count: int) -> list[bytes]:
     """Values for `by_name`."""
     return [b"%s:%d" % (name.encode(), number) for number in range(count)]
+
+
+def warm_up(group: GroupTopics, service: Service, sidecar: SidecarProcess, count: int) -> frozenset[str]:
+    """Have `count` records taken and committed, after which as many may be out at once: a start is a slow start. Their
+    ids."""
+    produce(group.bootstrap, group.main, values("warm", count))
+    sidecar.until(lambda: len(service.ledger.taken()) == count, 20, "the slow start is over")
+    await_quiet(group, 20)
+    return frozenset(service.ledger.taken())
 
 
 def finish(group: GroupTopics, service: Service, sidecar: SidecarProcess, back: int) -> Run:

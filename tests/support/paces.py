@@ -1,10 +1,7 @@
 """A pace in a state that a test begins with, and the outcomes that bring it there."""
 
-from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace import (
-    Pace,
-    State,
-)
+from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Throttled
+from sidecar.core.pace import PROBE_INTERVAL, Pace, State
 from sidecar.core.record import Now, Record
 from tests.sim.samples import record
 
@@ -30,12 +27,27 @@ def probing(full: int) -> Pace:
     return pace
 
 
-def failing(full: int) -> Pace:
+def failing(full: int, *, interval: int = PROBE_INTERVAL) -> Pace:
     """A pace in an outage of a service that answers, and only with failures."""
-    pace = Pace(full, failures=3)
-    for offset in (1, 2, 3):
-        pace.note(record(offset), BAD, at(0))
+    pace = Pace(full, failures=3, interval=interval)
+    row(pace)
     assert pace.state is State.OUTAGE
+    return pace
+
+
+def row(pace: Pace, steady: int = 0) -> None:
+    """Three different records fail."""
+    for offset in (1, 2, 3):
+        pace.note(record(offset), BAD, at(steady))
+
+
+def guarded(full: int) -> Pace:
+    """A pace that is open, with a health URL whose word was good until now: at `WELL_FOR` it is asked again."""
+    pace = Pace(full, failures=3, guarded=True)
+    pace.healthy(at(0))
+    probe(pace)
+    while pace.limit < full:
+        pace.note(RECORD, COMMITTED, at(0))
     return pace
 
 

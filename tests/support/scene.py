@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from sidecar.dev.kafka import EmbeddedKafka
 from tests.support.behaviours import Script
+from tests.support.broker import embedded
 from tests.support.checker import Report, check
 from tests.support.deadline import until
 from tests.support.evidence import collect
@@ -48,7 +49,7 @@ class Proxied(NamedTuple):
 @contextmanager
 def proxied_kafka() -> Iterator[Proxied]:
     """A single node behind a proxy."""
-    with KafkaProxy() as proxy, EmbeddedKafka.start(advertised=lambda _node: proxy.address) as kafka:
+    with KafkaProxy() as proxy, embedded(advertised=lambda _node: proxy.address) as kafka:
         proxy.target(kafka.node(0).plan.proxied_port)
         yield Proxied(kafka, proxy)
 

@@ -34,8 +34,8 @@ given it as its own and connect to itself. And below those of the embedded Kafka
 class Service:
     """A running service. `script` may be replaced at any time; it is called on the service's thread."""
 
-    def __init__(self, ledger: Path, script: Script = lambda _request: OK, *, up: bool = True) -> None:
-        self.ledger = Ledger(ledger)
+    def __init__(self, ledger: Path | Ledger, script: Script = lambda _request: OK, *, up: bool = True) -> None:
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self.script = script
         self.batch_script: BatchScript | None = None
         """What it does with batches; None: what `script` says for each record."""

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests.support.broker import PROTOCOL
 from tests.support.deadline import T, until
 from tests.support.topics import GroupTopics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 API_PORTS = range(8_500, 12_000)
+CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 START_SECONDS = 20.0
 Config = Mapping[str, Any]
 
@@ -70,7 +72,15 @@ def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None 
         "lock_timeout": "5s",
         "log": {"format": "text"},
     }
-    return _merged(base, overrides or {})
+    return by_protocol(_merged(base, overrides or {}), os.environ.get(PROTOCOL, "classic"))
+
+
+def by_protocol(config: dict[str, Any], protocol: str) -> dict[str, Any]:
+    """The configuration for a group of this protocol; of the newer one the times are the broker's to say."""
+    if protocol == "classic":
+        return config
+    kafka = {name: value for name, value in config["kafka"].items() if name not in CLASSIC_ONLY}
+    return {**config, "kafka": {"group.protocol": protocol, **kafka}}
 
 
 class SidecarProcess:
@@ -78,6 +88,9 @@ class SidecarProcess:
 
     `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew.
     """
+
+    module = "sidecar"
+    """The program that is started."""
 
     def __init__(
         self, group: GroupTopics, url: str, folder: Path, *, pod: str = "pod-0", overrides: Config | None = None
@@ -125,7 +138,9 @@ class SidecarProcess:
         environ = {**os.environ, "POD_NAME": self.pod, "PYTHONPATH": str(REPOSITORY)}
         # Its stderr is a file: a pipe that nobody reads fills up, and then stops every thread of the Kafka client.
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command(self._file), cwd=self._file.parent, env=environ, stderr=log)
+            self._process = subprocess.Popen(
+                command(self._file, self.module), cwd=self._file.parent, env=environ, stderr=log
+            )
 
     def stop(self, seconds: float = 15.0) -> Exit:
         """SIGTERM, and wait for the end; a process that does not end in time is killed, and that is a failure."""
@@ -216,9 +231,9 @@ class SidecarProcess:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
-def command(file: Path) -> list[str]:
+def command(file: Path, module: str = "sidecar") -> list[str]:
     """How a sidecar is started."""
-    return [sys.executable, "-m", "sidecar", "run", "-c", str(file)]
+    return [sys.executable, "-m", module, "run", "-c", str(file)]
 
 
 def _merged(base: dict[str, Any], overrides: Config) -> dict[str, Any]:

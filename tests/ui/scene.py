@@ -165,6 +165,10 @@ def policies(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
     return [*told, *heartbeats(group, now, hostile=hostile)]
 
 
+LATE = {AWAY: 94_000, ATTACKS[1]: 2**62}
+"""ms by which a retry of theirs is overdue, by instance."""
+
+
 def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
     """What the instances tell of themselves; in three minutes they pass for silent."""
     ours = dict.fromkeys(group.mains, "*")
@@ -175,7 +179,7 @@ def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
         evil = PaceTold(ATTACKS[0], 2**62, 2**62, 0, "".join(ATTACKS)[:300])
         instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}, evil))
     return [
-        Out(render_record(SubscriptionRecord(topics, now - ago, pace)), instance_key(name))
+        Out(render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0))), instance_key(name))
         for name, ago, topics, pace in instances
     ]
 

@@ -104,7 +104,8 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
     cells = running.locator("td").all_inner_texts()
     assert cells[2].split() == ["open", "31", "of", "256", "out"]
     assert cells[3] == "0"
-    assert scene.group.main in cells[6]
+    assert (cells[4], scene.group.main in cells[6]) == ("", True)
+    assert page.locator("tr", has_text=AWAY).locator("td").nth(4).inner_text() == "1m34s"
     away = page.locator("tr", has_text=AWAY).locator("td").nth(2)
     assert "outage" in away.inner_text()
     assert away.locator(".chip").get_attribute("title") == "connection refused by 127.0.0.1:8080"

@@ -87,8 +87,11 @@ class Breach(enum.StrEnum):
     REPEATED = "repeated-post"
     """No fault of the sidecar: a service of a relay posted the same failure again."""
 
+    UNKNOWN_TOPIC = "unknown-topic"
+    """No fault: another configuration of the group, as during a roll-out, consumes its topic."""
 
-NOTES = frozenset({Breach.REPEATED})
+
+NOTES = frozenset({Breach.REPEATED, Breach.UNKNOWN_TOPIC})
 """Kinds that are shown and break nothing."""
 
 
@@ -137,6 +140,8 @@ class Terms(msgspec.Struct, frozen=True):
     foreign: bool = False
     begins: Mapping[Number, int] = {}
     compacted: frozenset[str] = frozenset()
+    mains: frozenset[str] = frozenset()
+    """The main topics; empty: any."""
     compare: bool = True
     """Whether the main topics were read."""
 

@@ -17,6 +17,7 @@ from sidecar.core.redrive import EDITED
 from topics.events import BadEvent, decode_event
 from topics.headers import (
     ID,
+    RESERVED,
     RETRY_GROUP,
     RETRY_TOPIC,
     BadHeader,
@@ -26,6 +27,7 @@ from topics.headers import (
     reason_class,
     without_ours,
 )
+from topics.names import LEGAL_NAMES
 from topics.rendered import rendered_life
 
 UNREADABLE = "headers-unreadable"
@@ -54,12 +56,12 @@ class Row(NamedTuple):
 def copy_fact(row: Row, what: What, group: str, sources: Collection[str], later: bool) -> Fact:
     """The fact of a record on a level topic, the ready topic or a DLQ; of `What.BAD` when its headers break the form.
 
-    `sources`: the topics that REAL_TOPIC may name.
+    `sources`: the topics that REAL_TOPIC names as a rule; of others it is a copy all the same.
     """
     if row.headers is None:
         return bad_fact(row, UNREADABLE, later)
     latest = row.timestamp + MAX_DELAY + CLOCK_SLACK
-    life = rendered_life(row.headers, sources, latest) or parse_life(row.headers, sources, latest)
+    life = rendered_life(row.headers, sources, latest) or parse_life(row.headers, LEGAL_NAMES, latest)
     fault = life.text if isinstance(life, BadHeader) else misplaced(row, group)
     if fault or isinstance(life, BadHeader):
         return bad_fact(row, fault, later)
@@ -157,6 +159,9 @@ def main_fact(row: Row) -> Fact:
 
 
 def digest_of(row: Row) -> bytes:
-    """16 bytes that two records share only when key, value and own headers are the same, byte for byte."""
-    own = without_ours(row.headers or [])
+    """16 bytes that two records share only when key, value and own headers are the same, byte for byte.
+
+    Names that begin with RETRY_ are left out: a newer version may have added one to the copy.
+    """
+    own = [header for header in without_ours(row.headers or []) if not header[0].startswith(RESERVED)]
     return hashlib.blake2b(_ENCODER.encode((row.key, row.value, own)), digest_size=16).digest()

@@ -180,11 +180,22 @@ def no_record(story: Story, terms: Terms) -> Findings:
     begin = terms.begins.get((topic, int(number)))
     if not terms.compare or story.main is not None or topic in terms.delays or topic in terms.dlqs or story.bad:
         return
+    if terms.mains and topic not in terms.mains:
+        return
     if begin is not None and (int(offset) < begin or topic in terms.compacted):
         return
     shown = (*story.copies, *story.dead, *story.told)[:10]
     if shown:
         yield story.finding(Breach.NO_RECORD, shown[0].times, "no main topic has such a record", *shown)
+
+
+def elsewhere(story: Story, terms: Terms) -> Findings:
+    """A record of a topic that this configuration does not have: its copies are judged, and compared with nothing."""
+    topic = story.id.rsplit(":", 2)[0]
+    if terms.mains and topic not in (*terms.mains, *terms.delays, *terms.dlqs) and not story.bad:
+        shown = (*story.copies, *story.dead, *story.told)[:10]
+        text = f"its topic {topic} is not among the topics of this configuration"
+        yield story.finding(Breach.UNKNOWN_TOPIC, 0, text, *shown)
 
 
 RULES: tuple[Rule, ...] = (
@@ -197,6 +208,7 @@ RULES: tuple[Rule, ...] = (
     early,
     altered,
     no_record,
+    elsewhere,
     no_copy,
     no_event,
     told_twice,

@@ -30,9 +30,10 @@ def ways(copies: Sequence[Fact], terms: Terms) -> list[Way]:
 def follows(copy: Fact, before: Fact, terms: Terms) -> bool:
     """Whether a copy may be the same retry further on: due at the same time, and in another topic, or after the wait.
 
-    Two copies in one topic at nearly one time are one attempt counted twice.
+    Two copies in one topic at nearly one time are one attempt counted twice. From the ready topic a copy goes on to a
+    level alone: when its reader does not consume its main topic.
     """
-    if copy.due != before.due or before.topic == terms.names.ready:
+    if copy.due != before.due or before.topic == copy.topic == terms.names.ready:
         return False
     return copy.topic != before.topic or copy.at + terms.slack >= terms.release(before)
 

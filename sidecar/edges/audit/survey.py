@@ -55,6 +55,7 @@ def terms_of(settings: Settings, survey: Survey, slack: int, known: Known) -> Te
         names=settings.names,
         delays=survey.waits,
         dlqs=frozenset(survey.own[Kind.DLQ]),
+        mains=frozenset(settings.topic_names),
         known=known,
         slack=slack,
         relay=deliver.mode == "relay",

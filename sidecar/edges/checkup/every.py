@@ -10,6 +10,7 @@ from sidecar.edges.checkup.findings import Report, warn
 from sidecar.edges.checkup.hanging import hanging
 from sidecar.edges.checkup.layout import Compare, layout
 from sidecar.edges.checkup.members import in_force, policy, subscriptions
+from sidecar.edges.checkup.overdue import overdue
 from sidecar.edges.checkup.permits import permits
 from sidecar.edges.checkup.progress import progress
 from sidecar.edges.checkup.reach import reach
@@ -53,6 +54,7 @@ def rest(settings: Settings, user: User, compare: Compare) -> list[Check]:
         Check("topics", lambda: layout(cluster, group(), compare)),
         Check("clock", lambda: skew(cluster, settings.names)),
         Check("progress", lambda: progress(cluster, group(), heard(told))),
+        Check("overdue", lambda: overdue(cluster, group())),
         Check("transactions", lambda: hanging(cluster, group(), timeout)),
         Check("groups", lambda: sharing(cluster, group())),
         Check("subscriptions", lambda: subscriptions(told(), own, now())),

@@ -83,6 +83,8 @@ def import_line(text: bytes, policy: Policy) -> Letter:
     letter = read_letter(record, policy)
     if letter.life is None:
         raise ImportedError(f"its headers are not as agreed: {letter.fault}")
+    if policy.names.role(letter.life.topic, policy.topics) is None:
+        raise ImportedError(letter.fault)  # a file of another group, or one for a configuration with that topic
     topic = policy.dlq_of(letter.life.topic)
     return Letter(msgspec.structs.replace(record, source=Partition(topic, 0)), letter.life, letter.fault)
 

@@ -43,7 +43,7 @@ def find(
 ) -> Found:
     """The newest letters of a wish, at most so many, among the newest `scan_most` records. Raises BrokerError."""
     whole = topics.layout()
-    pasts = topics.pasts(whole)
+    pasts = topics.pasts(whole, only_shown=True)
     asked = topics.since(whole, wish.filter.since)
     layout = newest(asked, scan_most)
     total = sum(span.end - span.begin for span in asked.values())
@@ -80,5 +80,6 @@ def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told:
     if place not in layout or not layout[place].begin <= offset < layout[place].end:
         return Found([], 0, 0, 1, 0.0, cut=False)
     with Scan(topics.kafka, topics.names, {place: Span(offset, offset + 1)}) as scan:
-        letters = [(one, verdict) for one, verdict in judged(scan, wish, policy, topics.pasts(layout)) if verdict]
+        pasts = topics.pasts(layout, only_shown=True)
+        letters = [(one, verdict) for one, verdict in judged(scan, wish, policy, pasts) if verdict]
         return Found(letters, len(letters), scan.read, 1, scan.rate, cut=False)

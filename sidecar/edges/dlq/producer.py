@@ -57,10 +57,10 @@ class DlqProducer(TransactionalProducer):
             lambda: self._call(self._producer.send_offsets_to_transaction, offsets, metadata, API_LIMIT),
         )
 
-    def _abort(self, error: KafkaError, entries: Sequence[Entry]) -> None:
+    def _abort(self, error: KafkaError, entries: Sequence[Entry], *, stalled: bool = False) -> None:
         self._expect_mine(error)
         try:
-            super()._abort(error, entries)
+            super()._abort(error, entries, stalled=stalled)
         except Unsure as unsure:
             # The abort may be the first to hear of it, where the commit said "Unknown broker error".
             if isinstance(unsure.__cause__, KafkaException | SystemError):

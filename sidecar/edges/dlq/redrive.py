@@ -12,12 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import TopicPartition
+from msgspec.structs import replace
 
 from sidecar.core.batch import Refusal
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.core.redrive import Letter, Verdict, Wish, redrive
-from sidecar.core.redrive_past import LONGEST, MOST_LEFT, Past, advanced, encode_past, fits, tidied
+from sidecar.core.redrive_course import Course
+from sidecar.core.redrive_past import LONGEST, MOST_LEFT, Past, encode_past, fits, tidied
 from sidecar.edges.clock import now
 from sidecar.edges.dlq.producer import DlqProducer, SupersededError
 from sidecar.edges.dlq.scan import Scan
@@ -40,7 +42,8 @@ class Redriver:
     def __init__(self, topics: DlqTopics, policy: Policy, wish: Wish, stop: threading.Event) -> None:
         topics.expect_targets()
         self.tally = Tally()
-        self._topics, self._policy, self._wish, self._stop = topics, policy, wish, stop
+        self._topics, self._policy, self._stop = topics, policy, stop
+        self._wish = replace(wish, topics=policy.topics)
         self._reader = topics.reader()
         self._metadata = self._reader.consumer_group_metadata()
         self._graveyard: list[DlqProducer] = []
@@ -49,6 +52,7 @@ class Redriver:
             self._producer = DlqProducer(topics.kafka, topics.names)
             self._layout = topics.layout()
             self._pasts = topics.pasts(self._layout, self._reader)
+            self._courses = self._begun(self._layout)
         except BaseException:
             self._reader.close()
             raise
@@ -77,8 +81,11 @@ class Redriver:
         """
         wish, size = self._wish, TOGETHER if rate is None else max(1, min(TOGETHER, int(rate / 2)))
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
-        with Scan(self._topics.kafka, self._topics.names, self._stretches()) as scan:
+        stretches = to_read(self._topics, self._layout, wish, self._pasts)
+        self._courses = self._begun(stretches)
+        with Scan(self._topics.kafka, self._topics.names, stretches) as scan:
             for letter, verdict in judged(scan, wish, self._policy, self._pasts):
+                self._courses[letter.record.source].note(letter, verdict, self.past_of(letter))
                 told(scan, self.redriven)
                 if self._stop.is_set():
                     break
@@ -98,8 +105,8 @@ class Redriver:
                 self.commit(batch)
             self.tally.complete, self.tally.scanned = scan.complete and not self._stop.is_set(), scan.read
 
-    def _stretches(self) -> Layout:
-        return to_read(self._topics, self._layout, self._wish, self._pasts)
+    def _begun(self, stretches: Layout) -> dict[Partition, Course]:
+        return {place: Course(self._wish, self._pasts[place], span.begin) for place, span in stretches.items()}
 
     def past_of(self, letter: Letter) -> Past:
         """What is known of redrives in the letter's partition."""
@@ -140,7 +147,7 @@ class Redriver:
         for place in {letter.record.source for letter in (*batch, *unsent)}:
             taken = [letter.record.offset for letter in batch if letter.record.source == place]
             left = [letter.record.offset for letter in unsent if letter.record.source == place]
-            past = advanced(self._pasts[place], self._wish, taken, left)
+            past = self._courses[place].advanced(self._pasts[place], taken, left)
             after[place] = tidied(past, self._layout[place].begin)
             if any(len(claim.left) > MOST_LEFT for claim in past.claims):
                 raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {place}: see `dlq list`")
@@ -159,7 +166,7 @@ class Redriver:
             self._producer.redrive(entries, _offsets(after), self._metadata)
         except Aborted as aborted:
             refusals = aborted.refusals
-            if refusals and refusals[0].about == "topic":
+            if refusals and refusals[0].about != "record":
                 raise BrokerError(f"nothing can be redriven now: {refusals[0].reason}") from aborted
             if aborted.spent:
                 self._producer.end()

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.core.redrive import Letter, Verdict, Wish, read_letter
+from sidecar.core.redrive_course import read_from
 from sidecar.core.redrive_past import Past, first_open, judge
 from sidecar.edges.dlq.scan import Scan
-from sidecar.edges.dlq.topics import DlqTopics, Layout
+from sidecar.edges.dlq.topics import DlqTopics, Layout, Span
 
 REFUSED = "refused"
 """Beside the verdicts: Kafka does not take the copy."""
@@ -76,11 +79,14 @@ def why(kind: Kind, most_redrives: int) -> str:
 
 def to_read(topics: DlqTopics, layout: Layout, wish: Wish, pasts: Mapping[Partition, Past]) -> Layout:
     """The stretches in which the wish may still find something."""
-    layout = topics.since(layout, wish.filter.since)
-    return {
-        place: span._replace(begin=min(span.end, first_open(wish, pasts[place], span.begin)))
-        for place, span in layout.items()
-    }
+    asked = topics.since(layout, wish.filter.since)
+    return {place: _open(span, layout[place].begin, wish, pasts[place]) for place, span in asked.items()}
+
+
+def _open(span: Span, begin: int, wish: Wish, past: Past) -> Span:
+    """The span from where the wish may find something, or a claim may go on; the partition begins at `begin`."""
+    first = min(span.end, first_open(wish, past, span.begin))
+    return span._replace(begin=max(begin, read_from(wish, past, first)))
 
 
 def judged(
@@ -94,7 +100,7 @@ def judged(
 
 def survey(topics: DlqTopics, policy: Policy, wish: Wish, most: int | None, told: Told) -> Tally:
     """What a redrive of at most so many letters would do. Raises BrokerError, ContractError without a topic."""
-    layout = topics.layout()
+    wish, layout = replace(wish, topics=policy.topics), topics.layout()
     pasts = topics.pasts(layout)
     tally = Tally()
     with Scan(topics.kafka, topics.names, to_read(topics, layout, wish, pasts)) as scan:

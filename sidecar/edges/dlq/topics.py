@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from sidecar.core.record import Partition
-from sidecar.core.redrive_past import Past, decode_past
+from sidecar.core.redrive_past import NewerPast, Past, decode_past
 from sidecar.edges.admin import ANSWER_SECONDS, Admin, Offset, sentence_of
 from sidecar.edges.clients import reader_config
 from sidecar.edges.clock import now
@@ -129,12 +129,18 @@ class DlqTopics:
             for place, span in layout.items()
         }
 
-    def pasts(self, layout: Layout, reader: Consumer | None = None) -> dict[Partition, Past]:
-        """What is known of redrives, by partition; it waits for a transaction that is still open."""
+    def pasts(
+        self, layout: Layout, reader: Consumer | None = None, *, only_shown: bool = False
+    ) -> dict[Partition, Past]:
+        """What is known of redrives, by partition; it waits for a transaction that is still open.
+
+        ContractError where a newer version has kept it. With `only_shown` nothing is known of that partition: its
+        letters are listed as forgotten, and nothing may be decided by that.
+        """
         consumer = reader or self.reader()
         places = [TopicPartition(place.topic, place.number) for place in layout]
         try:
-            return self._told(layout, self._committed(consumer, places))
+            return self._told(layout, self._committed(consumer, places), only_shown)
         finally:
             if reader is None:
                 consumer.close()
@@ -149,12 +155,14 @@ class DlqTopics:
                 f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"
             ) from failure
 
-    def _told(self, layout: Layout, committed: Iterable[TopicPartition]) -> dict[Partition, Past]:
+    def _told(self, layout: Layout, committed: Iterable[TopicPartition], only_shown: bool) -> dict[Partition, Past]:
         wall, pasts = now().wall, dict[Partition, Past]()
         kept: int | None = None
         for found in committed:
             place = Partition(found.topic, found.partition)
             past = decode_past(found.metadata)
+            if isinstance(past, NewerPast):
+                past = self._unread(place, only_shown)
             if past is None or past.topic != layout[place].topic:
                 # An offset that somebody has reset: nothing is known of what is there today.
                 foreign = found.offset >= 0 and past is None
@@ -162,6 +170,15 @@ class DlqTopics:
                 past = Past(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
             pasts[place] = past
         return pasts
+
+    @staticmethod
+    def _unread(place: Partition, only_shown: bool) -> None:
+        """A newer version redrives here. To go on without its word could bring letters back twice."""
+        if not only_shown:
+            raise ContractError(
+                f"what was redriven of {place} is kept by a newer version of Reconsume, and this one cannot read it: "
+                "run `dlq` with that version; nothing was changed"
+            )
 
     def _offsets_kept(self) -> int:
         """How long Kafka keeps committed offsets, in ms: the least that a broker says, or the default."""

@@ -26,8 +26,8 @@ from sidecar.edges.push.request import RenderBatch
 from sidecar.edges.push.verdicts import Verdicts, read_batch_answer
 
 AWAY = NotSent("outage")
-"""For what was gathered when the service went away: a batch of old records must not go along with the probe, since all
-but the probe would spend a retry."""
+"""For what was gathered when an outage began: a batch of old records must not go along with the probe, since each of
+its records would spend a retry where the service answers with failures."""
 
 
 class Limits(msgspec.Struct, frozen=True):

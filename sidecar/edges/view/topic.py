@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from sidecar.edges.keyring import Wearing, unchanging
 from sidecar.edges.view.reading import BEING_READ, CHECK_EVERY, ViewReading
 from sidecar.edges.view.store import ViewStore, open_store
+from sidecar.edges.watched import FOLLOWER_LIMIT, Asked, Watched
 from sidecar.errors import ReconsumeError
 from topics.names import Kind, Names
 
@@ -58,13 +59,17 @@ class ViewTopic(threading.Thread):
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
         self._check_every = check_every
         self._wearing = unchanging() if wearing is None else wearing
-        self._stopping = threading.Event()
+        self._stopping = Asked()
         self._said = ""
         self._bad: dict[Kind, int] = {Kind.VIEW: 0, Kind.STATS: 0}
 
     def stop(self) -> None:
         """End, within a few seconds; returns at once."""
         self._stopping.set()
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("view", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
         """Follow until stopped; what breaks is made anew."""

@@ -168,13 +168,13 @@ def test_a_record_that_was_throttled_or_not_sent_keeps_its_place() -> None:
     assert times_out(rig) == [(1, 0)]
 
 
-def test_a_failed_probe_keeps_its_place() -> None:
+def test_a_failed_probe_keeps_its_place_and_is_counted() -> None:
     rig = rig_of(b"a", b"a")
     rig.answer(NotSent("refused"))
     rig.run(10_000)
-    rig.answer(FAIL)  # spared: the service is away
+    rig.answer(FAIL)
     rig.run(10_000)
-    assert times_out(rig) == [(0, 0)]
+    assert times_out(rig) == [(0, 1)]
 
 
 def test_a_revoked_partition_does_not_wait_for_a_record_that_fails_for_ever() -> None:
@@ -233,7 +233,7 @@ def burst(rig: Rig, source: Partition, start: int, count: int, key: bytes | None
 
 
 def test_what_stands_behind_a_failing_key_does_not_fill_the_lanes_room() -> None:
-    room = 400 * (RECORD_COST + 1)
+    room = 400 * (RECORD_COST + 2)
     rig = rig_of(b"a", room=room)
     rig.assign(INVOICES)
     rig.answer(FAIL)
@@ -248,7 +248,7 @@ def test_what_stands_behind_a_failing_key_does_not_fill_the_lanes_room() -> None
 
 
 def test_a_partition_held_behind_a_retry_goes_on_where_it_was_when_the_key_does() -> None:
-    rig = rig_of(b"a", room=400 * (RECORD_COST + 1))
+    rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
     rig.answer(FAIL)
     burst(rig, ORDERS, 1, 1_000)
     parked = rig.part().parked
@@ -262,6 +262,6 @@ def test_a_partition_held_behind_a_retry_goes_on_where_it_was_when_the_key_does(
 
 
 def test_without_a_failure_a_partition_may_fill_the_lanes_room() -> None:
-    rig = rig_of(b"a", room=400 * (RECORD_COST + 1))
+    rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
     burst(rig, ORDERS, 1, 399)
     assert rig.part().parked is None

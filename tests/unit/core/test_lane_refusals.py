@@ -1,7 +1,7 @@
 """What Kafka will not take: a topic stops its partitions until it is mended, a record holds only itself."""
 
-from sidecar.core.batch import Entry
-from sidecar.core.outbox import FIRST_RETRY, LAST_RETRY
+from sidecar.core.batch import Entry, Refusal, Result
+from sidecar.core.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
 from sidecar.core.outcome import Failed, Rejected
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -71,12 +71,16 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     assert rig.lane.tenure.load == 0
 
 
-def test_what_was_withheld_goes_on_without_waiting_for_another_record() -> None:
+def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() -> None:
+    """Its records would take the room of all other partitions, for as long as the topic is missing."""
     rig = stopped()
     rig.answer_all()
     assert not rig.sent
+    assert rig.lane.tenure.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
     rig.run(FIRST_RETRY)
     rig.conclude()
+    assert ("resume", ORDERS, 3, 1) in rig.fetches
+    rig.take_offsets(range(3, 6))
     assert rig.out_offsets() == [3, 4]
 
 
@@ -130,6 +134,7 @@ def test_a_topic_that_was_mended_but_finds_this_record_too_large_lets_the_partit
     rig.run(FIRST_RETRY)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
     assert rig.part().stopped == ""
+    rig.take_offsets(range(3, 6))
     rig.answer_all()
     assert len(rig.history) == 6
 
@@ -224,3 +229,74 @@ def test_a_held_entry_of_a_partition_that_was_lost_is_never_written() -> None:
     rig.assign(ORDERS, epoch=2)
     assert not rig.settle()
     assert not rig.lane.outbox.held
+
+
+def test_a_partition_that_takes_nothing_holds_only_the_records_that_go_there() -> None:
+    """A level partition without a leader: the other records of the source partition go on."""
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(6))
+    refused(rig, "place")
+    rig.answer_all()
+    assert len(rig.history) == 6
+    assert rig.part().stopped == ""
+
+
+def test_with_too_many_refused_records_a_partition_stops_and_others_go_on() -> None:
+    rig = Rig(concurrency=2 * MOST_HELD)
+    rig.assign(ORDERS, OTHER)
+    rig.take_offsets(range(3 * MOST_HELD))
+    for _ in range(MOST_HELD + 1):
+        rig.answer(BAD)
+    rig.run(25)
+    while rig.batches:
+        rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
+        rig.run(25)
+    assert rig.part().stopped != ""
+    rig.take_offsets(range(5), OTHER)
+    rig.answer_all()
+    assert len([sent for sent in rig.history if sent.record.source == OTHER]) == 5
+
+
+def test_where_nothing_can_go_one_record_is_tried_for_all() -> None:
+    """Each try costs the committer a second, in which nothing else is committed."""
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(8))
+    for _ in range(8):
+        rig.answer(BAD)
+    tried = []
+    for _ in range(200):
+        rig.run(100)
+        while rig.batches:
+            entries = rig.batches[0].entries
+            tried += [(rig.now.steady, len(entries))] if entries else []
+            rig.conclude(refused=[(entry, "place") for entry in entries])
+    assert tried[0][1] + tried[1][1] == 8
+    assert {size for _, size in tried[2:]} == {1}
+    assert len(tried) < 20, "in 20 s, with a pause of up to 5 s between two"
+
+
+def test_a_batch_that_kafka_refuses_without_a_name_is_sent_apart() -> None:
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(8))
+    for _ in range(8):
+        rig.answer(BAD)
+    sizes = []
+    rig.run(25)
+    for _ in range(40):
+        while rig.batches:
+            batch = rig.batches.pop(0)
+            sizes += [len(batch.entries)] if batch.entries else []
+            bad = [entry for entry in batch.entries if entry.record.offset == 5]
+            if not bad:
+                rig.lane.committed(Result(batch, committed=True, done=batch.entries), rig.now)
+            elif len(batch.entries) == 1:
+                refusal = Refusal(bad[0], "record", "refused")
+                rig.lane.committed(Result(batch, committed=False, refused=(refusal,)), rig.now)
+            else:
+                rig.lane.committed(Result(batch, committed=False, again=batch.entries, apart=True), rig.now)
+        rig.run(25)
+    assert max(sizes) > min(sizes) == 1
+    assert rig.part().tracker.snapshot() == Progress(5, frozenset({6, 7}))

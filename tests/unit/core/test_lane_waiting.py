@@ -3,8 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from sidecar.core.hold import EARLY, NEAR
+from sidecar.core.assigned import Run
+from sidecar.core.decide import Hop
+from sidecar.core.hold import EARLY, NEAR, SHARE, Hold
 from sidecar.core.outcome import COMMITTED, NACKED
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
@@ -217,3 +220,114 @@ def test_a_great_gap_before_a_head_that_is_not_due_does_not_keep_it_parked(gap: 
     rig = on_level(waiting(gap))
     rig.run(10_000)
     assert ("resume", TEN, gap, 1) in rig.fetches
+
+
+def test_a_broker_whose_clock_is_ahead_does_not_prolong_a_level() -> None:
+    """A level of 10 s waited 610 s: at each fetch the wait began anew. Due by the sidecar's clock after 10 s."""
+    records = [waiting(offset, WALL + 600_000 + offset, due_at=WALL + 10_000) for offset in range(3)]
+    rig = on_level(*records)
+    turn = 0
+    for _ in range(60):
+        rig.run(1_000)
+        if rig.part(TEN).parked is None and rig.part(TEN).turn > turn:
+            turn = rig.part(TEN).turn
+            rig.take(*records)
+        rig.answer_all()
+    assert [sent.record.offset for sent in rig.history] == [0, 1, 2]
+    assert min(sent.at for sent in rig.history) >= 10_000
+    assert max(sent.at for sent in rig.history) <= 13_000
+
+
+def test_a_backlog_that_was_there_at_the_first_look_does_not_wait_a_level_for_each_run() -> None:
+    """Of a broker whose clock is ahead: the high watermark says that the records behind the head are there too."""
+    backlog = [waiting(offset, WALL + 600_000, due_at=WALL) for offset in range(40)]
+    rig = Rig(retry=True)
+    rig.assign(TEN)
+    turn = -1
+    for _ in range(30):
+        part = rig.part(TEN)
+        if part.parked is None and part.turn > turn:
+            turn = part.turn
+        while part.parked is None and part.tracker.next < 40:
+            first = part.tracker.next
+            run = Run(TEN, 1, part.turn, backlog[first : first + 10], high=40)
+            rig.lane.received([run], rig.now)
+        rig.run(1_000)
+        rig.answer_all()
+    assert len(rig.history) == 40
+    assert max(sent.at for sent in rig.history) <= 14_000
+
+
+def test_a_broker_whose_clock_is_behind_does_not_make_a_record_hop_without_a_pause() -> None:
+    """By its time the level is over at once, while the record is not due: it hopped thirty times a second."""
+    rig = Rig(retry=True)
+    rig.assign(TEN)
+    rig.lane.received([Run(TEN, 1, 0, [], end=5)], rig.now)
+    rig.take(waiting(5, WALL - 600_000, due_at=WALL + 10_000))
+    rig.run(5_000)
+    assert not rig.sent
+    assert rig.part(TEN).parked is not None
+    assert not [batch for batch in rig.batches if batch.entries]
+
+
+HALF, HOUR = 1_800_000, 3_600_000
+LONG = policy(ladder=(HOUR,), table=(HOUR,))
+
+
+def asked_for_half_an_hour(offset: int) -> Record:
+    """A copy with `delay=30m` where the shortest level is an hour: it waits in the ready topic."""
+    return replace(waiting(offset, WALL, READY, WALL + HALF), value=b"")
+
+
+def test_what_waits_below_the_shortest_level_never_fills_the_lanes_room() -> None:
+    """Given 500 of them, then one that is due is delivered at once, and in front of the level nothing is early."""
+    weight = asked_for_half_an_hour(0).weight
+    rig = Rig(policy=LONG, retry=True, room=100 * weight)
+    rig.assign(READY)
+    for start in range(0, 500, 50):
+        rig.take(*(asked_for_half_an_hour(offset) for offset in range(start, start + 50)))
+    rig.take(waiting(500, WALL, READY, WALL))
+    assert rig.out_offsets() == [500]
+    rig.answer_all()
+    hops = [entry for batch in rig.settle() for entry in batch.entries if isinstance(entry.decision, Hop)]
+    assert len(hops) == 475
+    assert {(entry.writes[0].topic, entry.decision.life.due_at) for entry in hops if entry.decision.life} == {
+        ("billing-RETRY-1h", WALL + HALF)
+    }
+    assert rig.lane.tenure.load <= 25 * weight
+    rig.run(HALF - rig.now.steady - 1)
+    assert not rig.sent
+    rig.run(1)
+    while rig.sent:
+        rig.answer_all()
+    assert len(rig.history) == 26
+
+
+def test_few_of_them_wait_in_memory_and_are_on_time() -> None:
+    rig = Rig(policy=LONG, retry=True)
+    rig.assign(READY)
+    rig.take(asked_for_half_an_hour(0))
+    rig.run(HALF - 1)
+    assert not rig.sent
+    rig.run(1)
+    assert rig.out_offsets() == [0]
+
+
+def test_a_short_rest_waits_in_memory_however_full_it_is() -> None:
+    rig = Rig(policy=LONG, retry=True, room=8_000)
+    rig.assign(READY)
+    rig.take(*(waiting(offset, WALL, READY, WALL + NEAR) for offset in range(6)))
+    assert rig.settle() == []
+    rig.run(NEAR)
+    rig.answer_all()
+    assert len(rig.history) == 6
+
+
+def test_what_a_stopped_partition_lets_go_takes_no_room_any_more() -> None:
+    """Else every later wait would hop to another level, as if memory were full."""
+    hold = Hold(SHARE * 1_000)
+    for offset in range(3):
+        hold.put(replace(waiting(offset), weight=500), offset)
+    assert hold.patience == NEAR
+    assert len(hold.take(TEN)) == 3
+    assert hold.patience > NEAR

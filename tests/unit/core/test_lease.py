@@ -43,8 +43,8 @@ def test_records_are_received_in_the_order_in_which_they_became_ready() -> None:
 
 
 def test_a_receive_stops_before_the_record_that_would_make_it_too_heavy() -> None:
-    table = filled(0, 1, 2)  # of RECORD_COST + 1 bytes each
-    assert offsets(table.take(9, 2 * RECORD_COST + 2, 100, 0)) == [0, 1]
+    table = filled(0, 1, 2)  # of RECORD_COST + 2 bytes each
+    assert offsets(table.take(9, 2 * RECORD_COST + 4, 100, 0)) == [0, 1]
 
 
 def test_a_record_that_is_too_heavy_by_itself_is_received_alone() -> None:

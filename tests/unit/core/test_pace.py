@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.hold import NEVER
+from sidecar.core.limit import CUT_EVERY, LONGEST_PAUSE
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace import (
-    CUT_EVERY,
-    FIRST_PROBE,
-    LAST_PROBE,
-    LONGEST_PAUSE,
-    Change,
-    Pace,
-    State,
-)
+from sidecar.core.pace import FIRST_PROBE, LAST_PROBE, Change, Pace, State
 from sidecar.core.record import Record
 from tests.sim.samples import record
 from tests.support.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing
@@ -166,8 +159,7 @@ class Play:
         pace = self.pace
         assert 0 <= pace.limit <= max(pace.full, len(self.out) + 1)
         if pace.limit == 0:
-            assert pace.state in (State.OUTAGE, State.THROTTLED)
-            assert pace.probe_at != NEVER or pace.state is State.OUTAGE
+            assert pace.probe_at != NEVER or pace.unsure
         if pace.state is State.OUTAGE:
             assert pace.limit == 0
 
@@ -175,11 +167,17 @@ class Play:
 STEPS = st.tuples(OUTCOMES, st.integers(0, 3_000), st.integers(0, 9), st.integers(0, 9))
 
 
-@given(st.integers(1, 12), st.sampled_from([None, 2, 5]), st.booleans(), st.lists(STEPS, max_size=60))
+@given(
+    st.integers(1, 12),
+    st.sampled_from([None, 2, 5]),
+    st.booleans(),
+    st.sampled_from([None, 1, 4]),
+    st.lists(STEPS, max_size=60),
+)
 def test_it_always_comes_back_to_full_once_all_is_well(
-    full: int, failures: int | None, guarded: bool, story: list[tuple[Outcome, int, int, int]]
+    full: int, failures: int | None, guarded: bool, start: int | None, story: list[tuple[Outcome, int, int, int]]
 ) -> None:
-    play = Play(Pace(full, failures=failures, guarded=guarded))
+    play = Play(Pace(full, failures=failures, guarded=guarded, start=start))
     for outcome, later, most, place in story:
         play.pass_time(later)
         play.send(most)

@@ -86,7 +86,7 @@ def test_a_health_url_that_is_wrong_does_not_make_probes_more_frequent() -> None
 def test_a_health_url_that_fails_again_stops_the_probe() -> None:
     pace = guarded()
     pace.healthy(at(0))
-    pace.unhealthy("http-503")
+    pace.unhealthy("http-503", at(0))
     assert (pace.probe_at, pace.reason) == (NEVER, "http-503")
 
 
@@ -108,7 +108,7 @@ def test_the_health_url_says_nothing_while_deliveries_go_on() -> None:
     probe(pace)
     pace.note(RECORD, COMMITTED, at(1))
     pace.healthy(at(2))
-    pace.unhealthy("http-503")
+    pace.unhealthy("http-503", at(3))
     assert (pace.state, pace.probe_at, pace.reason) == (State.OPEN, NEVER, "")
 
 

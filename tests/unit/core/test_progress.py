@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.progress import MOST_DEATHS, SPAN, Progress, Tracker, decode, encode
+from sidecar.core.progress import MOST_DEATHS, MOST_WIDTH, SPAN, Progress, Tracker, decode, encode
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""
@@ -37,6 +37,7 @@ def progresses(draw: st.DrawFn) -> Progress:
         deaths=draw(st.integers(0, MOST_DEATHS)),
         mark=draw(st.none() | st.integers(first, first + SPAN)),
         reach=draw(st.none() | st.integers(first - 1, first + SPAN - 1)),
+        width=draw(st.none() | st.integers(0, MOST_WIDTH)),
     )
 
 
@@ -90,7 +91,7 @@ def test_progress_survives_its_metadata(progress: Progress) -> None:
 def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: float) -> None:
     random = Random(seed)
     done = frozenset(first + place for place in range(1, SPAN) if random.random() < density)
-    worst = Progress(first, done, True, deaths=MOST_DEATHS, mark=first + SPAN, reach=first + SPAN - 1)
+    worst = Progress(first, done, True, deaths=MOST_DEATHS, mark=first + SPAN, reach=first + SPAN - 1, width=MOST_WIDTH)
     metadata = encode(worst)
     assert len(metadata) <= KAFKA_TAKES
     assert decode(first, metadata).done == done
@@ -116,9 +117,9 @@ def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str, tag: str
 
 @given(progresses(), st.text(st.sampled_from("0123456789.-x٣ "), max_size=12))
 def test_what_is_broken_behind_the_bitmap_takes_nothing_from_it(progress: Progress, text: str) -> None:
-    plain = replace(progress, deaths=0, mark=None, reach=None)
+    plain = replace(progress, deaths=0, mark=None, reach=None, width=None)
     found = decode(progress.next, encode(plain) + "." + text)
-    assert replace(found, deaths=0, mark=None, reach=None) == plain
+    assert replace(found, deaths=0, mark=None, reach=None, width=None) == plain
     assert 0 <= found.deaths <= MOST_DEATHS
     for offset, least in ((found.mark, 0), (found.reach, -1)):
         assert offset is None or least <= offset - progress.next <= SPAN
@@ -202,3 +203,31 @@ def test_only_a_clean_end_carries_the_clean_mark() -> None:
     assert decode(1, encode(Progress(1, clean=True))).clean
     assert not decode(1, encode(Progress(1))).clean
     assert not decode(1, None).clean
+
+
+def test_what_was_begun_and_let_go_is_begun_again_and_what_was_not_is_not() -> None:
+    """A stopped partition gives its records back; those under way stay so."""
+    tracker = Tracker(Progress(0))
+    assert all(tracker.begin(offset) for offset in range(6))
+    tracker.finish(1)
+    for offset in (2, 4):
+        tracker.let_go(offset)
+    assert [offset for offset in range(8) if tracker.begin(offset)] == [2, 4, 6, 7]
+    assert not tracker.begin(2)
+    for offset in (0, 2, 3, 4, 5, 6, 7):
+        tracker.finish(offset)
+    assert tracker.snapshot() == Progress(8)
+
+
+def test_a_cut_log_loses_only_what_nobody_has_read() -> None:
+    tracker = Tracker(Progress(0, frozenset({7})))
+    for offset in range(4):
+        tracker.begin(offset)
+    tracker.let_go(3)
+    assert tracker.cut(4, 10) == 6, "4, 5, 6, 8, 9 were never read, and 3 was let go; 7 is done"
+    assert tracker.first == 0, "what is under way stays ours"
+    assert tracker.begin(10)
+    for offset in (0, 1, 2, 10):
+        tracker.finish(offset)
+    assert tracker.snapshot() == Progress(11)
+    assert tracker.cut(4, 10) == 0

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sidecar.core.redrive import Filter, Letter, Verdict, Wish
+from sidecar.core.redrive_course import Course, read_from
 from sidecar.core.redrive_past import (
     LONGEST,
     Claim,
     Past,
-    advanced,
     claimed,
     decode_past,
     encode_past,
@@ -35,7 +37,10 @@ FILTERS = st.builds(
     since=st.sampled_from([0, WALL, WALL + 5]),
     until=st.sampled_from([WALL + 5, WALL + 10, 2**63 - 1]),
 )
-WISHES = st.builds(Wish, FILTERS, st.sampled_from([1, 2, 3]), st.booleans())
+TOPICS = ("invoices", "orders")
+WISHES = st.builds(
+    Wish, FILTERS, st.sampled_from([1, 2, 3]), st.booleans(), st.sampled_from([(), ("orders",), ("invoices",), TOPICS])
+)
 LETTERS = st.builds(
     lambda at, number, reason, topic, redrives: (at, number, reason, topic, redrives),
     st.sampled_from([WALL - 2_000, WALL, WALL + 5, WALL + 9]),
@@ -60,18 +65,40 @@ def letters(plans: list[tuple[int, int, str, str, int]]) -> list[Letter]:
 def run(
     log: list[Letter], wish: Wish, past: Past, most: int, refused: frozenset[int] = frozenset()
 ) -> tuple[Past, list[int]]:
-    """One redrive, in transactions of two, killed after `most` letters; what it redrove."""
-    done: list[int] = []
-    batch: list[int] = []
-    turned_down: list[int] = []
-    start = first_open(wish, past, 0)
-    for letter in log[start:]:
-        if judge(letter, wish, past) is Verdict.READY and len(done) + len(batch) < most:
+    """One redrive, in transactions of two, ended after `most` letters; what it redrove."""
+    done, batch, turned_down = list[int](), list[int](), list[int]()
+    asked = next((at for at, letter in enumerate(log) if letter.record.timestamp >= wish.filter.since), len(log))
+    start = read_from(wish, past, first_open(wish, past, asked))
+    course = Course(wish, past, start)
+    for letter in seen_by(wish, log[start:]):
+        verdict = judge(letter, wish, past)
+        if verdict is Verdict.READY and len(done) + len(batch) == most:
+            break
+        course.note(letter, verdict, past)
+        if verdict is Verdict.READY:
             (turned_down if letter.record.offset in refused else batch).append(letter.record.offset)
-        if len(batch) == 2 or letter is log[-1]:
-            past = decode_past(encode_past(tidied(advanced(past, wish, batch, turned_down), 0))) or past
+        if len(batch) == 2:
+            past = committed(course.advanced(past, batch, turned_down))
             done, batch, turned_down = [*done, *batch], [], []
-    return past, done
+    if batch or turned_down:
+        past = committed(course.advanced(past, batch, turned_down))
+    return past, [*done, *batch]
+
+
+def committed(past: Past) -> Past:
+    """As Kafka gives it back."""
+    found = decode_past(encode_past(tidied(past, 0)))
+    assert found is not None
+    assert fits(found), f"no room for {len(found.claims)} claims"
+    return found
+
+
+def seen_by(wish: Wish, log: list[Letter]) -> list[Letter]:
+    """The letters as the configuration of the wish reads them: those of other topics cannot be redriven."""
+    return [
+        letter if not wish.topics or (letter.life and letter.life.topic in wish.topics) else replace(letter, fault="?")
+        for letter in log
+    ]
 
 
 @settings(max_examples=300)
@@ -87,18 +114,36 @@ def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
 
 
 @settings(max_examples=300)
-@given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), max_size=4), WISHES)
+@given(
+    st.lists(LETTERS, max_size=12),
+    st.lists(st.tuples(WISHES, st.integers(0, 12), st.frozensets(st.integers(0, 12), max_size=3)), max_size=5),
+    WISHES,
+)
 def test_a_redrive_run_to_its_end_leaves_nothing_that_it_may_take(
-    plans: list[tuple[int, int, str, str, int]], before: list[tuple[Wish, int]], wish: Wish
+    plans: list[tuple[int, int, str, str, int]], before: list[tuple[Wish, int, frozenset[int]]], wish: Wish
 ) -> None:
     log, past, seen = letters(plans), FRESH, set[int]()
-    for other, most in before:
-        past, done = run(log, other, past, most)
+    for other, most, refused in before:
+        past, done = run(log, other, past, most, refused)
         seen.update(done)
-    untouched = [one for one in log if judge(one, wish, FRESH) is Verdict.READY and one.record.offset not in seen]
+    ready = [one for one in seen_by(wish, log) if judge(one, wish, FRESH) is Verdict.READY]
     past, done = run(log, wish, past, 99)
-    assert done == [one.record.offset for one in untouched]
-    assert not [one for one in log if judge(one, wish, past) is Verdict.READY]
+    assert done == [one.record.offset for one in ready if one.record.offset not in seen]
+    assert not [one for one in seen_by(wish, log) if judge(one, wish, past) is Verdict.READY]
+
+
+@settings(max_examples=300)
+@given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=8))
+def test_no_claim_covers_what_was_not_redriven(
+    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[Wish, int]]
+) -> None:
+    """But for letters that nothing could redrive when the claim was made, of whose topics it says nothing."""
+    log, past, seen = letters(plans), FRESH, set[int]()
+    for wish, most in asked:
+        wish = replace(wish, topics=wish.topics or TOPICS)
+        past, done = run(log, wish, past, most)
+        seen.update(done)
+    assert {letter.record.offset for letter in log if past.covers(letter)} <= seen
 
 
 def test_what_kafka_refused_is_tried_again_and_nothing_else() -> None:
@@ -139,7 +184,8 @@ def test_forgotten_letters_are_not_claimed_by_a_redrive_that_left_them() -> None
 def test_a_wider_redrive_makes_narrower_ones_needless() -> None:
     wide = Wish(most_redrives=5)
     claims = tuple(Claim(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
-    past = tidied(advanced(Past("t", WALL - 1_000, claims), wide, [4], []), 0)
+    before = Past("t", WALL - 1_000, claims)
+    past = tidied(Course(wide, before, 0).advanced(before, [4], []), 0)
     assert past.claims == (*claims[5:], Claim(claimed(wide, past), 5))
 
 
@@ -206,3 +252,76 @@ def test_a_thousand_single_letters_or_forty_filters_have_room() -> None:
     assert len(encode_past(single)) < LONGEST
     assert len(encode_past(Past("AAAAAAAAAAAAAAAAAAAAAA", WALL, filters))) < LONGEST
     assert not fits(Past("t", 0, (), frozenset(some.sample(range(10**9), 5_000))))
+
+
+def test_a_letter_of_a_topic_that_was_not_known_is_redriven_once_it_is() -> None:
+    log = letters(
+        [(WALL, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "invoices", 0), (WALL, 2, "x", "orders", 0)]
+    )
+    past, done = run(log, Wish(topics=("orders",)), FRESH, 9)
+    assert done == [0, 2]
+    past, done = run(log, Wish(topics=TOPICS), past, 9)
+    assert done == [1]
+    past, done = run(log, Wish(topics=TOPICS), past, 9)
+    assert (done, all(map(past.covers, log))) == ([], True)
+
+
+class _OldClaim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """As it was before claims had topics."""
+
+    filter: Filter
+    next: int
+    left: tuple[int, ...] = ()
+
+
+def test_claims_with_topics_are_read_by_an_older_version_and_its_own_as_before() -> None:
+    new = Claim(Filter(reasons=("a",)), 9, (3,), ("orders",))
+    old = _OldClaim(Filter(reasons=("a",)), 9, (3,))
+    assert msgspec.json.decode(msgspec.json.encode(new), type=_OldClaim) == old
+    read = msgspec.json.decode(msgspec.json.encode(old), type=Claim)
+    assert read == Claim(Filter(reasons=("a",)), 9, (3,))
+    [orders, invoices] = letters([(WALL, 0, "a", "orders", 0), (WALL, 1, "a", "invoices", 0)])
+    assert (read.covers(orders), read.covers(invoices)) == (True, True)
+    assert (new.covers(orders), new.covers(invoices)) == (True, False)
+
+
+HOUR = 3_600_000
+
+
+def hourly(
+    runs: int, jitter: int, reasons: tuple[str, ...], every: int, seed: int
+) -> tuple[Past, list[int], list[Letter]]:
+    """Redrives an hour apart, give or take `jitter` ms, each with `--since 1h`; letters come every `every` ms or so."""
+    some, past, log, done = random.Random(seed), FRESH, list[Letter](), list[int]()
+    wall = WALL
+    for number in range(1, runs + 1):
+        until = WALL + number * HOUR + some.randint(0, jitter)
+        while wall < until:
+            found = Life(f"orders:0:{len(log)}", "orders", 16, 0, wall, wall, wall, some.choice(("http-500", "other")))
+            log.append(Letter(record(len(log), source=DLQ, timestamp=wall), found))
+            wall += some.randint(1, 2 * every)
+        wish = Wish(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))
+        past, more = run(log[: len(log)], wish, past, 10**9)
+        done += more
+    return past, done, log
+
+
+@pytest.mark.parametrize("reasons", [(), ("http-500",)])
+def test_two_thousand_hourly_redrives_leave_few_claims(reasons: tuple[str, ...]) -> None:
+    past, done, log = hourly(2_000, 0, reasons, HOUR // 4, 1)
+    asked = [one.record.offset for one in log if not reasons or one.reason in reasons]
+    assert done == asked[: len(done)]
+    assert len(done) > 3_000
+    assert len(past.claims) <= 2
+    assert fits(past)
+
+
+def test_what_hourly_redrives_left_out_is_never_taken_for_redriven() -> None:
+    """Given a scheduler that is now and then late, so that `--since 1h` does not reach back to the run before."""
+    past, done, log = hourly(300, 600_000, (), HOUR // 4, 2)
+    left_out = {one.record.offset for one in log} - set(done)
+    assert len(left_out) > 10
+    assert {one.record.offset for one in log if past.covers(one)} == set(done)
+    rest, more = run(log, Wish(topics=("orders",)), past, 10**9)
+    assert set(more) == left_out
+    assert len(rest.claims) <= 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sidecar.core.assigned import Grant
 from sidecar.core.record import Partition
@@ -31,8 +31,15 @@ class Client:
     def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         return places
 
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
     def incremental_assign(self, places: list[TopicPartition]) -> None:
         self.given_up = False
+
+    def resume(self, places: list[TopicPartition]) -> None: ...
+
+    def pause(self, places: list[TopicPartition]) -> None: ...
 
     def incremental_unassign(self, places: list[TopicPartition]) -> None:
         self.given_up = True
@@ -48,7 +55,9 @@ class Lane:
 
     def dropped(self, partitions: Sequence[Partition]) -> None: ...
 
-    def missing(self, topic: str, records: int) -> None: ...
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None: ...
+
+    def truncated(self, partition: Partition, high: int) -> None: ...
 
 
 def at_work() -> tuple[Assignment, Any]:

@@ -38,7 +38,9 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "rebalances": "counter",
         "fenced_answers": "counter",
         "records_lost": "counter",
+        "unread_progress": "counter",
         "bad_headers": "counter",
+        "unknown_topic_records": "counter",
         "odd_requests": "counter",
         "unknown_verdicts": "counter",
         "hops": "counter",
@@ -49,6 +51,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "view_lag_seconds": "gauge",
         "bad_view_records": "counter",
         "refused_records": "gauge",
+        "loop_errors": "counter",
         "credentials_reloaded": "counter",
         "build_info": "gauge",
     }
@@ -243,7 +246,7 @@ def test_both_committers_may_observe_at_once(world: World) -> None:
 
 
 def test_counts_of_the_consumers_threads_are_summed_over_lanes(world: World) -> None:
-    world.lost["orders"] = 17
+    world.main.tenure.records_lost["orders"] = 17
     world.rebalances["assigned"] = 2
     assert world.sample("reconsume_records_lost_total", topic="orders") == 17
     assert world.sample("reconsume_rebalances_total", kind="assigned") == 3
@@ -258,4 +261,4 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
     assert "7000000" not in text
     assert "secret" not in text
     names = {name for _, labels in world.samples() for name, _ in labels}
-    assert names <= {"topic", "level", "outcome", "reason", "result", "state", "kind", "version", "le"}
+    assert names <= {"topic", "level", "outcome", "reason", "result", "state", "kind", "version", "scope", "le"}

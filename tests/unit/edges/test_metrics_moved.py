@@ -109,6 +109,14 @@ def broken_headers(world: World) -> None:
     world.give(world.retry, "billing-RETRY-10s", record)
 
 
+def of_another_instances_topic(world: World) -> None:
+    copy = due_retry()
+    assert copy.life is not None
+    life = replace(copy.life, id="parcels:0:1", topic="parcels")
+    world.give(world.retry, "billing-RETRY-10s", replace(copy, life=life))
+    world.commit(world.retry)
+
+
 def not_wanted(world: World) -> None:
     world.give(world.main, "orders", fresh("orders"))
 
@@ -144,8 +152,10 @@ MOVES: dict[str, Move] = {
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
     "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
     "fenced_answers": answered_too_late,
-    "records_lost": lambda world: world.lost.update({"orders": 17}),
+    "records_lost": lambda world: world.main.tenure.records_lost.update({"orders": 17}),
+    "unread_progress": told("unread_progress"),
     "bad_headers": broken_headers,
+    "unknown_topic_records": of_another_instances_topic,
     "odd_requests": lambda world: delivered(world, Failed("retry-asked", delay=1)),
     "unknown_verdicts": told("unknown_verdicts"),
     "passed_over": not_wanted,
@@ -157,6 +167,7 @@ MOVES: dict[str, Move] = {
     "bad_view_records": told("bad_view_records"),
     "refused_records": failed_and_refused,
     "credentials_reloaded": told("credentials_reloaded"),
+    "loop_errors": told("loop_errors"),
 }
 CONSTANT = {"build_info"}
 SET_UP: dict[str, Callable[[], World]] = {

@@ -4,71 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sidecar.edges.policy_desk import PolicyDesk
-from sidecar.edges.policy_topic import Look, News
+from sidecar.edges.policy_topic import Look
 from sidecar.settings.group_policy import levels_of
-from sidecar.settings.model import Settings
+from tests.support.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.settings import good
 from topics.policy_record import (
     BadRecord,
-    Heard,
     InstanceHeard,
     PolicyHeard,
-    PolicyRecord,
     SubscriptionRecord,
 )
 
-SETS = ("retry.ladder=[1s]", "retry.levels=[1s, 5s]")
-LEVELS = ("billing-RETRY-1s", "billing-RETRY-5s")
 NEW = "billing-RETRY-3s"
-
-
-class Seen:
-    """A desk, and what it had the lanes do."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.desk = PolicyDesk(settings, "me", self._apply, known_within=0.05)
-
-    def _apply(self, settings: Settings, left: Collection[str]) -> None:
-        self.applied.append((settings, frozenset(left)))
-
-    async def tell(self, *heard: Heard, look: Look | None = None, caught_up: bool = True, live: bool = True) -> None:
-        self.desk.tell(News(heard, look, caught_up, live))
-        await asyncio.sleep(0)
-
-    async def look(self, *left: str, there: Collection[str] = LEVELS, unsure: bool = False) -> None:
-        found = None if unsure else frozenset(left)
-        await self.tell(look=Look(frozenset(there), self.desk.wanted(), found), caught_up=False)
-
-    async def begin(self, *heard: Heard, left: Collection[str] = (), there: Collection[str] = LEVELS) -> None:
-        """The first look, and the topic read to its end."""
-        await self.look(*left, there=there)
-        await self.tell(*heard, live=False)
-
-    @property
-    def left(self) -> frozenset[str]:
-        return self.applied[-1][1]
-
-
-def policy(**values: Any) -> PolicyHeard:
-    return PolicyHeard(PolicyRecord(values, who="ann", at=5))
-
-
-Work = Callable[[Seen], Awaitable[None]]
-
-
-def run(settings: Settings, work: Work) -> None:
-    async def main() -> None:
-        await work(Seen(settings))
-
-    asyncio.run(main())
 
 
 def test_the_last_of_many_old_policies_is_taken_once(tmp_path: Path) -> None:

@@ -48,13 +48,15 @@ def test_what_is_rendered_is_read_back(key: bytes, record: object, heard: object
 
 def test_a_pace_is_read_back_and_may_be_missing_or_tell_more() -> None:
     """Versions before did not tell it, and later ones may tell more of it."""
-    told = SubscriptionRecord({"orders": "*"}, 7, PaceTold("outage", 5, 1, 1, "refused"))
+    told = SubscriptionRecord({"orders": "*"}, 7, PaceTold("outage", 5, 1, 1, "refused"), overdue=61_000)
     assert parse_record(b"instance/a", render_record(told)) == InstanceHeard("a", told)
     value = {"v": 1, "subscription": {"orders": "*"}, "at": 7}
-    assert parse_record(b"instance/a", json.dumps(value).encode()) == InstanceHeard("a", replace(told, pace=None))
+    assert parse_record(b"instance/a", json.dumps(value).encode()) == InstanceHeard(
+        "a", replace(told, pace=None, overdue=0)
+    )
     more = {**value, "pace": {"state": "resting", "since": 5, "more": [1]}}
     heard = parse_record(b"instance/a", json.dumps(more).encode())
-    assert heard == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5)))
+    assert heard == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5), overdue=0))
 
 
 def test_unknown_fields_and_unknown_keys_of_the_policy_are_no_fault() -> None:
@@ -79,7 +81,7 @@ def test_null_withdraws_a_policy_and_a_subscription() -> None:
         (KEY, b"\xff\xfe"),
         (KEY, b"[" * 60_000),
         (KEY, b'{"x":' * 10_000),
-        (KEY, json.dumps({**GOOD, "v": 2}).encode()),
+        (KEY, json.dumps({**GOOD, "v": 0}).encode()),
         (KEY, json.dumps({**GOOD, "policy": []}).encode()),
         (KEY, json.dumps({**GOOD, "at": -1}).encode()),
         (KEY, json.dumps({**GOOD, "who": "x" * 257}).encode()),

@@ -1,0 +1,21 @@
+"""Which topics the headers on our own topics may name as REAL_TOPIC.
+
+Two configurations of one group run side by side during a roll-out that adds or removes a main topic. A sound life of a
+topic that this instance does not consume is therefore read as one; `decide.after_wait` passes the record on.
+"""
+
+from __future__ import annotations
+
+from sidecar.core.policy import Policy
+from topics.names import LEGAL_NAMES
+
+
+class Origins:
+    """The main topics of any instance of the group, as a container: not the group's own topics, nor illegal names."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __contains__(self, topic: object) -> bool:
+        topics = self._policy.topics
+        return topic in topics or (topic in LEGAL_NAMES and self._policy.names.role(str(topic), topics) is None)

@@ -1,0 +1,120 @@
+"""The sidecar's own threads by name: whether each lives, and when its loop last came round (`/livez`).
+
+A thread has ended when it was started and is not alive any more, whatever it says of itself: what the Kafka client
+raises out of a callback may be no exception that any `except` can catch (a bare KafkaError, Python 3.11).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+WORK_LIMIT = 240.0
+"""Seconds for one try of a transaction. Each of its four calls has 20 s and may be made again within 20 s more, then
+there are 10 s for a look at the topics: less would end a sidecar while Kafka is away, which it is to survive."""
+FOLLOWER_LIMIT = 600.0
+"""Seconds for a follower's turn: opening the view's file checks millions of rows. Records do not wait for followers."""
+
+_LOG = logging.getLogger("reconsume.run")
+
+
+class Asked(threading.Event):
+    """Whether a thread is asked to end. Its loops look at this in each turn, so it knows when that last was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turned_at = time.monotonic()
+
+    def is_set(self) -> bool:
+        """Whether it is asked; a turn of the thread that looks."""
+        self.turned_at = time.monotonic()
+        return super().is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is asked; a turn of the thread that waits."""
+        self.turned_at = time.monotonic()
+        return super().wait(timeout)
+
+
+class Thread(Protocol):
+    """As much of a `threading.Thread` as is watched."""
+
+    @property
+    def ident(self) -> int | None:
+        """None before it was started."""
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+
+
+class Watched:
+    """One thread. `turned_at`: when it last came round (monotonic seconds), None while it has nothing to do.
+
+    `limit`: seconds without a turn after which it counts as stuck. `why`: what ended it, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        thread: Thread,
+        turned_at: Callable[[], float | None] = lambda: None,
+        limit: float = WORK_LIMIT,
+        why: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.name = name
+        self._thread, self._turned_at, self._limit, self._why = thread, turned_at, limit, why
+        self._seen_at: float | None = None
+
+    def problem(self, moment: float) -> str:
+        """Why it makes no progress, at this moment (monotonic seconds); empty while it does, or was not started."""
+        if self._thread.ident is None:
+            return ""
+        if not self._thread.is_alive():
+            why = self._why()
+            return f"thread {self.name} has ended" + ("" if why is None else f": {why!r}")
+        if self._seen_at is None:  # a thread is made long before it is started, and its first turn takes a moment
+            self._seen_at = moment
+        turned = self._turned_at()
+        if turned is None or (still := moment - max(turned, self._seen_at)) <= self._limit:
+            return ""
+        return f"thread {self.name} has not turned for {still:.0f} s, its limit is {self._limit:.0f} s"
+
+
+class HasThreads(Protocol):
+    """A part of the sidecar with threads of its own."""
+
+    def watched(self) -> Sequence[Watched]:
+        """Its threads."""
+
+
+class Watch:
+    """All threads of a sidecar."""
+
+    def __init__(self, parts: Iterable[HasThreads | None]) -> None:
+        self._watched = [watched for part in parts if part is not None for watched in part.watched()]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Whose names may show."""
+        return tuple(watched.name for watched in self._watched)
+
+    def problems(self, moment: float | None = None) -> list[str]:
+        """What is wrong, a sentence a thread; empty while all is well."""
+        at = time.monotonic() if moment is None else moment
+        return [problem for watched in self._watched if (problem := watched.problem(at))]
+
+
+def log_ends() -> None:
+    """Have an exception that ends a thread logged as all else is, with its traceback."""
+
+    def told(ended: threading.ExceptHookArgs) -> None:
+        name, value = "(unknown)" if ended.thread is None else ended.thread.name, ended.exc_value
+        # What is no exception (see above) cannot be rendered as one.
+        fault = value if isinstance(value, BaseException) else RuntimeError(f"no exception, but {value!r}")
+        info = (type(fault), fault, ended.exc_traceback)
+        _LOG.error("thread %s has ended by %r", name, value, exc_info=info, extra={"event": "thread-ended"})
+
+    threading.excepthook = told
