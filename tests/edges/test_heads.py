@@ -28,7 +28,7 @@ from sidecar.edges.heads import SLACK, Heads
 from sidecar.edges.keyring import Keyring
 from tests.conftest import MakeTopic
 from tests.support.broker import Broker
-from tests.support.deadline import until
+from tests.support.deadline import NotInTimeError, until
 from tests.support.kafka import SECONDS, Out
 from tests.support.topics import GroupTopics, create_group, fresh_group
 from topics import headers as wire
@@ -148,13 +148,18 @@ class Lane:
         self._loop.run_until_complete(asyncio.sleep(seconds))
 
     def until(self, predicate: Any, what: str) -> None:
-        """Run the loop until something is so."""
+        """Run the loop until something is so; else say how the lane stands."""
 
         def step() -> bool:
             self.run(0.05)
             return bool(predicate())
 
-        until(step, SECONDS, what)
+        try:
+            until(step, SECONDS, what)
+        except NotInTimeError as late:
+            taken = [(record.source, record.offset) for record in self.service.taken]
+            ends, error = self.engine.consumer.ends, self.engine.last_error
+            raise NotInTimeError(f"{late}; {taken=} {ends=} {error=} status={self.status()}") from None
 
     def start(self) -> None:
         """Consume; returns when every partition is the lane's."""

@@ -75,11 +75,10 @@ def who_is_first_is_done_first(found: Found, line: list[str]) -> None:
 
 
 def one_at_a_time(found: Found, line: list[str]) -> None:
-    """Two deliveries of a line overlap only where a tenure ended without order."""
+    """Two deliveries of a line overlap only where one of the tenures ended without order: it does not know that yet."""
     deliveries = sorted((d for origin in line for d in found.deliveries[origin]), key=lambda d: d.at)
-    for before, after in pairwise(deliveries):
-        if before.tenure not in found.world.broken:
-            assert before.until <= after.at, f"{before.record.id} and {after.record.id} were out together"
+    for before, after in pairwise(d for d in deliveries if d.tenure not in found.world.broken):
+        assert before.until <= after.at, f"{before.record.id} and {after.record.id} were out together"
 
 
 def tenures_of(found: Found) -> Iterator[tuple[object, list[Delivery]]]:
