@@ -112,7 +112,7 @@ class Committer(threading.Thread):
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.shares)), "fenced"
-        if homeless := self._homeless(batch):
+        if homeless := self._supply.homeless(batch.entries):
             return _refused(batch, homeless), "refused"
         producer = self._supply.producer
         if producer is None:  # stopped before there was one
@@ -133,10 +133,7 @@ class Committer(threading.Thread):
         if aborted.refusals:
             text = "Kafka refuses %d of %d records: %s"
             self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
-            if any(refusal.about != "record" for refusal in aborted.refusals):
-                self._supply.look(anew=True)  # it may have been deleted; what is known of the others stays, they go on
-            for where in {refusal.where for refusal in aborted.refusals if refusal.about == "place"}:
-                self._supply.places.refuse(where)
+            self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
         self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
@@ -154,26 +151,6 @@ class Committer(threading.Thread):
         end = time.monotonic() + 1.0
         while self._assignment.membership is old and time.monotonic() < end:
             self._stopping.wait(0.01)
-
-    def _homeless(self, batch: Batch) -> tuple[Refusal, ...]:
-        """Entries whose topics do not exist: a transaction with them would only wait and fail."""
-        missing = self._supply.missing({copy.topic for entry in batch.entries for copy in entry.writes})
-        found = [
-            Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
-            for entry in (batch.entries if missing else ())
-            for copy in entry.writes
-            if copy.topic in missing
-        ]
-        return (*found, *self._placeless(batch))
-
-    def _placeless(self, batch: Batch) -> list[Refusal]:
-        """Entries for partitions that took no records a while ago, and have not changed since."""
-        places = self._supply.places
-        if not places:
-            return []
-        self._supply.look()
-        where = [(entry, places.refuses(copy)) for entry in batch.entries for copy in entry.writes]
-        return [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
 
     def _ask_kafka(self, batch: Batch) -> Result | None:
         """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.

@@ -149,16 +149,12 @@ class Poster(threading.Thread):
                 return
 
     def _housed(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs whose topics are all there; the others fail at once, somebody must create a topic first."""
-        missing = self._supply.missing({copy.topic for job in jobs for copy in job.entry.writes})
-        kept = []
+        """The jobs whose topics and partitions are there; the others fail at once, somebody must mend that first."""
+        homeless = {id(refusal.entry): refusal for refusal in self._supply.homeless([job.entry for job in jobs])}
         for job in jobs:
-            lacking = sorted(missing & {copy.topic for copy in job.entry.writes})
-            if lacking:
-                _fail([job], NotWrittenError(f"topic {lacking[0]} is missing; nothing was written"))
-            else:
-                kept.append(job)
-        return kept
+            if id(job.entry) in homeless:
+                _fail([job], _error_of(homeless[id(job.entry)]))
+        return [job for job in jobs if id(job.entry) not in homeless]
 
     def _try(self, jobs: Sequence[Job]) -> tuple[Sequence[Job], str]:
         """One transaction: the jobs that are to be tried again, and its result in the metrics."""
@@ -183,8 +179,7 @@ class Poster(threading.Thread):
             self._supply.renew()
         self._supply.warn("posts-aborted", "a transaction of %d posts was aborted: %s", len(jobs), aborted)
         refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
-        if any(refusal.about != "record" for refusal in aborted.refusals):
-            self._supply.look(anew=True)
+        self._supply.refused(aborted.refusals)
         for job in jobs:
             if id(job.entry) in refused:
                 _fail([job], _error_of(refused[id(job.entry)]))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from confluent_kafka import KafkaError, KafkaException
 
+from sidecar.core.batch import Entry, Refusal
 from sidecar.edges.guard import StuckError
 from sidecar.edges.keyring import Wearing
 from sidecar.edges.places import Places
@@ -123,6 +124,31 @@ class Supply:
             self.places.looked(found)
         except KafkaException as failure:
             self.warn("topics-unlisted", "cannot list the topics: %s", failure)
+
+    def homeless(self, entries: Sequence[Entry]) -> tuple[Refusal, ...]:
+        """Entries that a transaction would only wait for and fail with: their topics do not exist, or their partitions
+        took no records a while ago and have not changed since."""
+        missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
+        found = [
+            Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
+            for entry in (entries if missing else ())
+            for copy in entry.writes
+            if copy.topic in missing
+        ]
+        if self.places:
+            self.look()
+            where = [(entry, self.places.refuses(copy)) for entry in entries for copy in entry.writes]
+            found += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
+        return tuple(found)
+
+    def refused(self, refusals: Iterable[Refusal]) -> None:
+        """Take in why a transaction was aborted: a topic may have been deleted, a partition may take no records."""
+        abouts = {(refusal.about, refusal.where) for refusal in refusals}
+        if any(about != "record" for about, _ in abouts):
+            self.look(anew=True)  # what is known of the other topics stays, they go on
+        for about, where in abouts:
+            if about == "place":
+                self.places.refuse(where)
 
     def topics(self) -> frozenset[str] | None:
         """The topics that the cluster has; None when it does not say. Blocks; for any thread."""
