@@ -11,11 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.edges.places import murmur2_partition
 from tests.support.behaviours import FAIL, OK, by_name, verdict
 from tests.support.checker import check
 from tests.support.deadline import until
 from tests.support.evidence import collect, read_committed_progress
-from tests.support.kafka import SECONDS, Out, produce
+from tests.support.kafka import SECONDS, Out, Row, produce
+from tests.support.relay import RELAY, now, post, post_of
 from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import create_group, fresh_group, set_config
@@ -39,9 +41,9 @@ class Scene:
         self.level = level
         self.service = stack.enter_context(Service(folder / "ledger.jsonl", SCRIPT))
 
-    def start(self, pod: str = "pod-0") -> SidecarProcess:
+    def start(self, **overrides: object) -> SidecarProcess:
         """A sidecar of the group that has started."""
-        sidecar = SidecarProcess(self.group, self.service.url, self._folder, pod=pod)
+        sidecar = SidecarProcess(self.group, self.service.url, self._folder, overrides=overrides)
         self._stack.enter_context(sidecar)
         sidecar.wait_ready()
         return sidecar
@@ -117,3 +119,23 @@ def test_a_level_with_too_few_replicas_in_sync_holds_up_no_success(scene: Scene)
     sidecar.until(lambda: sidecar.metric("reconsume_refused_records") == failing, 20, "the failures are held")
     set_config(scene.group.bootstrap, level, "min.insync.replicas", "2")
     scene.finish(sidecar, GOOD + failing)
+
+
+def test_a_post_whose_level_partition_has_no_leader_is_refused_and_holds_up_no_other(scene: Scene) -> None:
+    """Each transaction of posts tried that partition anew, and could not end."""
+    relay = scene.start(**RELAY)
+    scene.lose_leader()
+    lost, led = (post_of(scene.group.main, Row(0, number, now(), key_for(number), b"v", ())) for number in (0, 1))
+    for _ in range(2):
+        refused = post(relay, lost)
+        assert refused.status == 503
+        assert "takes no records" in refused.json["detail"]
+    for _ in range(3):
+        assert post(relay, led).status == 201
+    scene.cluster.heal()
+    until(lambda: post(relay, lost).status == 201, SECONDS, "the partition takes records again")
+
+
+def key_for(partition: int) -> bytes:
+    """A key of the first level's partition."""
+    return next(key for key in (b"%d" % number for number in range(99)) if murmur2_partition(key, 2) == partition)
