@@ -6,7 +6,13 @@ VENV := .venv
 # A test run starts hundreds of processes: where this is set, as in many images, each compiles the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+# As pyproject.toml has it.
+UV := 'uv>=0.9,<1'
+# uv shows what it fetches, and how large it is. Settings of pip, such as a mirror, are unknown to it: then pip goes on.
+install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
+	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-view test soak-sim compat check bench bench-spark clean soak
@@ -31,15 +37,22 @@ help:
 	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"
 	@echo "make clean    remove .venv, caches and build results"
 
-$(READY): pyproject.toml
+# The package with what it needs at run time, which is all that a demo takes.
+$(RUNS): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@echo "making $(VENV): what the sidecar needs to run, 20 MB to fetch"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
+	@$(call install,--editable .)
 	@touch $@
 
-demo: $(READY)
+$(READY): $(RUNS)
+	@echo "adding what tests and checks need, 600 MB to fetch, most of it Spark"
+	@$(call install,--editable . --group dev)
+	@touch $@
+
+demo: $(RUNS)
 	@$(BIN)/reconsume demo $(ARGS)
 
 demo-view: $(READY)
