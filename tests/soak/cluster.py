@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
-    AdminClient,
-    NewPartitions,
-)
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from sidecar.dev.kafka import EmbeddedKafka
+from tests.soak import admin
+from tests.soak.admin import ANSWER
 from tests.support.evidence import Place, Progress, read_progress
 from tests.support.topics import GroupTopics
 
 T = TypeVar("T")
-ANSWER = 10.0
-"""Seconds that one question may take."""
 INSIST = 120.0
 """Seconds for which it is asked again: two nodes that are down together are back long before."""
 
@@ -62,7 +60,8 @@ class Cluster:
     def __init__(self, kafka: EmbeddedKafka, group: GroupTopics) -> None:
         self.kafka, self.group = kafka, group
         quiet = {"bootstrap.servers": kafka.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500}
-        self.admin = AdminClient(quiet)
+        self.admin = AdminClient(quiet)  # for what it lists; its other calls may abort the process
+        self.away = admin.Away(kafka.bootstrap)
         # Watermarks as of read_uncommitted, and `committed` that never waits for an open transaction.
         base = {**quiet, "isolation.level": "read_uncommitted", "enable.auto.commit": False}
         self._stable = Consumer({**base, "isolation.level": "read_committed", "group.id": f"{group.group}-soak"})
@@ -70,6 +69,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close the clients."""
+        self.away.close()
         for client in (self._stable, *self._members.values()):
             client.close()
 
@@ -124,8 +124,7 @@ class Cluster:
 
     def members(self, lane: str) -> tuple[str, ...]:
         """The client ids of the members of a consumer group."""
-        described = self.admin.describe_consumer_groups([lane], request_timeout=ANSWER)[lane].result(ANSWER)
-        return tuple(member.client_id for member in described.members)
+        return self.away.ask(admin.members, lane)
 
     def progress(self, *topics: str) -> dict[Place, Progress]:
         """The committed progress of every partition of these topics, which one lane reads; nothing where none is."""
@@ -147,8 +146,7 @@ class Cluster:
 
     def topic_id(self, topic: str) -> str:
         """Kafka's id of the topic, which one made anew does not keep."""
-        asked = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER)
-        return str(asked[topic].result(ANSWER).topic_id)
+        return self.away.ask(admin.topic_id, topic)
 
     def ends(self, topics: Sequence[str], stable: bool = False) -> dict[Place, Ends]:
         """Where each partition begins and ends."""
@@ -177,9 +175,8 @@ class Cluster:
         wanted = insist(lambda: self.partitions(topic), f"{topic} is there") + 1
 
         def added() -> int:
-            with suppress(KafkaException):
-                request = self.admin.create_partitions([NewPartitions(topic, wanted)], request_timeout=ANSWER)
-                request[topic].result(ANSWER)
+            with suppress(*UNSAID):
+                self.away.ask(admin.grow, topic, wanted)
             parts = self.admin.list_topics(topic, timeout=ANSWER).topics[topic].partitions
             return wanted if len(parts) == wanted and all(p.leader >= 0 for p in parts.values()) else 0
 
@@ -187,20 +184,15 @@ class Cluster:
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         """Cut the log; its first offset now, by the broker's word."""
-        place = TopicPartition(topic, partition, before)
-
-        def cut() -> int:
-            asked = self.admin.delete_records([place], request_timeout=ANSWER)
-            return int(asked[place].result(ANSWER).low_watermark)
-
-        return insist(cut, f"{topic}[{partition}] is cut below {before}")
+        asked = partial(self.away.ask, admin.cut, topic, partition, before)
+        return insist(asked, f"{topic}[{partition}] is cut below {before}")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until it is listed no more."""
 
         def gone() -> bool:
-            with suppress(KafkaException):
-                self.admin.delete_topics([topic], request_timeout=ANSWER)[topic].result(ANSWER)
+            with suppress(*UNSAID):
+                self.away.ask(admin.delete, topic)
             return topic not in self.admin.list_topics(timeout=ANSWER).topics
 
         insist(gone, f"{topic} is deleted")

@@ -84,7 +84,7 @@ def too_few_in_sync(world: World, step: Step) -> Iterator[str]:
     topic = topics[step.pick // NODES % len(topics)]
     with _down(world, step) as node:
         try:
-            set_config(group.bootstrap, topic, "min.insync.replicas", "3")
+            _set(world, topic, "3")
             node.kill()
             world.cluster.await_gone(node.id)
             found = insist(lambda: world.cluster.in_sync(topic), f"{topic} has replicas in sync", 30)
@@ -92,11 +92,11 @@ def too_few_in_sync(world: World, step: Step) -> Iterator[str]:
                 raise NotSoError(f"{topic} has {found} replicas in sync without node {node.id}")
             yield f"{topic} has {found} replicas in sync and wants 3; node {node.id} is down"
         finally:
-            insist(lambda: _set_back(group.bootstrap, topic), f"min.insync.replicas of {topic} is set back")
+            insist(lambda: _set(world, topic, "2"), f"min.insync.replicas of {topic} is set back")
 
 
-def _set_back(bootstrap: str, topic: str) -> bool:
-    set_config(bootstrap, topic, "min.insync.replicas", "2")
+def _set(world: World, topic: str, replicas: str) -> bool:
+    world.cluster.away.ask(set_config, topic, "min.insync.replicas", replicas)
     return True
 
 
@@ -144,7 +144,7 @@ def heal_all(world: World) -> None:
     _heal(world)
     topics = (*world.group.mains, *world.group.retries, world.group.dlq, world.group.names.events)
     for topic in topics:
-        insist(lambda topic=topic: _set_back(world.group.bootstrap, topic), f"min.insync.replicas of {topic} is set")
+        insist(lambda topic=topic: _set(world, topic, "2"), f"min.insync.replicas of {topic} is set")
 
 
 FAULTS: dict[str, Fault] = {

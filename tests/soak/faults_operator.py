@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException
 
-from tests.soak.cluster import NotSoError, insist
+from tests.soak.cluster import INSIST, NotSoError, insist
 from tests.soak.layout import IN_SYNC, LADDER, PARTITIONS, POLICIES, REPLICAS
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
@@ -134,7 +134,7 @@ def _made(world: World, topic: str) -> bool:
     assert {spec.config["min.insync.replicas"] for spec in specs} == {str(IN_SYNC)}
     if topic not in world.cluster.admin.list_topics(timeout=10).topics:
         with suppress(AssertionError):
-            create_specs(world.group.bootstrap, [spec for spec in specs if spec.name == topic])
+            world.cluster.away.ask(create_specs, [spec for spec in specs if spec.name == topic], seconds=INSIST)
     return world.cluster.partitions(topic) == PARTITIONS
 
 

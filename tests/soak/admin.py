@@ -1,0 +1,100 @@
+"""Calls of librdkafka's admin client, in a process of their own: while nodes come and go, one of them may abort it.
+
+An assertion of the client fails when a broker goes away under an admin request that waits for it (librdkafka#4605, seen
+on 2.16). A question that ends so is asked again, in a new process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from threading import Lock
+from typing import TypeVar
+
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AdminClient,
+    NewPartitions,
+)
+
+T = TypeVar("T")
+ANSWER = 10.0
+"""Seconds that one question may take."""
+BEGIN = 30.0
+"""Seconds more for a process that has to start."""
+
+
+class Away:
+    """The process, made when it is first asked; any thread may ask."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._lock = Lock()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def ask(self, question: Callable[..., T], *words: object, seconds: float = ANSWER) -> T:
+        """Call a function of some module there, with the bootstrap servers before `words`; it takes so long at most.
+
+        Raises what the function raises, and TimeoutError if the process has died of it.
+        """
+        with self._lock:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            pool = self._pool
+        try:
+            return pool.submit(question, self._bootstrap, *words).result(seconds + BEGIN)
+        except BrokenProcessPool:
+            self._drop(pool)
+            raise TimeoutError(f"the process that asked {question.__name__} has died") from None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._pool is not None:
+            self._drop(self._pool)
+
+    def _drop(self, pool: ProcessPoolExecutor) -> None:
+        with self._lock:
+            if self._pool is pool:
+                self._pool = None
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+# --- in that process ------------------------------------------------------------------------------------------------
+
+
+@cache
+def _client(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
+
+
+def members(bootstrap: str, group: str) -> tuple[str, ...]:
+    """The client ids of the members of a consumer group."""
+    asked = _client(bootstrap).describe_consumer_groups([group], request_timeout=ANSWER)
+    return tuple(str(member.client_id) for member in asked[group].result(ANSWER).members)
+
+
+def topic_id(bootstrap: str, topic: str) -> str:
+    """Kafka's id of the topic, which one made anew does not keep."""
+    asked = _client(bootstrap).describe_topics(TopicCollection([topic]), request_timeout=ANSWER)
+    return str(asked[topic].result(ANSWER).topic_id)
+
+
+def grow(bootstrap: str, topic: str, partitions: int) -> None:
+    """Have the topic have so many partitions."""
+    asked = _client(bootstrap).create_partitions([NewPartitions(topic, partitions)], request_timeout=ANSWER)
+    asked[topic].result(ANSWER)
+
+
+def cut(bootstrap: str, topic: str, partition: int, before: int) -> int:
+    """Cut the log below an offset; its first offset now, by the broker's word."""
+    place = TopicPartition(topic, partition, before)
+    asked = _client(bootstrap).delete_records([place], request_timeout=ANSWER)
+    return int(asked[place].result(ANSWER).low_watermark)
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    """Delete a topic."""
+    _client(bootstrap).delete_topics([topic], request_timeout=ANSWER)[topic].result(ANSWER)
