@@ -15,7 +15,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test soak-sim compat check bench bench-spark clean soak
+.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark clean soak
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -24,7 +24,9 @@ help:
 	@echo "              the real ladder, 4 h 45 min:             make demo ARGS=\"--ladder rocketmq\""
 	@echo "              batch, ordered, pull or relay:           make demo ARGS=\"--mode ordered\""
 	@echo "make demo-view  the same, with Spark's view of the group filling and emptying beside it"
-	@echo "make test     every test but the soak, on embedded Kafka  make test ARGS=tests/unit"
+	@echo "make test     all that a change can break, on embedded Kafka; 6 minutes on two cores, 2 GB of memory"
+	@echo "              some of it:                              make test ARGS=tests/unit"
+	@echo "make test-all  the same and what takes long: every kill point, three nodes, whole Spark jobs; 20 minutes"
 	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; about an hour"
 	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; an hour"
 	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
@@ -59,6 +61,9 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 test: $(READY)
+	$(BIN)/python -m pytest --numprocesses 4 -m "not long and not soak" $(ARGS)
+
+test-all: $(READY)
 	$(BIN)/python -m pytest --numprocesses 4 -m "not soak" $(ARGS)
 
 EXAMPLES ?= 20000

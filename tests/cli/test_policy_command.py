@@ -193,6 +193,7 @@ def test_explain_is_by_the_file_and_live_by_the_group(call: Call, topic: str) ->
     assert len(rows(call("explain"))) == 18
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_one_sentence(call: Call) -> None:
     began = time.monotonic()
     shown = call("policy", "show", "--set", "kafka.bootstrap.servers=127.0.0.1:1")

@@ -180,6 +180,7 @@ def test_a_view_that_is_missing_or_was_never_written_is_said(call: Call, kafka: 
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_said_in_seconds(call: Call) -> None:
     shown = call("list", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
     assert (shown.exit_code, shown.stdout) == (1, "")

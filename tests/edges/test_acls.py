@@ -270,6 +270,7 @@ def test_a_user_who_may_not_read_the_rules_is_told_which_right_that_takes(
 # --- logins ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

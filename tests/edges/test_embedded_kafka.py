@@ -75,6 +75,7 @@ def test_a_topic_that_nobody_made_does_not_appear(kafka: Broker) -> None:
     assert "never-made" not in admin.list_topics(timeout=10).topics
 
 
+@pytest.mark.long
 def test_a_killed_node_comes_back_on_its_port_with_its_data(own: EmbeddedKafka) -> None:
     create_topic(own.bootstrap, "kept")
     produce(own.bootstrap, "kept", [b"1", b"2"])
@@ -88,6 +89,7 @@ def test_a_killed_node_comes_back_on_its_port_with_its_data(own: EmbeddedKafka) 
     until(lambda: values(before, "kept") == [b"1", b"2"], 20, "the records are there again")
 
 
+@pytest.mark.long
 def test_a_restart_is_a_new_process_with_the_same_data(own: EmbeddedKafka) -> None:
     create_topic(own.bootstrap, "restarted")
     produce(own.bootstrap, "restarted", [b"1"])
@@ -131,6 +133,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_a_parent_that_is_killed_takes_its_broker_and_folder_with_it() -> None:
     command = [sys.executable, "-c", START_AND_WAIT]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
@@ -143,6 +146,7 @@ def test_a_parent_that_is_killed_takes_its_broker_and_folder_with_it() -> None:
     until(lambda: not Path(folder).exists(), 10, "the folder is removed")
 
 
+@pytest.mark.long
 def test_a_folder_that_was_given_keeps_the_data_for_the_next_start(tmp_path: Path) -> None:
     with EmbeddedKafka.start(folder=tmp_path / "kafka") as first:
         create_topic(first.bootstrap, "kept")
@@ -152,6 +156,7 @@ def test_a_folder_that_was_given_keeps_the_data_for_the_next_start(tmp_path: Pat
         assert second.bootstrap != first.bootstrap
 
 
+@pytest.mark.long
 def test_clients_of_the_proxied_listener_are_told_the_proxys_address() -> None:
     with EmbeddedKafka.start(advertised=lambda number: f"127.0.0.1:{7000 + number}") as kafka:
         assert kafka.proxied_bootstrap == "127.0.0.1:7000"
@@ -166,6 +171,7 @@ def test_a_setting_that_the_broker_refuses_is_told_with_its_log() -> None:
         EmbeddedKafka.start(properties={"log.cleanup.policy": "no-such-policy"})
 
 
+@pytest.mark.long
 @pytest.mark.three
 def test_three_nodes_go_on_when_one_is_killed(three_nodes: EmbeddedKafka) -> None:
     create_topic(three_nodes.bootstrap, "replicated", 3)
@@ -176,6 +182,7 @@ def test_three_nodes_go_on_when_one_is_killed(three_nodes: EmbeddedKafka) -> Non
     until(lambda: values(rest, "replicated") == [b"1", b"2"] * 3, 20, "two nodes serve all partitions")
 
 
+@pytest.mark.long
 @pytest.mark.three
 def test_a_healed_cluster_has_all_its_nodes_again(three_nodes: EmbeddedKafka) -> None:
     three_nodes.node(0).pause()
@@ -186,6 +193,7 @@ def test_a_healed_cluster_has_all_its_nodes_again(three_nodes: EmbeddedKafka) ->
         assert set(admin.list_topics(timeout=10).brokers) == {0, 1, 2}
 
 
+@pytest.mark.long
 def test_committed_offsets_survive_a_kill(own: EmbeddedKafka, group: str) -> None:
     create_topic(own.bootstrap, "offsets")
     config = {"bootstrap.servers": own.bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}

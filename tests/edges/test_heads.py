@@ -206,6 +206,7 @@ def copy_of(group: GroupTopics, level: str) -> Out:
     return Out(b"late", b"k", tuple(fields.items()), partition=0)
 
 
+@pytest.mark.long
 def test_a_partition_paused_behind_the_lanes_back_shows_as_overdue_and_no_other_does(
     lane: Lane, retries: GroupTopics
 ) -> None:

@@ -141,6 +141,7 @@ def test_the_command_line_says_it_and_ends_with_1(secured: SecuredKafka, tmp_pat
 # --- a running sidecar -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_sidecar_that_is_refused_says_why_and_works_once_it_is_mended(secured: SecuredKafka, tmp_path: Path) -> None:
     group = create_group(fresh_group(secured.bootstrap), also=(Kind.POLICY,))
     secured.guarded.allow("sidecar", rights_of(User.SIDECAR, Group(group.names, group.mains, group.delays)))

@@ -220,6 +220,7 @@ def test_a_restart_goes_on_where_the_file_ends(
     assert has(last, first)
 
 
+@pytest.mark.long
 def test_what_leaves_the_topic_by_its_retention_leaves_the_file(
     kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ def test_deleted_records_are_counted_and_named_and_nobody_is_blamed_for_them(
 # --- a real group ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_group_with_failures_and_a_killed_sidecar_has_no_violation_while_it_runs_and_after(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, folder: Path
 ) -> None:

@@ -199,6 +199,7 @@ def owned(sidecar: SidecarProcess) -> set[int]:
     return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
 
 
+@pytest.mark.long
 def test_a_partition_that_moves_takes_its_records_out_of_the_batch_that_is_forming(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -27,6 +27,8 @@ from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import GroupTopics, create_group, fresh_group
 
+pytestmark = pytest.mark.long
+
 RATE = 200
 KILLS = int(os.environ.get("SOAK_KILLS", "3"))
 GOES_ON_WITHIN = 30.0

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.proxy_rules import Api, Fate, Moment, Request, Rule
+from tests.support.rings import inner
 from tests.support.scene import SOON, Proxied, Scene, proxied_kafka
 
 LANES = ("main", "retry")
@@ -44,7 +45,9 @@ def fence(scene: Scene, lane: str) -> None:
     usurper.init_transactions(SOON)
 
 
-@pytest.mark.parametrize("moment", [Moment.ARRIVED, Moment.ANSWERED], ids=["did not happen", "happened"])
+@pytest.mark.parametrize(
+    "moment", inner(Moment.ANSWERED, [Moment.ARRIVED, Moment.ANSWERED]), ids=["did not happen", "happened"]
+)
 def test_a_commit_whose_answer_never_comes_is_settled_by_asking_kafka(scene: Scene, moment: Moment) -> None:
     """The connection is cut at EndTxn, and the retry of it refused for good: nobody tells whether it was committed."""
     scene.begin()
@@ -61,6 +64,7 @@ def test_a_commit_whose_answer_never_comes_is_settled_by_asking_kafka(scene: Sce
     assert report.duplicates == 0
 
 
+@pytest.mark.long
 def test_a_producer_that_gets_no_answer_any_more_is_replaced(scene: Scene) -> None:
     """Each connection falls silent in mid-transaction: in one lane before the commit, in the other after it."""
     before = Rule(Api.TXN_OFFSET_COMMIT, scene.client("main"), Moment.ANSWERED, times=ALWAYS, fate=Fate.SILENCE)

@@ -19,6 +19,7 @@ from tests.support.evidence import collect
 from tests.support.kafka import Out, produce
 from tests.support.ledger import TOOK
 from tests.support.quiet import await_quiet
+from tests.support.rings import inner
 from tests.support.scene import KAFKA, SOON
 from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
@@ -76,7 +77,7 @@ def produce_orders(group: GroupTopics) -> None:
     produce(group.bootstrap, group.main, [Out(b"order %d" % number, partition=number % 2) for number in range(RECORDS)])
 
 
-@pytest.mark.parametrize("times", [0, 1])
+@pytest.mark.parametrize("times", inner(0, [0, 1]))
 def test_a_record_that_kills_its_pod_is_dead_lettered_after_three_deaths_and_all_others_proceed(
     pod: Pod, times: int
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_record_that_kills_its_pod_is_dead_lettered_after_three_deaths_and_all
     assert "goes to the DLQ: it was out alone" in pod.sidecar.log()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["429", "500, retried in place"])
 def test_a_record_that_kills_its_pod_only_when_it_comes_again_is_found_all_the_same(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, first: str
@@ -136,6 +138,7 @@ def test_a_record_that_kills_its_pod_only_when_it_comes_again_is_found_all_the_s
     assert taken == {b"order %d" % number for number in range(RECORDS)} - {CULPRIT}
 
 
+@pytest.mark.long
 def test_a_slow_record_that_is_out_while_its_pod_is_killed_twice_is_delivered_in_the_end(pod: Pod) -> None:
     """Two nodes lost in a row: it is the same for the successor, but not one death more is laid to it."""
     kills = iter(range(2))

@@ -31,6 +31,8 @@ from tests.support.topics import GroupTopics, create_group, fresh_group
 from topics.names import Kind
 from topics.rights import Group, Right, User, rights_of
 
+pytestmark = pytest.mark.long
+
 RATE = 150
 """Records a second."""
 SECONDS = 40.0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deadline import until
+from tests.support.rings import inner
 
 SECONDS = 240
 DEMO = (sys.executable, "-m", "sidecar", "demo", "--no-color")
@@ -110,6 +111,7 @@ def test_the_demo_ends_by_itself_with_a_table_that_it_has_checked(tmp_path: Path
     assert list((tmp_path / "temp").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_demo_with_the_view_shows_it_and_holds_it_against_the_events(tmp_path: Path) -> None:
     with demo(tmp_path, "--view", "--ladder", "1s,2s", *FEW) as process:
         out, talk = process.communicate(timeout=SECONDS)
@@ -124,7 +126,7 @@ def test_a_demo_with_the_view_shows_it_and_holds_it_against_the_events(tmp_path:
     assert list((tmp_path / "temp").iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", inner(signal.SIGTERM, [signal.SIGINT, signal.SIGTERM]))
 def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path) as process:
         ledger = until(lambda: list(tmp_path.glob("temp/*/ledger.jsonl")), SECONDS, "the demo has a ledger")[0]
@@ -138,6 +140,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number
     assert list((tmp_path / "temp").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_demo_of_batches_has_a_verdict_for_each_order(playing: Playing) -> None:
     numbers, talk = played(playing["batch"], "batch")
     assert numbers["3rd delivery"] >= 7, "five flaky, two poison"

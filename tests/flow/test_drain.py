@@ -13,6 +13,7 @@ from tests.support.checker import Report, check
 from tests.support.evidence import collect
 from tests.support.kafka import produce
 from tests.support.pace_run import warm_up
+from tests.support.rings import inner
 from tests.support.service import Service
 from tests.support.sidecar_process import Reply, SidecarProcess
 from tests.support.topics import GroupTopics, create_group
@@ -46,7 +47,7 @@ def finish(group: GroupTopics, service: Service, start_sidecar: StartSidecar) ->
     return check(collect(group, service.ledger))
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "drain"])
+@pytest.mark.parametrize("how", inner("SIGTERM", ["SIGTERM", "drain"]))
 def test_a_stop_while_busy_answers_what_is_out_sends_nothing_new_and_costs_no_duplicate(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, how: str
 ) -> None:

@@ -22,6 +22,8 @@ from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import create_group, fresh_group, set_config
 
+pytestmark = pytest.mark.long
+
 GOOD = 300
 LEVEL = 1_000
 SCRIPT = by_name({"flaky": (FAIL, OK), "later": (verdict("retry; delay=2s"), OK)})

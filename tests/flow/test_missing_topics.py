@@ -10,6 +10,7 @@ from tests.support.behaviours import FAIL, OK, by_name, verdict
 from tests.support.checker import check
 from tests.support.evidence import collect
 from tests.support.kafka import SECONDS, Out, dump, produce
+from tests.support.rings import inner
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import GroupTopics, create_group, create_specs, specs_of
 
@@ -27,7 +28,7 @@ def states_of(sidecar: SidecarProcess) -> list[str]:
     return [partition["state"] for partition in sidecar.status()["partitions"]]
 
 
-@pytest.mark.parametrize("missing", ["level", "dlq"])
+@pytest.mark.parametrize("missing", inner("level", ["level", "dlq"]))
 def test_a_missing_topic_holds_the_partition_that_needs_it_alone_until_it_is_created(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, missing: str
 ) -> None:

@@ -15,6 +15,8 @@ from tests.support.broker import Broker
 from tests.support.pod import KILLED
 from tests.support.shutdowns import GRACE, IN_FLIGHT, PLOTS, RECORDS, Shutdown, play
 
+pytestmark = pytest.mark.long
+
 CUT_SHORT = {"second sigterm", "grace too short"}
 LEAVES = 2.0
 """Seconds of the grace period that must be left when the sidecar has ended."""

@@ -53,6 +53,7 @@ def script(request: Request) -> Behaviour:
     return Answer(400) if (request.value or b"").startswith(b"malformed") else Answer(after=0.005)
 
 
+@pytest.mark.long
 def test_a_thousand_malformed_records_in_one_partition_hold_up_no_other(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

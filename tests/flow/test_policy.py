@@ -110,6 +110,7 @@ def test_a_new_timeout_and_ladder_hold_for_what_fails_from_then_on_and_what_wait
     assert len(waiting) == 2
 
 
+@pytest.mark.long
 def test_a_policy_whose_levels_are_missing_is_not_taken_until_they_are_made(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, policy: Call
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_policy_whose_levels_are_missing_is_not_taken_until_they_are_made(
     assert len(dump(group.bootstrap, missing)) == 1
 
 
+@pytest.mark.long
 def test_hostile_records_stop_nothing_and_the_last_good_policy_holds(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

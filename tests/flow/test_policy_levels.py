@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.behaviours import FAIL, OK, by_name
 from tests.support.checker import check
@@ -13,6 +15,7 @@ from tests.support.topics import create_group
 SCRIPT = by_name({"flaky": (FAIL, OK)})
 
 
+@pytest.mark.long
 def test_a_removed_level_is_read_until_it_is_empty_also_across_a_restart(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support.kafka import Out, produce
 from tests.support.ledger import Ledger
 from tests.support.puller import PULL, Got, Puller
 from tests.support.quiet import await_quiet
+from tests.support.rings import inner
 from tests.support.sidecar_process import Exit, SidecarProcess
 from tests.support.topics import GroupTopics, create_group
 
@@ -125,7 +126,7 @@ def test_a_partition_that_moves_waits_for_the_verdicts_on_its_leases(
     assert (report.committed, report.waiting, report.duplicates) == (40, 0, 0), report
 
 
-@pytest.mark.parametrize("kills", [1, 2])
+@pytest.mark.parametrize("kills", inner(1, [1, 2]))
 def test_a_sidecar_killed_with_leases_out_loses_nothing(
     new_group: FreshGroup, start_sidecar: StartSidecar, ledger: Ledger, kills: int
 ) -> None:

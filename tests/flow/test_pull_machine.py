@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
@@ -23,6 +24,8 @@ from tests.support.ledger import Ledger
 from tests.support.puller import PULL, Got, Puller
 from tests.support.quiet import await_quiet
 from tests.support.topics import GroupTopics, create_group
+
+pytestmark = pytest.mark.long
 
 SHORT, LONG = "100ms", "10m"
 EXAMPLES, STEPS = 6, 20

@@ -20,6 +20,7 @@ from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka import dump
 from tests.support.readme import Example, examples
+from tests.support.rings import inner
 from tests.support.service import free_port
 from tests.support.topics import GroupTopics, create_group
 
@@ -34,7 +35,7 @@ def test_every_mode_has_its_example() -> None:
     assert set(EXAMPLES) == {"batch", "ordered", "pull", "relay"}
 
 
-@pytest.mark.parametrize("mode", EXAMPLES)
+@pytest.mark.parametrize("mode", inner("batch", EXAMPLES))
 def test_the_readmes_service_does_what_it_says(
     mode: str, new_group: FreshGroup, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.behaviours import FAIL, OK, Answer, Behaviour, Request
 from tests.support.checker import check
@@ -162,6 +164,7 @@ def test_a_sidecar_that_stood_still_commits_nothing_of_what_it_lost_meanwhile(
     assert records // len(waves) <= report.duplicates <= records, report
 
 
+@pytest.mark.long
 def test_two_sidecars_may_start_at_the_same_moment(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.kafka import dump
 from tests.support.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.quiet import await_quiet
 from tests.support.redrive import SECONDS, DlqProcess, brought_back, dlq, let_die, lives_once_redriven
+from tests.support.rings import inner
 from tests.support.scene import Proxied, proxied_kafka
 from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
@@ -124,7 +125,7 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", inner("commit sent", CUTS))
 def test_a_redrive_that_was_killed_and_is_run_again_brings_each_back_once(stage: Stage, cut: str) -> None:
     api, moment, fate, nth = CUTS[cut]
     name = cut.replace(" ", "-")
@@ -140,6 +141,7 @@ def test_a_redrive_that_was_killed_and_is_run_again_brings_each_back_once(stage:
     all_once(stage, name)
 
 
+@pytest.mark.long
 def test_a_transaction_whose_end_nobody_tells_is_settled_by_asking_kafka(stage: Stage) -> None:
     """No answer to the commit ever comes: after 20 s another producer asks what became of it."""
     let_die(stage.group, 20, "unknown")
@@ -182,6 +184,7 @@ def test_what_dies_while_it_is_redriven_waits_for_the_next_run(stage: Stage) -> 
     assert ({redrives for _, redrives in found}, set(found.values()), len(found)) == ({1}, {1}, COUNT)
 
 
+@pytest.mark.long
 def test_what_came_back_too_often_is_quarantined(stage: Stage) -> None:
     let_die(stage.group, 1, "never-again", ("bad-loop",))
     loops = ("--reason", "bad-loop", "--max-redrives", "2")
@@ -201,6 +204,7 @@ def again(stage: Stage) -> list[bytes]:
     return [value for value in values if value.startswith(b"never-again")]
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_between_two_transactions(stage: Stage) -> None:
     only = ("--header", "kind=stopped", "--yes")
     let_die(stage.group, COUNT, "stopped")

@@ -16,6 +16,7 @@ from tests.support.deadline import until
 from tests.support.kafka import Row, dump
 from tests.support.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.relay import RELAY, waiting
+from tests.support.rings import inner
 from tests.support.scene import Proxied, proxied_kafka
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import GroupTopics, create_group, fresh_group
@@ -89,7 +90,7 @@ def ident_of(row: Row) -> bytes | None:
     return dict(row.headers).get("ORIGIN_MESSAGE_ID")
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", inner("commit sent", CUTS))
 def test_a_relay_killed_in_a_move_forwards_each_record_exactly_once(shared: Proxied, tmp_path: Path, cut: str) -> None:
     group = create_group(fresh_group(shared.kafka.bootstrap))
     kafka = {"session.timeout.ms": 2_000, "bootstrap.servers": shared.proxy.address}

@@ -70,6 +70,7 @@ def test_posts_that_come_together_share_a_transaction(
     assert [copies(group, number) for number in (0, MANY - 1)] == [1, 1]
 
 
+@pytest.mark.long
 def test_an_end_that_nobody_knows_is_said_and_the_post_may_be_repeated(
     proxied: Proxied, group: GroupTopics, relay: SidecarProcess
 ) -> None:

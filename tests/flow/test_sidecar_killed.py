@@ -17,6 +17,7 @@ from tests.support.behaviours import HANG, Behaviour, Request
 from tests.support.checker import Report
 from tests.support.load import uneven
 from tests.support.proxy_rules import Api, Fate, Moment, Rule
+from tests.support.rings import inner
 from tests.support.scene import SOON, Proxied, Scene, proxied_kafka
 
 LANES = ("main", "retry")
@@ -59,7 +60,7 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", inner("commit sent", CUTS))
 def test_a_sidecar_killed_in_a_transaction_loses_nothing_and_counts_once(
     scene: Scene, cut: str, tell: list[Report]
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_sidecar_killed_in_a_transaction_loses_nothing_and_counts_once(
     tell.append(scene.verify())
 
 
+@pytest.mark.long
 def test_a_sidecar_killed_with_deliveries_unanswered_loses_nothing_and_counts_once(
     scene: Scene, tell: list[Report]
 ) -> None:

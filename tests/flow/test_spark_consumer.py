@@ -22,6 +22,8 @@ from tests.support.relay import RELAY
 from tests.support.spark_job import SparkJob, SparkProcess
 from tests.support.topics import GroupTopics, create_group
 
+pytestmark = pytest.mark.long
+
 SPARK_LOCK = Path(__file__).parents[2] / "sidecar" / "dev" / "spark.lock"
 STARTED = 200.0
 """Seconds within which a job starts and comes so far: Spark takes 6 to 12 s on a quiet machine."""

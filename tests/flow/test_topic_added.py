@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.behaviours import FAIL, OK, by_name
 from tests.support.checker import check
@@ -55,6 +57,7 @@ def test_retries_of_an_added_topic_are_all_delivered_although_old_pods_find_them
     assert (report.committed, report.duplicates, report.waiting) == (COUNT, 0, 0), report
 
 
+@pytest.mark.long
 def test_what_no_instance_consumes_is_a_whole_dead_letter_and_redriven_when_one_does(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, folder: Path
 ) -> None:

@@ -25,6 +25,8 @@ from tests.support.service import Service
 from tests.support.sidecar_process import SidecarProcess
 from tests.support.topics import create_group, fresh_group
 
+pytestmark = pytest.mark.long
+
 PODS = ("pod-0", "pod-1")
 SECONDS = float(os.environ.get("SOAK_SECONDS", "25"))
 LIVES, LEAVES_DEAD = (1.0, 5.0), (0.1, 4.0)

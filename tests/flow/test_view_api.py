@@ -180,6 +180,7 @@ def test_without_a_view_the_calls_say_so_and_the_rest_works(
     assert "\nreconsume_view_lag_seconds " not in sidecar.metrics()
 
 
+@pytest.mark.long
 def test_a_storm_is_an_outage_that_a_probe_ends(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

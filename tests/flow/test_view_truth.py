@@ -23,6 +23,8 @@ from tests.support.view_topics import Value, event, folded, summed, sums_of, tel
 from topics.events import State
 from topics.names import Kind
 
+pytestmark = pytest.mark.long
+
 RATE = 60
 """Records a second; a good third of them fails."""
 SOON = 90.0

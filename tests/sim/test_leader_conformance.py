@@ -8,7 +8,7 @@ from tests.sim.twin import Twin, twin
 from tests.sim.twin_broker import SECONDS, Broker
 from tests.support.deadline import until
 
-pytestmark = pytest.mark.three
+pytestmark = [pytest.mark.three, pytest.mark.long]
 IN_VAIN = 1.0
 """Seconds that a question is given that nobody can answer."""
 

@@ -113,6 +113,7 @@ def test_the_metrics_say_how_the_queries_fare(world: World) -> None:
         assert world.job.metric(f'restarts_total{{query="{query}"}}') == 0
 
 
+@pytest.mark.long
 def test_the_job_outlives_the_death_of_its_java_process(world: World) -> None:
     driver = world.job.driver()
     java = world.job.java()
@@ -136,6 +137,7 @@ def test_sigterm_in_a_batch_lets_it_end_and_nothing_stays(world: World) -> None:
     assert BROKEN_CALL not in world.job.log(), "neither the death before nor the end is told by Py4J"
 
 
+@pytest.mark.long
 def test_a_query_that_fails_starts_again_and_the_end_of_its_parent_ends_all(kafka: Broker, tmp_path: Path) -> None:
     group = f"job-{uuid.uuid4().hex[:8]}"
     words = ("--groups", group, "--metrics-listen=127.0.0.1:0", f"--checkpoint={tmp_path / 'place'}")
@@ -154,6 +156,7 @@ def test_a_query_that_fails_starts_again_and_the_end_of_its_parent_ends_all(kafk
         until(lambda: not list(tmp_path.glob("reconsume-view-*")), SOON, "the folder of secrets is removed")
 
 
+@pytest.mark.long
 def test_a_row_leaves_by_age_and_the_view_goes_on(kafka: Broker, tmp_path: Path) -> None:
     group = create_view_topics(kafka.bootstrap, f"job-{uuid.uuid4().hex[:8]}").group
     words = ("--groups", group, "--keep=1d", "--evict-every=2s", "--metrics-listen=127.0.0.1:0")
@@ -175,6 +178,7 @@ def test_a_row_leaves_by_age_and_the_view_goes_on(kafka: Broker, tmp_path: Path)
         assert "query failed" not in job.log()
 
 
+@pytest.mark.long
 def test_the_job_ends_with_1_after_failures_in_a_row(kafka: Broker, tmp_path: Path) -> None:
     words = ("--groups", f"none-{uuid.uuid4().hex[:8]}", "--max-failures=2", f"--checkpoint={tmp_path / 'place'}")
     with ViewProcess(kafka.bootstrap, tmp_path, *words) as job:

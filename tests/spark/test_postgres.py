@@ -16,6 +16,8 @@ from tests.spark.histories import disturbed, histories, truth
 from tests.support.postgres import postgres, programs
 from topics.events import Event, State
 
+pytestmark = pytest.mark.long
+
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 Write = Callable[[list[Event]], None]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark import schema, stats
@@ -49,6 +50,7 @@ def test_the_sums_of_a_batch_count_each_event_once(spark: SparkSession) -> None:
     assert told(sums_of(batch(spark, written(disturbed(Random(2), events)))).collect()) == truth(events)
 
 
+@pytest.mark.long
 def test_sums_are_exact_under_duplicates_replays_restarts_and_deaths(spark: SparkSession, tmp_path: Path) -> None:
     events = histories(Random(3), 100)
     records = written(disturbed(Random(4), events))

@@ -43,6 +43,7 @@ def test_the_view_of_a_batch_is_the_fold_of_its_events(spark: SparkSession, rand
     assert values(view_of(batch(spark, written(disturbed(random, events))))) == truth(events)
 
 
+@pytest.mark.long
 @settings(few, max_examples=2)
 @given(randoms)
 def test_a_view_that_is_split_restarted_and_torn_anywhere_is_the_fold(
@@ -142,6 +143,7 @@ def failing(number: int, at: int) -> Event:
     return changed(id=f"orders:3:{number}", at=at, first_failed_at=at)
 
 
+@pytest.mark.long
 def test_rows_leave_by_age_and_what_comes_too_late_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
     played = Played(spark, tmp_path / "run", lambda raw: view_of(raw, "1 hour"), "update")
     played.play(written([failing(number, BASE + number) for number in range(3)]))
@@ -152,6 +154,7 @@ def test_rows_leave_by_age_and_what_comes_too_late_is_dropped_and_counted(spark:
     assert ages(played)[1:] == (2, 1)
 
 
+@pytest.mark.long
 def test_a_stream_takes_turns_with_and_without_age_and_goes_on_from_its_state(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from tests.support.kafka import dump_ended, produce
 from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import MS, Open
@@ -54,6 +56,7 @@ def test_the_page_lives_and_the_focus_stays(open_page: Open, scene: Scene) -> No
     assert page.locator("[hx-trigger]").count() == 0
 
 
+@pytest.mark.long
 def test_a_page_that_is_not_renewed_any_more_says_so(chromium: Any, scene: Scene) -> None:
     page = chromium.new_page(base_url=scene.url)
     page.goto("/")
@@ -79,6 +82,7 @@ def test_a_record_is_found_by_its_id_level_and_reason(open_page: Open, scene: Sc
     assert page.locator("svg.journey .sign").all_text_contents() == ["✕", "✕", "✕", "†", "↺", "✕", "✓"]
 
 
+@pytest.mark.long
 def test_all_pages_of_a_long_list_are_reached(open_page: Open) -> None:
     page, seen = open_page("/records?reason=http-503"), set()
     while True:
@@ -164,6 +168,7 @@ def brought_back(scene: Scene) -> dict[str, int]:
     return found
 
 
+@pytest.mark.long
 def test_a_redrive_is_in_the_audit_log_with_who_did_it_and_a_plan_is_used_once(open_page: Open, scene: Scene) -> None:
     page = open_page("/")
     sign_in(page, "bob")
@@ -201,6 +206,7 @@ def test_anothers_plan_cannot_be_carried_out(open_page: Open, scene: Scene) -> N
 # --- on every screen --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_no_page_is_wider_than_a_telephone(open_page: Open, scene: Scene) -> None:
     page = open_page("/", viewport={"width": 360, "height": 740})
     for path in (
@@ -212,6 +218,7 @@ def test_no_page_is_wider_than_a_telephone(open_page: Open, scene: Scene) -> Non
         assert page.evaluate("document.documentElement.scrollWidth") == 360, path
 
 
+@pytest.mark.long
 def test_light_and_dark_follow_the_reader(open_page: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light, dark = (open_page("/records", color_scheme=scheme).evaluate(ground) for scheme in ("light", "dark"))

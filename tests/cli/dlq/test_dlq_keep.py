@@ -95,6 +95,7 @@ def test_wrong_usage(call: Call, words: tuple[str, ...], said: str) -> None:
     assert said in shown.stderr
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_one_sentence(call: Call) -> None:
     for words in (("list",), ("redrive", "--yes"), ("export",), ("purge", "--until", "1d")):
         shown = call(*words, "--set", "kafka.bootstrap.servers=127.0.0.1:1")
