@@ -32,7 +32,7 @@ class Run(NamedTuple):
     """Records of one partition, in order, as one hand-over from the consumer brings them.
 
     `turn` tells runs fetched before a seek from those after it. `end`: the log ends at this offset (None: unknown).
-    `high`: the broker had records up to below this offset (0: unknown).
+    `high`: the broker had records up to below this offset (0: unknown). `last_at`: as in `Progress`, of a level.
     """
 
     partition: Partition
@@ -41,6 +41,7 @@ class Run(NamedTuple):
     records: list[Record]
     end: int | None = None
     high: int = 0
+    last_at: int | None = None
 
 
 class Parking(NamedTuple):
@@ -111,7 +112,8 @@ class Assigned:
     committed: Progress | None = None
     """What was committed last, by us or by its last owner."""
     width: int | None = None
-    """As in `Progress`: it goes into every commit."""
+    last_at: int | None = None
+    """Both as in `Progress`: they go into every commit."""
     seen: Seen = field(default_factory=Seen)
     watch: Suspicion | None = None
     """Why its records need care before they are delivered; None, which costs nothing, as a rule."""

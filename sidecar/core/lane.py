@@ -71,6 +71,8 @@ class Lane:
         self._schedule.arm(now)
 
     def _take_up(self, part: Assigned, run: Run, now: Now) -> None:
+        if run.last_at is not None:
+            part.last_at = run.last_at
         if self._policy.relay:
             run = forward_due(part, run, self._policy, now, self)
         for record, left in begun(part, run, self.lot, now, self.tenure.allowance(part)):

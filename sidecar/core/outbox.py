@@ -208,6 +208,6 @@ def _share(part: Assigned, extra: Collection[int]) -> Share:
     part.dirty = part.urgent = False
     # Clean from the beginning of the end: at the lock's time out deliveries are still out, and yet nobody has died.
     progress = part.tracker.snapshot(extra, clean=part.closing)
-    if part.width is not None:
-        progress = replace(progress, width=part.width)
+    if part.width is not None or part.last_at is not None:
+        progress = replace(progress, width=part.width, last_at=part.last_at)
     return Share(part.epoch, progress if part.watch is None else part.watch.stamp(progress))

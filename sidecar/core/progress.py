@@ -29,6 +29,8 @@ MOST_DEATHS = 9_999
 """Deaths are not counted any further; more are nowhere asked for."""
 MOST_WIDTH = 99_999
 """More partitions than any topic has."""
+MOST_AT = 9_999_999_999_999
+"""Epoch ms of the year 2286."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -38,7 +40,8 @@ class Progress(msgspec.Struct, frozen=True):
     it was committed by a sidecar. For `suspects.py`, `deaths`: how many owners in a row had died before this one;
     `mark`: the offset that this one delivers alone; `reach`: it lets no record behind that go (None: it does not say).
     `width`: how many partitions the topic had when the group began to read it at the latest record (`start: latest`);
-    partitions from that number on were added later and begin at their beginning.
+    partitions from that number on were added later and begin at their beginning. `last_at`: the timestamp (epoch ms) of
+    the last record that was read of a level: a log that ends before `next` and is younger all through was made anew.
     """
 
     next: int
@@ -49,6 +52,7 @@ class Progress(msgspec.Struct, frozen=True):
     mark: int | None = None
     reach: int | None = None
     width: int | None = None
+    last_at: int | None = None
 
     def covers(self, offset: int) -> bool:
         """Whether the record at `offset` is done."""
@@ -57,7 +61,8 @@ class Progress(msgspec.Struct, frozen=True):
 
 def encode(progress: Progress) -> str:
     """The commit's metadata: a tag, the clean mark, a dot, and the done set as a compressed bitmap; behind it, each
-    after a dot and only where there are any, the deaths, how far mark and reach are from the next offset, the width.
+    after a dot and only where there are any, the deaths, how far mark and reach are from the next offset, the width,
+    and the last record's time.
 
     Offsets further off than `SPAN` are left out: that can only cost a second delivery, never a record.
     """
@@ -76,7 +81,8 @@ def _numbers(progress: Progress) -> str:
     mark = "" if progress.mark is None else _place(progress.mark - progress.next)
     reach = "" if progress.reach is None else _place(progress.reach - progress.next + 1)
     width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
-    return f".{deaths}.{mark}.{reach}.{width}".rstrip(".")
+    last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
+    return f".{deaths}.{mark}.{reach}.{width}.{last_at}".rstrip(".")
 
 
 def _place(distance: int) -> str:
@@ -89,7 +95,13 @@ def decode(offset: int, metadata: str | None) -> Progress:
     if head not in (_TAG + _CLEAN, _TAG + _OPEN):
         return Progress(offset, ours=False)
     body, _, rest = rest.partition(".")
-    numbers = [*rest.split("."), "", "", ""]  # parts behind these are a newer version's, and say nothing to this one
+    numbers = [
+        *rest.split("."),
+        "",
+        "",
+        "",
+        "",
+    ]  # parts behind these are a newer version's
     mark, reach = _number(numbers[1], SPAN), _number(numbers[2], SPAN)
     return Progress(
         offset,
@@ -99,6 +111,7 @@ def decode(offset: int, metadata: str | None) -> Progress:
         mark=None if mark is None else offset + mark,
         reach=None if reach is None else offset + reach - 1,
         width=_number(numbers[3], MOST_WIDTH),
+        last_at=_number(numbers[4], MOST_AT),
     )
 
 
@@ -118,7 +131,7 @@ def unread(metadata: str | None) -> str:
 
 
 def _number(text: str, most: int) -> int | None:
-    if not 1 <= len(text) <= 5 or not text.isascii() or not text.isdigit():
+    if not 1 <= len(text) <= 13 or not text.isascii() or not text.isdigit():
         return None
     return number if (number := int(text)) <= most else None
 

@@ -101,9 +101,8 @@ class Tenure:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
-            part = Assigned(
-                grant.partition, grant.epoch, Tracker(grant.progress), wait, level, width=grant.progress.width
-            )
+            part = Assigned(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
+            part.width, part.last_at = grant.progress.width, grant.progress.last_at
             if part.width is not None and not grant.progress.ours:  # a crash must not move the start
                 part.dirty = self.moved = True
             self.parts[grant.partition] = part

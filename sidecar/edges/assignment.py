@@ -10,9 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
@@ -20,6 +19,7 @@ from sidecar.core.assigned import Grant
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.edges.keeper import Keeper
+from sidecar.edges.slot import Key, Slot
 from sidecar.edges.starts import Edges, Start, Starts, edges
 
 _LOG = logging.getLogger("reconsume.assignment")
@@ -30,29 +30,6 @@ class Membership(NamedTuple):
 
     metadata: Any
     epochs: Mapping[Partition, int]
-
-
-Key: TypeAlias = tuple[str | None, int | None]
-"""Topic and partition as a message gives them: the client's types allow None, a record never has it."""
-
-
-@dataclass(slots=True)
-class Slot:
-    """One assigned partition. `awaits`: the start that only the client can resolve, None once the lane knows it;
-    `parked`: the lane wants it left unfetched."""
-
-    partition: Partition
-    epoch: int
-    turn: int = 0
-    awaits: Start | None = None
-    parked: bool = False
-    sought: int | None = None
-    """The offset of the last seek, until a message comes: an error may still be queued that is older than the seek."""
-
-    @property
-    def place(self) -> TopicPartition:
-        """The partition as the client names it."""
-        return TopicPartition(*self.partition)
 
 
 class Assignment:
@@ -179,14 +156,26 @@ class Assignment:
             _log_loss(slot, wanted, found)
             self._go_back(consumer, slot, wanted, found)
 
+    def made_anew(self, consumer: Consumer, slot: Slot) -> None:
+        """The log is another one than was read, of a topic of the same name: read it from its beginning."""
+        found = edges(consumer, slot.partition)
+        if found is not None:
+            text, extra = "%s: the topic was made anew, and is read from its beginning", {"event": "topic-made-anew"}
+            _LOG.warning(text, slot.partition, extra={**extra, "partition": str(slot.partition)})
+            self._restart(consumer, slot, found, Progress(found.low, ours=False))
+
     def _go_back(self, consumer: Consumer, slot: Slot, wanted: int, found: Edges) -> None:
-        start = self.starts.after_truncation(consumer, slot.partition, found)
-        if start is None:
+        progress = self.starts.after_truncation(consumer, slot.partition, found)
+        if progress is None:
             self._anew(consumer, [Start(slot.partition, wanted, None)])
-            return
+        else:
+            self._restart(consumer, slot, found, progress)
+
+    def _restart(self, consumer: Consumer, slot: Slot, found: Edges, progress: Progress) -> None:
+        """Read a log from elsewhere, as a new assignment of the partition."""
         self._keeper.truncated(slot.partition, found.high)
         slot.epoch, slot.turn, slot.parked, slot.sought = next(self._epochs), 0, False, None
-        starts = [Start(slot.partition, start.next, start)]
+        starts = [Start(slot.partition, progress.next, progress)]
         self._anew(consumer, starts)
         self._take_membership(consumer)
         self._begin(starts)
@@ -210,6 +199,7 @@ class Assignment:
             slot = self.slots[start.partition]
             slot.awaits = start if start.progress is None else None
             if start.progress is not None:
+                slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at
                 grants.append(Grant(start.partition, slot.epoch, start.progress))
         if grants:
             self._keeper.assigned(grants)

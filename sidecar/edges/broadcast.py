@@ -18,9 +18,10 @@ from sidecar.core.outcome import Failed, Outcome, Rejected
 from sidecar.core.ports import Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
-from sidecar.edges.assignment import Assignment, Slot
+from sidecar.edges.assignment import Assignment
 from sidecar.edges.delivery import Delivery
 from sidecar.edges.keeper import Keeper
+from sidecar.edges.slot import Slot
 from sidecar.edges.starts import Edges, Start, Starts
 
 LOOK_EVERY = 5.0

@@ -15,12 +15,13 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from sidecar.core.assigned import Run
 from sidecar.core.record import Partition
-from sidecar.edges.assignment import Assignment, Key
+from sidecar.edges.assignment import Assignment
 from sidecar.edges.heads import Heads
 from sidecar.edges.keeper import Handler
 from sidecar.edges.keyring import Wearing, unchanging
 from sidecar.edges.messages import Reading, to_record
-from sidecar.edges.starts import offsets_at
+from sidecar.edges.slot import Key, with_edges
+from sidecar.edges.starts import made_anew, offsets_at
 
 POLL = 0.1
 """Seconds. An idle consumer wakes ten times a second: 0.1 % of a core; a command waits at most this long."""
@@ -138,8 +139,7 @@ class ConsumerThread(threading.Thread):
         self.assignment.answer(self._consumer)
         self._obey()
         if self.turned_at - self._looked_at >= ENDS_EVERY:
-            self._look_at_ends()
-            self.heads.look(self._consumer, self.assignment.slots.values(), self.ends)
+            self._look()
         if self._handler.full():
             self._wait_for_room()
             return
@@ -151,10 +151,16 @@ class ConsumerThread(threading.Thread):
         if messages:
             self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
 
-    def _look_at_ends(self) -> None:
+    def _look(self) -> None:
+        """Ask where the partitions end, how far their levels are due, and whether their logs are still the same."""
         self._looked_at = self.turned_at
-        places = [TopicPartition(*slot.partition, OFFSET_END) for slot in self.assignment.slots.values()]
+        slots = list(self.assignment.slots.values())
+        places = [TopicPartition(*slot.partition, OFFSET_END) for slot in slots]
         self.ends = offsets_at(self._consumer, places, ENDS_WITHIN) or self.ends
+        self.heads.look(self._consumer, slots, self.ends)
+        read = {slot.partition: (slot.last + 1, slot.last_at) for slot in slots if slot.last_at is not None}
+        for source in made_anew(self._consumer, read, ENDS_WITHIN):
+            self.assignment.made_anew(self._consumer, self.assignment.slots[source])
 
     def _obey(self) -> None:
         while True:
@@ -220,16 +226,14 @@ class ConsumerThread(threading.Thread):
                 else:
                     run.records.append(to_record(message, slot.partition, slot.epoch, reading))
         if runs:
-            self._handler.received([self._with_high(run) for run in runs.values()])
+            levels, slots = self.heads.waits(), self.assignment.slots
+            found = (
+                with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
+                for run in runs.values()
+            )
+            self._handler.received(list(found))
         for message in errors:  # behind the records before them: an error may say that the log is cut there
             self._on_error(message)
-
-    def _with_high(self, run: Run) -> Run:
-        """A run of a level's records, with what the last fetch said about the log's end; that costs no request."""
-        if self._reading is None:
-            return run
-        _, high = self._consumer.get_watermark_offsets(TopicPartition(*run.partition), cached=True)
-        return run._replace(high=max(0, high))
 
     def _on_error(self, message: Message) -> None:
         slot = self.assignment.slots.get((message.topic(), message.partition()))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.record import Partition
-from sidecar.edges.assignment import Slot
+from sidecar.edges.slot import Slot
 
 SLACK = 3_000
 """ms by which a record must be overdue to count. A parked partition takes up to 1 s to be fetched again (measured):

@@ -9,7 +9,7 @@ the assignment start meanwhile, and the lane learns the start at the first messa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
@@ -58,6 +58,8 @@ class Starts:
         """The start of each partition, in order."""
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         known = self.committed(consumer, partitions)
+        read = {source: (got.next, got.last_at) for source, got in known.items() if got and got.last_at is not None}
+        known |= {source: Progress(first, ours=False) for source, first in made_anew(consumer, read).items()}
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
         return list(found.values())
@@ -75,7 +77,9 @@ class Starts:
     def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
         """Where to go on in a log that ends before what was read; None while Kafka does not say.
 
-        Kafka forgets the offsets of a deleted topic: without one it was made anew, and is read from its beginning.
+        Kafka forgets the offsets of a deleted topic: without one it was made anew, and is read from its beginning. So
+        it is if all of it is younger than what was read: an owner that had read ahead may commit an offset of the old
+        topic in the new one.
         """
         answer = self.committed(consumer, [partition])
         if partition not in answer:
@@ -83,6 +87,10 @@ class Starts:
         progress = answer[partition]
         if progress is None:
             return Progress(found.low, ours=False)
+        if progress.last_at is not None:
+            later = first_later(consumer, partition, progress.last_at)
+            if later is None or later == found.low:
+                return None if later is None else Progress(found.low, ours=False)
         if progress.next > found.high:
             return Progress(found.high, ours=False)
         return replace(progress, done=frozenset(offset for offset in progress.done if offset < found.high))
@@ -184,6 +192,31 @@ def edges(consumer: Consumer, partition: Partition) -> Edges | None:
     low = offsets_at(consumer, [TopicPartition(*partition, OFFSET_BEGINNING)]).get(partition)
     high = offsets_at(consumer, [TopicPartition(*partition, OFFSET_END)]).get(partition)
     return None if low is None or high is None else Edges(low, high)
+
+
+def made_anew(
+    consumer: Consumer, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
+) -> dict[Partition, int]:
+    """The logs that are others than were read, of topics that were deleted and made again, and where each begins.
+
+    `read`: by partition below which offset it was read, and the greatest time (epoch ms) of what was. The client reads
+    on at the old place as soon as a new log has come so far, and nobody is told. But a log has whatever is younger than
+    all that was read behind it; if that lies before it, it is another log, and its first record.
+    """
+    asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
+    younger = offsets_at(consumer, asked, within)
+    return {source: first for source, first in younger.items() if first < read[source][0]}
+
+
+def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None:
+    """The first offset of a record that is younger than `at` (epoch ms), `OFFSET_END` if none is; None while Kafka does
+    not say."""
+    try:
+        (place,) = consumer.offsets_for_times([TopicPartition(*partition, at + 1)], timeout=EDGES_WITHIN)
+    except KafkaException as refusal:
+        _LOG.warning("cannot look up offsets by time yet: %s", refusal, extra={"event": "offsets-unanswered"})
+        return None
+    return place.offset if place.error is None else None
 
 
 def offsets_at(consumer: Consumer, places: list[TopicPartition], within: float = EDGES_WITHIN) -> dict[Partition, int]:

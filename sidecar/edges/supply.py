@@ -72,6 +72,7 @@ class Supply:
                 if not _retriable(failure) or _cannot_end(failure) or self.wearing.outdated:
                     self._abandoned += [] if producer is None else [producer]
                     producer = None
+                    self._clear_away()  # at once: it would go on asking for an id, beside all that come after it
                 self._stopping.wait(REBUILD_EVERY)
 
     def _identified(self) -> dict[str, object]:

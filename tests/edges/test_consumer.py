@@ -177,6 +177,38 @@ def test_a_topic_made_anew_is_read_from_its_beginning(kafka: Broker, topic: str,
     assert thread.failure is None
 
 
+@pytest.mark.parametrize(("before", "first"), [(True, 0), (False, 3)])
+def test_a_log_whose_first_records_are_younger_than_what_was_read_is_another_one(
+    kafka: Broker, topic: str, group: str, start: Start, before: bool, first: int
+) -> None:
+    """A topic that was made anew while nobody looked, and is longer than the place that its predecessor left."""
+    last_at = time.time_ns() // 1_000_000 if before else 0
+    produce(kafka.bootstrap, topic, [b"new"] * 8)
+    last_at = last_at - 1 if before else time.time_ns() // 1_000_000 + 1
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 3, encode(Progress(3, last_at=last_at))))
+    keeper, _ = start(topic)
+    until(lambda: keeper.offsets() == list(range(first, 8)), SECONDS, "what was not read is read")
+    assert keeper.grants[0].progress.next == first
+
+
+@pytest.mark.long
+def test_a_level_that_was_made_anew_while_its_partition_was_parked_is_read_from_its_beginning(
+    kafka: Broker, topic: str, start: Start
+) -> None:
+    """The new log is longer than what was read of the old one, so the old place is in it."""
+    produce(kafka.bootstrap, topic, [b"old"] * 3)
+    keeper, thread = start(topic)
+    thread.heads.waits = lambda: {topic: 1_000}
+    until(lambda: len(keeper.offsets()) == 3, SECONDS, "the old one is read")
+    thread.pause(Partition(topic, 0), keeper.grants[0].epoch)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    until(lambda: created(kafka.bootstrap, topic), SECONDS, "it is made anew")
+    produce(kafka.bootstrap, topic, [b"new"] * 8)
+    until(lambda: keeper.offsets()[3:] == list(range(8)), SECONDS, "the new one is read")
+    assert keeper.grants[-1].epoch > keeper.grants[0].epoch
+
+
 def test_a_partition_that_was_parked_when_it_left_is_fetched_when_it_comes_back(
     kafka: Broker, make_topic: MakeTopic, group: str, start: Start
 ) -> None:

@@ -20,11 +20,11 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
 from sidecar.core.tally import Distribution
-from sidecar.edges.assignment import Slot
 from sidecar.edges.clock import now
 from sidecar.edges.engine import Engine, Plan
 from sidecar.edges.heads import SLACK, Heads
 from sidecar.edges.keyring import Keyring
+from sidecar.edges.slot import Slot
 from tests.conftest import MakeTopic
 from tests.support.broker import Broker
 from tests.support.deadline import NotInTimeError, until

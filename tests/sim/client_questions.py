@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from sidecar.core.record import Partition
 from tests.sim.client_parts import Toppar
@@ -24,7 +24,7 @@ class Questions:
         return self.toppars.setdefault(Partition(place.topic, place.partition), Toppar())
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The numbers behind logical offsets; a partition whose leader is away has none."""
+        """The numbers behind logical offsets and times; a partition whose leader is away has none."""
         self._slow("offsets")
         return [self._number(place) for place in places]
 
@@ -34,6 +34,8 @@ class Questions:
             # The real one has an error in it too, which cannot be made here; an offset below 0 says as much.
             return TopicPartition(place.topic, place.partition, OFFSET_INVALID)
         offset = log.start if place.offset == OFFSET_BEGINNING else log.end
+        if place.offset >= 0:
+            offset = next((stored.offset for stored in log.records if stored.appended >= place.offset), OFFSET_END)
         return TopicPartition(place.topic, place.partition, offset)
 
     def list_topics(self, topic: str, timeout: float = -1) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.core.hold import NEVER
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment
-from sidecar.edges.consumer import CHOKED_AFTER, ConsumerThread
+from sidecar.edges.consumer import CHOKED_AFTER, ENDS_EVERY, ConsumerThread
 from sidecar.edges.messages import Reading
 from tests.sim.client_model import ClientModel
 from tests.sim.driver_model import DriverModel
@@ -43,6 +43,8 @@ class ConsumerSide(DriverModel):
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
         client: Any = self.client
         self.consumer._consumer = client
+        self.consumer.heads.waits = lambda: self.waits
+        self._looked_at = 0
         self.assignment.join(client, sorted(topics))
         self._client: Any = client
         self._calls: Lockstep | None = None
@@ -107,6 +109,9 @@ class ConsumerSide(DriverModel):
     def _turn(self) -> None:
         self.assignment.answer(self._client)
         self.consumer._obey()
+        if self.world.steady - self._looked_at >= ENDS_EVERY * 1000:
+            self._looked_at = self.world.steady
+            self.consumer._look()
         if self.full():
             self._wait_for_room()
             return

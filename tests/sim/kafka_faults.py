@@ -116,6 +116,12 @@ class KafkaFaults:
     def _made(self, topic: str, size: int) -> None:
         self.world.kafka.create(topic, size)
         self.world.groups["billing-RETRY"].deal_soon(1_000)
+        for number in range(1, 61):  # the real thread never sleeps
+            self.world.later(number * 10_000, self._turn_all)
+
+    def _turn_all(self) -> None:
+        for host in self.world.hosts():
+            host.turn_soon()
 
     def _some_log(self, fault: Fault) -> tuple[Partition, Log]:
         logs = self.world.kafka.logs

@@ -12,9 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
     AdminClient,
     NewPartitions,
@@ -25,6 +25,10 @@ ANSWER = 10.0
 """Seconds that one question may take."""
 BEGIN = 30.0
 """Seconds more for a process that has to start."""
+
+
+class UnansweredError(Exception):
+    """Kafka refuses, or does not answer."""
 
 
 class Away:
@@ -38,17 +42,20 @@ class Away:
     def ask(self, question: Callable[..., T], *words: object, seconds: float = ANSWER) -> T:
         """Call a function of some module there, with the bootstrap servers before `words`; it takes so long at most.
 
-        Raises what the function raises, and TimeoutError if the process has died of it.
+        Raises UnansweredError with Kafka's refusal, and TimeoutError if the process has died of it.
         """
         with self._lock:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
             pool = self._pool
         try:
-            return pool.submit(question, self._bootstrap, *words).result(seconds + BEGIN)
+            answer, refusal = pool.submit(_answer, question, self._bootstrap, *words).result(seconds + BEGIN)
         except BrokenProcessPool:
             self._drop(pool)
             raise TimeoutError(f"the process that asked {question.__name__} has died") from None
+        if refusal:
+            raise UnansweredError(refusal)
+        return answer  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """End the process."""
@@ -63,6 +70,14 @@ class Away:
 
 
 # --- in that process ------------------------------------------------------------------------------------------------
+
+
+def _answer(question: Callable[..., Any], *words: object) -> tuple[Any, str]:
+    """The answer, or the words of a refusal: the client's exceptions pass no border of processes."""
+    try:
+        return question(*words), ""
+    except KafkaException as refusal:
+        return None, str(refusal)
 
 
 @cache

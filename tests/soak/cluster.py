@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.dev.kafka import EmbeddedKafka
 from tests.soak import admin
-from tests.soak.admin import ANSWER
+from tests.soak.admin import ANSWER, UnansweredError
 from tests.support.evidence import Place, Progress, read_progress
 from tests.support.topics import GroupTopics
 
@@ -22,7 +22,7 @@ INSIST = 120.0
 """Seconds for which it is asked again: two nodes that are down together are back long before."""
 
 
-UNSAID = (KafkaException, TimeoutError)
+UNSAID = (KafkaException, TimeoutError, UnansweredError)
 """What a question may end with while nodes are away."""
 
 

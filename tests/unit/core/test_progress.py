@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.progress import MOST_DEATHS, MOST_WIDTH, SPAN, Progress, Tracker, decode, encode
+from sidecar.core.progress import MOST_AT, MOST_DEATHS, MOST_WIDTH, SPAN, Progress, Tracker, decode, encode
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""
@@ -38,6 +38,7 @@ def progresses(draw: st.DrawFn) -> Progress:
         mark=draw(st.none() | st.integers(first, first + SPAN)),
         reach=draw(st.none() | st.integers(first - 1, first + SPAN - 1)),
         width=draw(st.none() | st.integers(0, MOST_WIDTH)),
+        last_at=draw(st.none() | st.integers(0, MOST_AT)),
     )
 
 
@@ -91,7 +92,8 @@ def test_progress_survives_its_metadata(progress: Progress) -> None:
 def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: float) -> None:
     random = Random(seed)
     done = frozenset(first + place for place in range(1, SPAN) if random.random() < density)
-    worst = Progress(first, done, True, deaths=MOST_DEATHS, mark=first + SPAN, reach=first + SPAN - 1, width=MOST_WIDTH)
+    marks = {"deaths": MOST_DEATHS, "mark": first + SPAN, "reach": first + SPAN - 1, "width": MOST_WIDTH}
+    worst = Progress(first, done, True, **marks, last_at=MOST_AT)  # type: ignore[arg-type]
     metadata = encode(worst)
     assert len(metadata) <= KAFKA_TAKES
     assert decode(first, metadata).done == done
@@ -117,9 +119,9 @@ def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str, tag: str
 
 @given(progresses(), st.text(st.sampled_from("0123456789.-x٣ "), max_size=12))
 def test_what_is_broken_behind_the_bitmap_takes_nothing_from_it(progress: Progress, text: str) -> None:
-    plain = replace(progress, deaths=0, mark=None, reach=None, width=None)
+    plain = replace(progress, deaths=0, mark=None, reach=None, width=None, last_at=None)
     found = decode(progress.next, encode(plain) + "." + text)
-    assert replace(found, deaths=0, mark=None, reach=None, width=None) == plain
+    assert replace(found, deaths=0, mark=None, reach=None, width=None, last_at=None) == plain
     assert 0 <= found.deaths <= MOST_DEATHS
     for offset, least in ((found.mark, 0), (found.reach, -1)):
         assert offset is None or least <= offset - progress.next <= SPAN
