@@ -1,4 +1,4 @@
-"""Which of a test's cases `make test` takes, and which `make test-all` alone."""
+"""Which of a test's cases `make test` takes, which `make test-all` alone, and which may be skipped on CI."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+
+SKIPPED = (
+    "RECONSUME_KUBE_APISERVER",  # a kube-apiserver is built for minutes: tests/deploy/build_api_server.sh
+    "RECONSUME_IMAGE",  # make image-test
+    "no IPv6 loopback",  # these three say something of the machine
+    "no mount and user namespaces",
+    "is for linux-amd64",
+    "UPDATE_SCREENSHOTS",  # no test: makes the pictures of the documentation
+)
+"""What the reasons of skips say that are none for want of a program."""
+
+
+def may_skip(reason: str) -> bool:
+    """Whether a test may be skipped on CI too."""
+    return any(words in reason for words in SKIPPED)
 
 
 def inner(kept: object, cases: Iterable[Any]) -> list[ParameterSet]:
