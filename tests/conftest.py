@@ -48,7 +48,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Fail a test in whose output the secret of the secured tests shows, whatever else it proves; and on CI, where all
     programs are there, one that is skipped."""
     report = yield
-    if report.skipped and "RECONSUME_NO_SKIPS" in os.environ and not may_skip(str(report.longrepr)):
+    if report.skipped and "TESTS_SKIP_NOTHING" in os.environ and not may_skip(str(report.longrepr)):
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid}: skipped where nothing may be: {report.longrepr}"
     shown = [name for name, text in report.sections if betrays(text)]

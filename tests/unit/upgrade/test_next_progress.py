@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.assigned import Grant
 from sidecar.core.lease import Status
@@ -72,6 +72,11 @@ class Client:
     def committed(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
         del timeout
         return [TopicPartition(place.topic, place.partition, 100, self._metadata[place.partition]) for place in places]
+
+    def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """Nothing is younger than what was read."""
+        del timeout
+        return [TopicPartition(place.topic, place.partition, OFFSET_END) for place in places]
 
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None: ...
 
