@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import cache
-from threading import Lock
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -23,8 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 T = TypeVar("T")
 ANSWER = 10.0
 """Seconds that one question may take."""
-BEGIN = 30.0
-"""Seconds more for a process that has to start."""
+BEGIN = 10.0
+"""Seconds more for a process and a client that have to start."""
 
 
 class UnansweredError(Exception):
@@ -32,55 +30,49 @@ class UnansweredError(Exception):
 
 
 class Away:
-    """The process, made when it is first asked; any thread may ask."""
+    """Makes a process for each question, and ends it: a client that is stuck, or has aborted, is nobody's any more."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._lock = Lock()
-        self._pool: ProcessPoolExecutor | None = None
+        self._processes = multiprocessing.get_context("forkserver")
+        self._processes.set_forkserver_preload(["tests.soak.admin", "tests.support.topics"])
 
     def ask(self, question: Callable[..., T], *words: object, seconds: float = ANSWER) -> T:
         """Call a function of some module there, with the bootstrap servers before `words`; it takes so long at most.
 
-        Raises UnansweredError with Kafka's refusal, and TimeoutError if the process has died of it.
+        Raises UnansweredError with Kafka's refusal, and TimeoutError if there is no answer, or the process has died.
         """
-        with self._lock:
-            if self._pool is None:
-                self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-            pool = self._pool
+        here, there = self._processes.Pipe(duplex=False)
+        process = self._processes.Process(target=_serve, args=(there, question, self._bootstrap, *words), daemon=True)
+        process.start()
+        there.close()
         try:
-            answer, refusal = pool.submit(_answer, question, self._bootstrap, *words).result(seconds + BEGIN)
-        except BrokenProcessPool:
-            self._drop(pool)
+            if not here.poll(seconds + BEGIN):
+                raise TimeoutError(f"{question.__name__} has no answer")
+            answer, refusal = here.recv()
+        except EOFError:
             raise TimeoutError(f"the process that asked {question.__name__} has died") from None
+        finally:
+            process.kill()
+            process.join()
+            here.close()
         if refusal:
             raise UnansweredError(refusal)
         return answer  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        """End the process."""
-        if self._pool is not None:
-            self._drop(self._pool)
-
-    def _drop(self, pool: ProcessPoolExecutor) -> None:
-        with self._lock:
-            if self._pool is pool:
-                self._pool = None
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 # --- in that process ------------------------------------------------------------------------------------------------
 
 
-def _answer(question: Callable[..., Any], *words: object) -> tuple[Any, str]:
-    """The answer, or the words of a refusal: the client's exceptions pass no border of processes."""
+def _serve(there: Connection, question: Callable[..., Any], *words: object) -> None:
+    """Send the answer, or the words of a refusal: the client's exceptions pass no border of processes."""
     try:
-        return question(*words), ""
-    except KafkaException as refusal:
-        return None, str(refusal)
+        there.send((question(*words), ""))
+    except (KafkaException, AssertionError, TimeoutError) as refusal:
+        there.send((None, str(refusal) or type(refusal).__name__))
 
 
-@cache
+@cache  # who lets go of it ends what it asks
 def _client(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
 

@@ -69,7 +69,6 @@ class Cluster:
 
     def close(self) -> None:
         """Close the clients."""
-        self.away.close()
         for client in (self._stable, *self._members.values()):
             client.close()
 

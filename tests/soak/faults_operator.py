@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException
 
+from tests.soak.admin import UnansweredError
 from tests.soak.cluster import INSIST, NotSoError, insist
 from tests.soak.layout import IN_SYNC, LADDER, PARTITIONS, POLICIES, REPLICAS
 from tests.soak.schedule import Step
@@ -133,7 +134,7 @@ def _made(world: World, topic: str) -> bool:
     specs = specs_of(world.group, PARTITIONS, REPLICAS, also=(Kind.POLICY,))
     assert {spec.config["min.insync.replicas"] for spec in specs} == {str(IN_SYNC)}
     if topic not in world.cluster.admin.list_topics(timeout=10).topics:
-        with suppress(AssertionError):
+        with suppress(AssertionError, UnansweredError):
             world.cluster.away.ask(create_specs, [spec for spec in specs if spec.name == topic], seconds=INSIST)
     return world.cluster.partitions(topic) == PARTITIONS
 
