@@ -23,6 +23,7 @@ from sidecar.edges.leases import Leases
 from sidecar.edges.metrics import LaneSource, Sources, TransactionMeter
 from sidecar.edges.poster import Poster
 from sidecar.edges.posting import Posting
+from sidecar.edges.protocol import PROBE_LIMITS
 from sidecar.edges.push.batch import BatchPush
 from sidecar.edges.server import Server
 from sidecar.settings.model import Settings
@@ -83,5 +84,5 @@ def servers_of(
     access = Access(None if token is None else Path(token), hosts)
     servers: list[Serving] = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls), listen)]
     if settings.probe_listen is not None:
-        servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen))
+        servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen, PROBE_LIMITS))
     return servers

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sidecar.edges.problems import MEDIA_TYPE, problem_body
+from sidecar.edges.connections import PROBE_LIMITS, Connections, Limits, Place
+from sidecar.edges.problems import MEDIA_TYPE, problem, problem_body
+
+__all__ = ["PROBE_LIMITS", "Limits", "Protocol", "protocol_of"]
 
 LONGEST_HEAD = 32 * 1024
 """Bytes of request line and headers, counted by reads: one read (at most 256 KiB) may pass it by itself."""
@@ -23,35 +27,36 @@ LINGER = 1.0
 UPGRADE = re.compile(rb"(?:^|(?<=\r\n))upgrade(?=[ \t]*:)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one listener allows."""
-
-    head_within: float = 10.0
-    """Seconds from the connection, or from the first byte of a later request, to the end of the head."""
-    connections: int = 128
-    """At once: the API serves one pod."""
+RESERVED = frozenset({"/livez", "/readyz", "/startupz", "/drain"})
+"""Calls that are answered while every place is taken: a pod must not be restarted, nor lose its drain, by a flood."""
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection. `protocol_of` makes the class for one listener."""
 
     limits = Limits()
+    others: Connections[Protocol]
+    """All connections of the listener."""
+    _place = Place.FULL
     _head = 0
     _in_head = True
     _messages = 0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock of the first head; refuse one connection too many."""
+        """Start the clock of the first head, and find a place."""
         super().connection_made(transport)
         self._arm(self.limits.head_within)
-        if len(self.connections) > self.limits.connections:
-            self._refuse(503, "The sidecar has too many connections.")
+        self._place = self.others.enter(self, self.client[0] if self.client else "")
+        if self._place is Place.RESERVE:
+            self.app = _Reserve(self.app)
+        elif self._place is Place.NONE:
+            self._refuse(503, "This address has too many calls under way.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
         self._disarm()
+        self.others.left(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -78,6 +83,8 @@ class Protocol(HttpToolsProtocol):
         self._disarm()
         self._in_head = False
         super().on_headers_complete()
+        if self._place is Place.RESERVE:
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         """See the end of a body."""
@@ -86,20 +93,31 @@ class Protocol(HttpToolsProtocol):
         if self.cycle.response_complete:  # it was lingering, and may make its next call
             self._disarm()
             self._arm(self.limits.head_within)
+            self.others.answered(self)
+        else:
+            self.others.called(self)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Answered: a body that still comes may do so for a moment only."""
+        last = not self.pipeline
         super().on_response_complete()
         if not self._in_head:
             self._disarm()
             self._arm(LINGER)
+        elif last:
+            self.others.answered(self)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, also one whose caller does not take its answer."""
+        """Close an idle connection."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Close, without a word that could be taken for the next answer; also where the caller takes none."""
         if self.transport.get_write_buffer_size() > 0:
             self.transport.abort()
-        super().timeout_keep_alive_handler()
+        if not self.transport.is_closing():
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP."""
@@ -134,6 +152,26 @@ class Protocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+class _Reserve:
+    """What the app answers while every place is taken."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let through what the reserve is for."""
+        app = self._app
+        if scope["path"] not in RESERVED:
+            app = problem(503, "The sidecar has a call under way on every connection.", {"connection": "close"})
+        await app(scope, receive, send)
+
+
+def protocol_of(limits: Limits, base: type[Protocol] = Protocol) -> type[Protocol]:
+    """The protocol of one listener, whose connections count together."""
+    everyone: Connections[Protocol] = Connections(limits, lambda connection: connection.leave())
+    return type("Limited", (base,), {"limits": limits, "others": everyone})
 
 
 def _without_upgrade(data: bytes) -> bytes:

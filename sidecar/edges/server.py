@@ -18,11 +18,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sidecar.edges.loop_faults import background
-from sidecar.edges.protocol import Limits, Protocol
+from sidecar.edges.protocol import Limits, protocol_of
 from sidecar.errors import SetupError
 from sidecar.settings.addresses import Listen
 
-BACKLOG = 128
+BACKLOG = 1024
+"""Where a flood fills it, the system drops the next caller's first packet, who tries again after a second only."""
 IDLE = 5
 """Seconds that a connection may be idle between two calls."""
 SOCKET_MODE = 0o660
@@ -44,7 +45,7 @@ class Server:
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=Protocol if limits is None else type("Limited", (Protocol,), {"limits": limits}),
+                http=protocol_of(limits or Limits()),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -14,7 +14,8 @@ from tests.support.canary import CANARY, betrays
 from tests.support.certificates import Authority
 from tests.support.cli import reconsume
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^### (.+?)\n.*?^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
@@ -50,6 +51,16 @@ def test_the_page_has_an_example_of_each_way_to_log_in() -> None:
         "Mutual TLS from other mounts",
         "OAUTHBEARER with an OIDC provider",
     ]
+
+
+def test_every_limit_is_held_by_a_test_that_exists() -> None:
+    """Each row of the limits names one, and each name leads to a test."""
+    rows = PAGE.split("### Limits that a stranger meets")[1].split("\nWhat is out of scope")[0].splitlines()
+    named = [re.search(r"`(tests/\S+\.py)::(test_\w+)` \|$", row) for row in rows if row.startswith("| ")][1:]
+    assert len(named) > 2
+    for name in named:
+        assert name is not None
+        assert f"def {name[2]}(" in (ROOT / name[1]).read_text(encoding="utf-8"), name[0]
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES)

@@ -16,7 +16,7 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.edges.api import Access, build_app
 from sidecar.edges.clock import now
 from sidecar.edges.loop_faults import LoopFaults, background
-from sidecar.edges.protocol import Limits, Protocol
+from sidecar.edges.protocol import Limits, Protocol, protocol_of
 from sidecar.edges.push.pool import Push
 from sidecar.edges.push.settings import PushSettings
 from sidecar.edges.push.target import parse_target
@@ -172,8 +172,6 @@ def test_an_answer_that_cannot_be_read_is_a_failed_attempt_and_no_more(
 class Fragile(Protocol):
     """A connection of the API that breaks at its first bytes, or when its time is over."""
 
-    limits = Limits(head_within=0.05)
-
     def data_received(self, data: bytes) -> None:
         if data == b"break":
             breaks()
@@ -186,7 +184,7 @@ async def called(data: bytes) -> None:
     """Call a server whose connections are fragile."""
     app: Starlette = build_app(Operation(), lambda: b"", Access())
     server = Server(app, parse_listen("127.0.0.1:0"))
-    server._uvicorn.config.http = Fragile
+    server._uvicorn.config.http = protocol_of(Limits(head_within=0.05), Fragile)
     await server.start()
     with socket.socket() as caller:
         caller.setblocking(False)

@@ -64,11 +64,14 @@ class Answer:
 class Client:
     """One connection. Every wait ends after ten seconds with an error."""
 
-    def __init__(self, place: str | int) -> None:
+    def __init__(self, place: str | int, source: str | None = None) -> None:
+        """`source`: the address to call from, for TCP."""
         family = socket.AF_INET if isinstance(place, int) else socket.AF_UNIX
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(ANSWER_WITHIN)
         try:
+            if source is not None:
+                self.socket.bind((source, 0))
             self.socket.connect(("127.0.0.1", place) if isinstance(place, int) else place)
         except OSError:
             self.socket.close()

@@ -10,7 +10,6 @@ import pytest
 from sidecar.edges.api import Access
 from sidecar.edges.protocol import Limits
 from tests.support.api_calls import MIB, assert_problem, call, the_app
-from tests.support.deadline import until
 from tests.support.running_api import Client, Operation, serving
 
 
@@ -97,12 +96,3 @@ def test_a_long_drain_outlives_the_time_for_heads(sidecar: Operation) -> None:
         assert not sidecar.may_end.wait(0.3)
         sidecar.may_end.set()
         assert client.answer().status == 200
-
-
-def test_one_connection_too_many_is_refused_and_a_place_that_is_free_again_is_given(sidecar: Operation) -> None:
-    with serving(the_app(sidecar), limits=Limits(connections=2)) as port:
-        with Client(port) as first, Client(port) as second:
-            assert first.call("GET", "/livez").status == second.call("GET", "/livez").status == 200
-            with Client(port) as third:
-                assert_problem(third.answer(), 503)
-        until(lambda: call(port, "GET", "/livez").status == 200, 5, "a place is free again")

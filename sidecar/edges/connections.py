@@ -1,0 +1,119 @@
+"""Which connections of one listener are let in and which must go, so that idle ones never keep a caller out.
+
+Pure: told of what each connection does, it says whom to close. What it costs is a connection that has sent no whole
+call, the oldest first; one that has made calls before goes after those that never did. Where every place has a call
+under way, a reserve remains that answers probes and `/drain` alone, and the newest caller always finds room in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import chain
+from typing import Generic, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one listener allows."""
+
+    head_within: float = 2.0
+    """Seconds from the connection, or from the first byte of a later request, to the end of the head."""
+    connections: int = 128
+    """At once: the API serves one pod."""
+    reserve: int = 16
+    """Connections beyond those, for probes and `/drain` alone."""
+    per_peer: int | None = None
+    """At once from one address; None: as many as there are. On loopback all callers have one address."""
+
+
+PROBE_LIMITS = Limits(per_peer=16)
+"""For an address that the whole network reaches."""
+
+
+class Place(Enum):
+    """Where a connection is let in."""
+
+    FULL = auto()
+    RESERVE = auto()
+    """For probes and `/drain` alone."""
+    NONE = auto()
+    """Its address has a call under way on every connection that it may have."""
+
+
+C = TypeVar("C")
+
+
+class Connections(Generic[C]):
+    """The connections of one listener. `evict` closes one; it is forgotten here already."""
+
+    def __init__(self, limits: Limits, evict: Callable[[C], None]) -> None:
+        self._limits, self._evict = limits, evict
+        # In the order in which they must go: dictionaries keep the order of arrival.
+        self._silent: dict[C, str] = {}
+        """Have not sent a whole call yet; with their addresses."""
+        self._resting: dict[C, str] = {}
+        """Between two calls."""
+        self._calling: dict[C, str] = {}
+        self._reserve: dict[C, bool] = {}
+        """Whether a whole call is there."""
+        self._peers: Counter[str] = Counter()
+
+    def enter(self, connection: C, peer: str) -> Place:
+        """Let a connection from an address in, at the cost of another where there is no room."""
+        most = self._limits.per_peer
+        if most is not None and self._peers[peer] >= most and not self._make_room(peer):
+            return Place.NONE
+        full = len(self._silent) + len(self._resting) + len(self._calling) >= self._limits.connections
+        if full and not self._make_room():
+            return self._enter_reserve(connection)
+        self._silent[connection] = peer
+        self._peers[peer] += 1
+        return Place.FULL
+
+    def called(self, connection: C) -> None:
+        """A whole call is there: it will have its answer."""
+        if connection in self._reserve:
+            self._reserve[connection] = True
+        elif (peer := self._take(connection)) is not None:
+            self._calling[connection] = peer
+
+    def answered(self, connection: C) -> None:
+        """Answered, and no other call is there."""
+        if (peer := self._take(connection)) is not None:
+            self._resting[connection] = peer
+
+    def left(self, connection: C) -> None:
+        """Forget a connection, if it is known."""
+        self._reserve.pop(connection, None)
+        if (peer := self._take(connection)) is not None:
+            self._peers[peer] -= 1
+            if not self._peers[peer]:
+                del self._peers[peer]
+
+    def _take(self, connection: C) -> str | None:
+        for group in (self._silent, self._resting, self._calling):
+            if connection in group:
+                return group.pop(connection)
+        return None
+
+    def _make_room(self, peer: str | None = None) -> bool:
+        """Close the connection (of an address) that is worth least; False where all have a call under way."""
+        for connection, other in chain(self._silent.items(), self._resting.items()):
+            if peer in (None, other):
+                self._close(connection)
+                return True
+        return False
+
+    def _enter_reserve(self, connection: C) -> Place:
+        if len(self._reserve) >= self._limits.reserve:
+            waiting = (other for other, whole in self._reserve.items() if not whole)
+            self._close(next(waiting, None) or next(iter(self._reserve)))
+        self._reserve[connection] = False
+        return Place.RESERVE
+
+    def _close(self, connection: C) -> None:
+        self.left(connection)
+        self._evict(connection)
