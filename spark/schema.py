@@ -18,9 +18,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
-from topics.events import RANKS
+from topics.bounds import DEEPEST
+from topics.events import LARGEST, RANKS
 
-LONGEST = 64 * 1024
+LONGEST = LARGEST
 """Bytes. An event has some 400; a row of the view is a little larger than its event, and must fit its topic."""
 MOST_BRACKETS = 100
 """`{` and `[` in a record; an event has one. Spark's functions recurse, and a stack that overflows ends the driver."""
@@ -42,6 +43,10 @@ FIELDS = (
 POSITION = ("topic", "partition", "offset")
 ORIGIN = (*(f"from_{name}" for name in POSITION), "written_at")
 """Where an event's own record is, and when it was written there (epoch ms)."""
+
+TEXT = r'"[^"]*"'
+NO_BRACKET = r"[^\[\]{}]"
+INNERMOST = r"\[\]|\{\}"
 
 SURROGATE_PAIR = r"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
 SURROGATE = r"(?i)\\ud[89a-f]"
@@ -134,6 +139,15 @@ def brackets(text: Column) -> Column:
     return fn.octet_length(text) * 2 - next(without) - next(without)
 
 
+def nests_beyond(text: Column, most: int) -> Column:
+    """True when objects and lists stand in each other more than `most` deep. Of broken JSON it says nothing."""
+    plain = fn.replace(fn.replace(text, fn.lit("\\\\"), fn.lit("")), fn.lit('\\"'), fn.lit(""))
+    left = fn.regexp_replace(fn.regexp_replace(plain, TEXT, ""), NO_BRACKET, "")
+    for _ in range(most):
+        left = fn.regexp_replace(left, INNERMOST, "")
+    return fn.rlike(left, fn.lit(INNERMOST))
+
+
 def wrong_kinds(fields: Sequence[str]) -> Column:
     """The names of fields that are missing or of another type.
 
@@ -160,7 +174,7 @@ def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
     yield "the value is null", fn.col("value").isNull()
     yield f"longer than {LONGEST} bytes", fn.octet_length("value") > LONGEST
     unusual, text = ~fn.col("usual"), fn.col("text")
-    yield "nested too deep", unusual & (brackets(text) > MOST_BRACKETS)
+    yield "nested too deep", unusual & ((brackets(text) > MOST_BRACKETS) | nests_beyond(text, DEEPEST))
     yield "not UTF-8", unusual & ~fn.is_valid_utf8(text)
     ends = fn.try_variant_get(parsed(), "$.z", "bigint") == fn.xxhash64("value")
     alone = fn.size(fn.json_object_keys(wrapped(text))) == 2

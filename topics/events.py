@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from topics import versions
+from topics import bounds, versions
 
 
 class State(enum.StrEnum):
@@ -25,6 +25,9 @@ class State(enum.StrEnum):
 
 RANKS: dict[State, int] = {State.REDRIVEN: 0, State.WAITING_RETRY: 1, State.COMMIT: 2, State.DLQ: 3}
 """Among events with the same redrives and times, the later state is the greater; REDRIVEN opens a new life."""
+
+LARGEST = 64 * 1024
+"""Bytes of an event. Ours have some 400."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -76,10 +79,11 @@ def decode_event(data: bytes | None) -> Event | BadEvent:
     """The event in a record's value, unknown fields ignored; BadEvent for everything else. Never raises."""
     if data is None:
         return BadEvent("the value is null")
+    if why := bounds.excess(data, LARGEST):
+        return BadEvent(why)
     try:
         return _DECODER.decode(data)
-    # RecursionError: an unknown field may nest as deep as a record is long.
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
+    except (msgspec.MsgspecError, UnicodeError) as fault:
         v = versions.newer(data)
         return BadEvent(f"not an event: {fault}"[:300] if v is None else versions.sentence(v))
 

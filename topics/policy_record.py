@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from topics import versions
+from topics import bounds, versions
 
 KEY = b"policy"
 """The key of the group's policy."""
@@ -119,8 +119,8 @@ def render_record(record: PolicyRecord | SubscriptionRecord) -> bytes:
 
 def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     """What a record of the policy topic says. Never raises; unknown fields are ignored, all else must fit."""
-    if value is not None and len(value) > LARGEST:
-        return BadRecord(f"the value has {len(value)} bytes, and at most {LARGEST} are read")
+    if value is not None and (why := bounds.excess(value, LARGEST)):
+        return BadRecord(why)
     if key == KEY:
         return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
     if key is None or not key.startswith(INSTANCE):
@@ -139,8 +139,7 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
 def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any, instance: str | None) -> Heard:
     try:
         found: Heard = heard(decoder.decode(value))
-    # RecursionError: a value may nest as deep as the record is long.
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
+    except (msgspec.MsgspecError, UnicodeError) as fault:
         if (v := versions.newer(value)) is not None:
             return NewerRecord(v, instance)
         return BadRecord(f"the value is not as agreed: {fault}"[:300])

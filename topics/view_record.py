@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from topics import versions
+from topics import bounds, versions
 from topics.events import Count, Event, Long, order
 
 LARGEST = 16 * 1024
@@ -135,12 +135,11 @@ def _key(key: bytes | None) -> str | BadRow:
 
 
 def _decoded(decoder: msgspec.json.Decoder[R], value: bytes) -> R | BadRow:
-    if len(value) > LARGEST:
-        return BadRow(f"the value has {len(value)} bytes, and at most {LARGEST} are read")
+    if why := bounds.excess(value, LARGEST):
+        return BadRow(why)
     try:
         return decoder.decode(value)
-    # RecursionError: an unknown field may nest as deep as a record is long.
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
+    except (msgspec.MsgspecError, UnicodeError) as fault:
         v = versions.newer(value)
         return BadRow(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
 

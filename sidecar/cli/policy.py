@@ -24,7 +24,7 @@ from sidecar.settings.group_policy import (
 )
 from sidecar.settings.load import Loaded, load_with_origins
 from sidecar.settings.model import Settings
-from topics.policy_record import PolicyRecord
+from topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
     from sidecar.edges.policy_store import Entry, PolicyStore
@@ -120,7 +120,7 @@ def set_(
         if not yes:
             ask(len(rows))
         was = {str(row["key"]): row["old"] for row in rows}
-        offset = store.write(PolicyRecord(new, by, wall(), was))
+        offset = store.write(fitting(PolicyRecord(new, by, wall(), was)))
         talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
     options.output.rows(PLAN, rows)
     return None
@@ -161,6 +161,18 @@ def governed(settings: Settings) -> Settings:
 def newest(store: PolicyStore) -> PolicyRecord | None:
     """The policy that instances follow; says which records they pass over."""
     return followed(store.entries())
+
+
+def fitting(record: PolicyRecord) -> PolicyRecord:
+    """The record, without keys that we do not know where with them no instance would read it."""
+    if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
+        return record
+    unknown = sorted(record.policy.keys() - KEYS.keys())
+    talk(
+        f"warning: {len(unknown)} keys that this version does not know are left out: the policy is too large with them"
+    )
+    known = {key: value for key, value in record.policy.items() if key in KEYS}
+    return PolicyRecord(known, record.who, record.at)
 
 
 def expect_readable(entries: list[Entry]) -> None:

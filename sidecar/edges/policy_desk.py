@@ -31,6 +31,9 @@ KNOWN_WITHIN = 10.0
 """Seconds that the lanes wait for the group's policy at the start. Then they go on by the configuration's: a policy
 topic without a leader must not stop the records. In strict mode they wait on."""
 
+MOST_NAMED = 30
+"""Level topics that are named in one sentence; there are 18 by default, and a record may ask for thousands."""
+
 Apply = Callable[[Settings, Collection[str]], None]
 """Has the lanes go on by these settings, and read these level topics besides."""
 
@@ -203,7 +206,9 @@ class PolicyDesk:
         missing = levels_of(settings) - levels_of(self.settings) - self._topics
         if not missing:
             return ()
-        names = ", ".join(sorted(missing))
+        names = ", ".join(sorted(missing)[:MOST_NAMED]) + (
+            f" and {more} more" if (more := len(missing) - MOST_NAMED) > 0 else ""
+        )
         return (f"its level topics are missing: {names}; create them: {mend_levels(settings)}",)
 
     def _refuse(self, problems: tuple[str, ...]) -> None:

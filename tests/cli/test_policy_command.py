@@ -16,6 +16,7 @@ from tests.conftest import MakeTopic
 from tests.support.broker import Broker
 from tests.support.cli import reconsume
 from tests.support.kafka import Out, create_topic, dump, produce
+from topics.policy_record import LARGEST
 
 Call = Callable[..., Result]
 COMPACT = {"cleanup.policy": "compact"}
@@ -110,6 +111,22 @@ def test_a_broken_record_is_passed_over_and_said(call: Call, kafka: Broker, topi
     shown = call("policy", "show")
     assert values(shown)["max_deaths"] == (7, "record")
     assert "warning: the policy at offset 1 is passed over: the value is not as agreed" in shown.stderr
+
+
+def test_no_record_keeps_a_new_policy_from_being_written(call: Call, kafka: Broker, topic: str) -> None:
+    """Given a policy nested 700 deep, and one filled with unknown keys, then each is named and kept out."""
+    form = b'{"v":1,"who":"x","at":1,"policy":{"max_deaths":7,"new":%s}}'
+    produce(kafka.bootstrap, topic, [Out(form % (b"[" * 700 + b"]" * 700), b"policy")])
+    shown = call("policy", "show")
+    assert values(shown)["max_deaths"] == (3, "default")
+    assert "the policy at offset 0 is passed over: the value is nested deeper than 4 levels" in shown.stderr
+    full = form % (b'"' + b"x" * (LARGEST - len(form)) + b'"')
+    produce(kafka.bootstrap, topic, [Out(full, b"policy")])
+    assert values(call("policy", "show"))["max_deaths"] == (7, "record")
+    written = call("policy", "set", "max_reconsume_times=3", "--yes")
+    assert (written.exit_code, "keys that this version does not know are left out" in written.stderr) == (0, True)
+    found = values(call("policy", "show"))
+    assert (found["max_deaths"], found["max_reconsume_times"]) == ((7, "record"), (3, "record"))
 
 
 def test_a_bad_value_is_a_bad_configuration_with_the_files_sentence(call: Call, kafka: Broker, topic: str) -> None:

@@ -47,7 +47,8 @@ SAME: list[bytes | None] = [
     *(replaced('"times":1', f'"times":{number}') for number in COUNTS),
     *(replaced("http-500", text) for text in (*ESCAPES, "\ud800", "\x01")),
     *(added(more) for more in (*UNKNOWN, '"x":"\\ud800"', '"\\ud800":1', '"z":1,"e":2')),
-    *(added(f'"x":{"[" * depth}{"]" * depth}') for depth in (50,)),
+    *(added(f'"x":{"[" * depth}{"]" * depth}') for depth in (3, 4, 50)),
+    *(added(more) for more in (r'"x":"[[[[{{{{\"[[["', '"x":[[[{}]]]', '"x":[{"a":[]},{"b":[]}]')),
     replaced("{", '{"times":"no",'),
     *(replaced('"times"', '"t\\u0069mes"'), replaced('"times"', '"Times"'), TEXT.replace('"', "'").encode()),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.core.record import Now
-from sidecar.core.roster import MOST, SILENT_AFTER, Roster
+from sidecar.core.roster import MOST, MOST_SIGNS, SILENT_AFTER, Roster
 from topics.policy_record import SubscriptionRecord
 
 WALL = 1_763_690_000_000
@@ -65,3 +65,17 @@ def test_the_number_of_instances_is_bounded() -> None:
     for number in range(MOST + 10):
         roster.hear(f"x{number}", told("A"), START, live=True)
     assert len(roster.differing(START)) == MOST
+
+
+def test_what_they_subscribe_to_is_bounded_as_a_whole_and_room_that_is_free_again_is_used() -> None:
+    """Given more long subscriptions than are kept, then those like ours still count, and one that ends makes room."""
+    roster = Roster("me", OWN)
+    long = {f"topic-{number}": "A" for number in range(4_000)}
+    size = sum(len(topic) + 1 for topic in long)
+    for number in range(MOST):
+        roster.hear(f"x{number}", SubscriptionRecord(long, WALL), START, live=True)
+    roster.hear("same", told("A||B"), START, live=True)
+    assert len(roster.differing(START)) == MOST_SIGNS // size
+    roster.hear("x0", None, START, live=True)
+    roster.hear("other", told("A"), START, live=True)
+    assert "other" in roster.differing(START)

@@ -22,6 +22,8 @@ from topics.policy_record import (
     same_subscription,
 )
 
+NESTED = b'{"v": 1, "who": "ann", "at": 5, "policy": {"ladder": ' + b"[" * 700 + b"]" * 700 + b"}}"
+"""Parsers take it; what copies or prints the value does not."""
 TOLD = {"v": 1, "subscription": {}, "at": 1}
 GOOD = {"v": 1, "policy": {"ladder": ["1s"], "max_reconsume_times": 3}, "who": "ann", "at": 5, "was": {"ladder": "x"}}
 
@@ -81,6 +83,9 @@ def test_null_withdraws_a_policy_and_a_subscription() -> None:
         (KEY, b"\xff\xfe"),
         (KEY, b"[" * 60_000),
         (KEY, b'{"x":' * 10_000),
+        (KEY, NESTED),
+        (KEY, json.dumps({**GOOD, "policy": {"ladder": [[["1s"]]]}}).encode()),
+        (b"instance/a", json.dumps({**TOLD, "more": [[[[1]]]]}).encode()),
         (KEY, json.dumps({**GOOD, "v": 0}).encode()),
         (KEY, json.dumps({**GOOD, "policy": []}).encode()),
         (KEY, json.dumps({**GOOD, "at": -1}).encode()),
