@@ -23,6 +23,8 @@ class Fixed:
 
 
 PROGRESS = "progress is committed in the transaction that writes the retries; any other commit would lose records"
+LIBRARY = "it loads a library; whoever may write a configuration may not bring code along"
+COMMAND = "it is a shell command; whoever may write a configuration may not bring code along"
 OWN_ACKS = "a retry is done only when every in-sync replica has it"
 
 FIXED: dict[str, Fixed] = {
@@ -47,11 +49,21 @@ FIXED: dict[str, Fixed] = {
     ),
     "enable.partition.eof": Fixed("each lane sets it as it needs"),
     "metadata.broker.list": Fixed("write bootstrap.servers"),
+    "offset.store.method": Fixed(PROGRESS, ("broker",)),
+    "offset.store.path": Fixed(PROGRESS),
+    "plugin.library.paths": Fixed(LIBRARY),
+    "ssl.engine.location": Fixed(LIBRARY),
+    "ssl.engine.id": Fixed(LIBRARY),
+    "ssl.providers": Fixed(LIBRARY, ("default", "default,legacy", "legacy,default", "fips,base", "base,fips")),
+    "sasl.kerberos.kinit.cmd": Fixed(COMMAND),
 }
 """Measured or documented harm, each with its sentence; the same value as ours is let through."""
 
 # Callbacks and client objects are code; as text they would fail later and say less.
-CODE = re.compile(r".*_cb|opaque|interceptors|ssl_engine_callback_data")
+CODE = re.compile(r".*_cb|opaque|interceptors|ssl_engine_callback_data|default_topic_conf|msg_order_cmp|ssl_\w+")
+IN_COMMAND = frozenset({"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"})
+"""What librdkafka puts into the command `kinit` that it has a shell run, as it is."""
+PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@:+-]*")
 
 TRANSACTION_TIMEOUT = (5_000, 10_000)
 """Limits of transaction.timeout.ms. Below, a slow broker ends good transactions; above, one dead pod holds up the
@@ -100,6 +112,8 @@ def check_property(name: str, given: object) -> str:
         raise ValueError(f"cannot be set: {fixed.why}")
     if is_filed(name) and not value.startswith("/"):
         raise ValueError("must be the absolute path of a file that holds it")
+    if name in IN_COMMAND and not PLAIN.fullmatch(value):
+        raise ValueError("may have letters, digits and _./@:+- alone: a shell reads it")
     check_range(name, value)
     return value
 
