@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 from dataclasses import replace
 from typing import NoReturn
@@ -29,6 +30,7 @@ from sidecar.edges.poster import Poster
 from sidecar.edges.tracing.choice import tracing_of
 from sidecar.edges.watched import Watch, log_ends
 from sidecar.governing import Governed, desk_of, policy_topic_of, with_policy
+from sidecar.missing import MissingTopics
 from sidecar.process import leave, on_signals
 from sidecar.serving import pull_calls, retry_calls, servers_of, sources_of
 from sidecar.settings.instance import instance_name
@@ -38,11 +40,13 @@ from sidecar.viewing import view_calls, viewing_of, with_view
 
 LOOK_EVERY = 1.0
 """Seconds between looks at whether every thread is alive."""
-TOPICS_EVERY = 15.0
-"""Seconds between looks for topics that were missing."""
 CLOSED_WITHIN = 1.5
 """Seconds from the end of a drain to the end of the process: with the default drain_timeout of 25 s and one second more
 in which the group is left, two of the 30 s that Kubernetes waits by default remain."""
+
+DRAINED_FOR = 60.0
+"""Seconds beyond its time that a drained process waits for its end. Where nobody ends it, the drain was a mistake, or
+somebody's wish to have this instance do nothing: a new process takes its place."""
 
 _LOG = logging.getLogger("reconsume.run")
 
@@ -75,8 +79,8 @@ async def _main(settings: Settings) -> NoReturn:
 class Sidecar:
     """The running sidecar; implements `edges.api.Operated`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, drained_for: float = DRAINED_FOR) -> None:
+        self._settings, self._drained_for = settings, drained_for
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
@@ -114,9 +118,11 @@ class Sidecar:
         followers = [self._policy_topic, self._credentials, self._poster, self._viewing]
         self._watch = Watch([*self._engines, *followers, *dashboards])
         self._gave_up: list[str] = []
-        self._missing: frozenset[str] = frozenset()
+        self._missing = MissingTopics(lambda: needed_topics(self._desk.settings), self._engines[0].topics)
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
+        self._ends_at = math.inf
+        """When a drained process ends although nobody has asked it to: the loop's clock."""
 
     async def start(self) -> None:
         """Listen, and start both lanes side by side; returns before Kafka answers. Raises SetupError."""
@@ -139,7 +145,7 @@ class Sidecar:
             _LOG.info(text, extra={"event": "broadcast"})
 
     async def watch(self, stop: asyncio.Event) -> int:
-        """Wait for a stop; 1 when a part of ours is broken, 78 when the group's policy forbids to start.
+        """Wait for a stop; 1 when a part of ours is broken or a drain had no stop, 78 when the policy forbids.
 
         No thread is made anew: what it left behind is in doubt, and a new process begins at what Kafka knows.
         """
@@ -148,6 +154,9 @@ class Sidecar:
                 for problem in self._desk.refusal:
                     _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
                 return os.EX_CONFIG
+            if asyncio.get_running_loop().time() > self._ends_at:
+                _LOG.error("drained, and nobody has stopped it: a new process begins", extra={"event": "drained-alone"})
+                return 1
             if problems := self.problems():
                 self._gave_up = problems
                 _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
@@ -193,7 +202,7 @@ class Sidecar:
             "state": "draining" if self._draining is not None else "running" if self.started() else "starting",
             **self._pacing.status(),
             "in_flight": self._gate.in_flight,
-            "missing_topics": sorted(self._missing),
+            "missing_topics": sorted(self._missing.names),
             "unknown_topics": strays_in(engine.lane.tally for engine in self._engines),
             **self._desk.status(),
             "view": None if self._viewing is None else self._viewing.status(),
@@ -221,6 +230,8 @@ class Sidecar:
         if self._draining is None:
             self._gate.close()
             self._draining = asyncio.create_task(self._drain(timeout))
+            usual = self._settings.drain_timeout / 1000
+            self._ends_at = asyncio.get_running_loop().time() + max(timeout, usual) + self._drained_for
         return await asyncio.shield(self._draining)
 
     async def _drain(self, timeout: float) -> int:
@@ -232,19 +243,5 @@ class Sidecar:
         return self._gate.in_flight + sum(left)
 
     async def _name_missing_topics(self) -> None:
-        """Say which topics are missing, and how to make them; the lanes go on with those that are there."""
         await self._desk.known()
-        while True:
-            needed = needed_topics(self._desk.settings)
-            there = await asyncio.to_thread(self._engines[0].topics)
-            missing = self._missing if there is None else needed - there
-            if missing - self._missing:
-                _LOG.error(
-                    "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
-                    ", ".join(sorted(missing)),
-                    extra={"event": "topics-missing"},
-                )
-            self._missing = missing
-            if there is not None and not missing:
-                return
-            await asyncio.sleep(TOPICS_EVERY if there is not None else LOOK_EVERY)
+        await self._missing.name()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from sidecar.cli.failures import DONE, FAILED
 from sidecar.cli.options import Options, command
 from sidecar.cli.output import talk
 from sidecar.edges.drain_call import drain as call
-from sidecar.edges.drain_call import shown
+from sidecar.edges.drain_call import shown, token_in
 from sidecar.settings import load
 from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration
@@ -29,11 +30,16 @@ def drain(
         str | None,
         typer.Option("--timeout", metavar="DURATION", help="How long it may take; else the sidecar's drain_timeout."),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Its token; else api.token_file, without --api."),
+    ] = None,
 ) -> int:
     """Drain the sidecar of this pod.
 
     It fetches nothing more, waits for what is out, commits and leaves the group; then this returns, while the process
-    runs on until SIGTERM. For preStop: Kubernetes' own httpGet hook cannot POST, and this needs no shell and no token.
+    runs on until SIGTERM, for another minute at most. For preStop: Kubernetes' own httpGet hook cannot POST, and this
+    needs no shell. Where the API has a token, it is read from its file.
 
     Ends with 0 when nothing was left, 1 when deliveries were, or when no sidecar answers.
 
@@ -48,7 +54,10 @@ def drain(
     if place is None:
         settings = load(options.config, options.sets)
         place, usual = parse_listen(settings.api.listen), settings.drain_timeout
-    found = call(place, (usual if given is None else given) / 1000, given)
+        if token_file is None and settings.api.token_file is not None:
+            token_file = Path(settings.api.token_file)
+    token = "" if token_file is None else token_in(token_file)
+    found = call(place, (usual if given is None else given) / 1000, given, token)
     options.output.rows(("drained", "left"), [found._asdict()])
     if found.drained:
         return DONE

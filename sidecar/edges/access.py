@@ -2,7 +2,7 @@
 
 In this order: `Host` (a page that rebinds its name to loopback), `Origin` (a page that posts from elsewhere), the
 token, and the body, which is read here within a size and a time, so that no endpoint meets more. Bodies are never
-decompressed.
+decompressed, and of the type that the app reads: a page may post other types without asking.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import re
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sidecar.edges.fields import MEDIA_TYPE
 from sidecar.edges.problems import problem
 from sidecar.edges.tokens import Tokens
-from sidecar.settings.addresses import is_loopback
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LONGEST_BODY = 1024 * 1024
@@ -27,8 +26,9 @@ LONGEST_BODY = 1024 * 1024
 BODY_WITHIN = 10.0
 """Seconds for the whole body: a neighbour that drips one in must not hold a connection for ever."""
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-TOKENLESS = frozenset({"/drain"})
-"""Changing calls that need no token from this pod: a preStop hook has no secret at hand (DECISIONS)."""
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+OWN_SITE = (b"same-origin", b"none")
+"""What a browser says of a call of our own page, or of its user (`Sec-Fetch-Site`)."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 _BEARER = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
@@ -36,10 +36,15 @@ _BEARER = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules. `hosts`: every name by which we may be called, in lower case, IPv6 in brackets, without a port."""
+    """The rules. `hosts`: every name by which we may be called, in lower case, IPv6 in brackets, without a port.
+
+    `schemes`: by which our own pages are called; a proxy may speak TLS for us. `media_type`: of bodies, None: any.
+    """
 
     token_file: Path | None = None
     hosts: tuple[str, ...] = LOOPBACK_NAMES
+    schemes: tuple[str, ...] = ("http",)
+    media_type: str | None = MEDIA_TYPE
     body_within: float = BODY_WITHIN
 
 
@@ -49,6 +54,7 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access | None) -> None:
         """`access` None: anyone may call by any name, for an app that only answers what everybody may know."""
         self._app = app
+        self._access = access
         self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
         self._body_within = BODY_WITHIN if access is None else access.body_within
         self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
@@ -70,7 +76,7 @@ class Guard:
         refusal = self._host_refusal(headers)
         if refusal is not None or scope["method"] in READS:
             return refusal
-        return self._origin_refusal(headers) or self._token_refusal(scope, headers)
+        return self._origin_refusal(headers) or self._token_refusal(headers) or self._type_refusal(headers)
 
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._hosts is None:
@@ -86,14 +92,30 @@ class Guard:
         return None
 
     def _origin_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        """A browser says where a page comes from that posts without asking (a "simple" request needs no CORS)."""
-        for origin in _values(headers, b"origin"):
-            if self._hosts is not None and _origin_name(origin.decode("latin-1")) not in self._hosts:
-                return problem(403, "Pages of another origin may not call this sidecar.")
+        """A browser says where a page comes from that posts without asking (a "simple" request needs no CORS).
+
+        Host and port must both be those of this call: what another port of this host serves is another origin.
+        """
+        if self._access is None:
+            return None
+        (host,) = _values(headers, b"host")
+        own = {place_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
+        foreign = any(place_of(origin.decode("latin-1")) not in own for origin in _values(headers, b"origin"))
+        if foreign or any(site not in OWN_SITE for site in _values(headers, b"sec-fetch-site")):
+            return problem(403, "Pages of another origin may not call this sidecar.")
         return None
 
-    def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        if self._tokens is None or (scope["path"] in TOKENLESS and is_near(scope)):
+    def _type_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        if self._access is None or self._access.media_type is None or _is_too_long(headers):
+            return None
+        given = _values(headers, b"content-type")
+        kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in given]
+        if kinds == [self._access.media_type] or not (kinds or _sends_body(headers)):
+            return None
+        return problem(415, f"The body must have Content-Type: {self._access.media_type}.")
+
+    def _token_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        if self._tokens is None:
             return None
         given = _values(headers, b"authorization")
         match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
@@ -119,22 +141,17 @@ def host_name(host: str) -> str | None:
     return match[1]
 
 
-def is_near(scope: Scope) -> bool:
-    """Whether the caller shares this pod: it came over loopback or a Unix socket.
+def place_of(origin: str) -> tuple[str, str, str] | None:
+    """Scheme, host and port of an origin, so written that two are equal when they are the same; None for what is none.
 
-    The listener tells a Unix socket, not the caller: a TCP caller that is gone already has no address either.
+    A port that the scheme has by default may be left out (RFC 6454).
     """
-    server, client = scope.get("server"), scope.get("client")
-    if server is not None and server[1] is None:
-        return True
-    return client is not None and is_loopback(client[0])
-
-
-def _origin_name(origin: str) -> str | None:
-    try:
-        return host_name(urlsplit(origin).netloc)
-    except ValueError:
+    scheme, separator, rest = origin.lower().partition("://")
+    name = host_name(rest)
+    if not separator or name is None:
         return None
+    port = re.search(r":[0-9]+$", rest)
+    return scheme, name, port[0] if port is not None else DEFAULT_PORTS.get(scheme, "")
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
@@ -145,6 +162,14 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
     return any(key in (b"content-length", b"transfer-encoding") for key, _ in headers)
 
 
+def _sends_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return bool(_values(headers, b"transfer-encoding")) or any(map(int, _values(headers, b"content-length")))
+
+
+def _is_too_long(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(int(length) > LONGEST_BODY for length in _values(headers, b"content-length"))  # digits: the parser's
+
+
 def _too_long() -> Response:
     return problem(413, "The body of a call may have at most 1 MiB.")
 
@@ -153,8 +178,7 @@ def _body_refusal(headers: list[tuple[bytes, bytes]]) -> Response | None:
     """What the head alone tells about a body that will not be read."""
     if any(value.lower() != b"identity" for value in _values(headers, b"content-encoding")):
         return problem(415, "Bodies are not decompressed; send them as they are.")
-    lengths = _values(headers, b"content-length")  # the parser let only digits through
-    return _too_long() if any(int(length) > LONGEST_BODY for length in lengths) else None
+    return _too_long() if _is_too_long(headers) else None
 
 
 async def _read(receive: Receive, within: float) -> bytes | Response | None:

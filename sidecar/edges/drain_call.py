@@ -1,4 +1,4 @@
-"""`POST /drain` from the same pod: what a preStop hook does, without a shell and without a token.
+"""`POST /drain` from the same pod: what a preStop hook does, without a shell.
 
 Only the call lives here; what a drain is, is the running sidecar's (`edges/api.py`).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -28,16 +29,17 @@ class Drained(NamedTuple):
     left: int
 
 
-def drain(place: Listen, wait: float, timeout: int | None = None) -> Drained:
+def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "") -> Drained:
     """Ask the sidecar that listens on `place` to drain, and wait for its answer.
 
     `timeout`: ms that it may take, None: its own `drain_timeout`. `wait`: seconds that the drain may take at most.
-    Raises SetupError when no sidecar answers, or one that does not drain.
+    `token`: where the API asks for one. Raises SetupError when no sidecar answers, or one that does not drain.
     """
     query = "" if timeout is None else f"?{urlencode({'timeout': render_duration(timeout)})}"
     connection = _Connection(place, wait + ANSWER_WITHIN)
     try:
-        connection.request("POST", f"/drain{query}", headers={"Host": "localhost", "Content-Length": "0"})
+        headers = {"Host": "localhost", "Content-Length": "0"}
+        connection.request("POST", f"/drain{query}", headers=headers | (bearer(token) if token else {}))
         answer = connection.getresponse()
         body = answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
@@ -45,6 +47,24 @@ def drain(place: Listen, wait: float, timeout: int | None = None) -> Drained:
     finally:
         connection.close()
     return _read(place, answer.status, body)
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def token_in(file: Path) -> str:
+    """The first token of a token file. Raises SetupError."""
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"
+        raise SetupError(f"the token file {file} cannot be read: {why}") from fault
+    found = next(filter(None, map(str.strip, lines)), "")
+    if not found.isprintable() or not found:
+        raise SetupError(f"the token file {file} holds no token")
+    return found
 
 
 def shown(place: Listen) -> str:
@@ -59,6 +79,10 @@ def _read(place: Listen, status: int, body: bytes) -> Drained:
         found = Drained(said["drained"] is True, int(said["left"]))
     except (ValueError, KeyError, TypeError):
         found = None
+    if status == 401:
+        raise SetupError(
+            f"the sidecar on {shown(place)} asks for a token: name its file in api.token_file, or by --token-file"
+        )
     if status != 200 or found is None:
         raise SetupError(f"what answers on {shown(place)} does not drain: HTTP {status}")
     return found

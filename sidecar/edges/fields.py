@@ -80,9 +80,6 @@ def is_handle(value: object) -> bool:
 
 async def read_fields(request: Request, known: Collection[str]) -> Fields:
     """The body's fields. Raises RefusedError where it is no JSON object of known fields."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != MEDIA_TYPE:
-        raise RefusedError(f"The body must be JSON, with Content-Type: {MEDIA_TYPE}.")
     try:
         given = OBJECT.decode(await request.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # a ValidationError is one of the first

@@ -120,9 +120,10 @@ class Dashboard:
             doing = Doing(self._render, self._asker, self._desk, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
+        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms look at their type themselves
         app = Starlette(
             routes=routes,
-            middleware=[Middleware(Hardened), Middleware(Guard, access=Access(hosts=hosts))],
+            middleware=[Middleware(Hardened), Middleware(Guard, access=access)],
             exception_handlers={HTTPException: self._on_http_error, Exception: self._on_fault},
         )
         app.router.redirect_slashes = False

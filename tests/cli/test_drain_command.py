@@ -32,9 +32,21 @@ def sidecar() -> Operation:
 
 @pytest.fixture
 def port(sidecar: Operation, tmp_path: Path) -> Iterator[str | int]:
-    """A sidecar whose changing calls need a token, all but this one."""
-    (tmp_path / "token").write_text("secret\n")
-    with serving(the_app(sidecar, Access(tmp_path / "token"))) as place:
+    """A sidecar whose changing calls need no token."""
+    with serving(the_app(sidecar)) as place:
+        yield place
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    (tmp_path / "token").write_text("\n secret \nolder\n")
+    return tmp_path / "token"
+
+
+@pytest.fixture
+def guarded(sidecar: Operation, token_file: Path) -> Iterator[str | int]:
+    """A sidecar whose changing calls need a token."""
+    with serving(the_app(sidecar, Access(token_file))) as place:
         yield place
 
 
@@ -53,11 +65,26 @@ def test_it_ends_with_1_when_deliveries_were_left(sidecar: Operation, port: int)
     assert "2 deliveries were still out" in shown.stderr
 
 
-def test_the_configuration_says_where_the_sidecar_is(sidecar: Operation, port: int, tmp_path: Path) -> None:
-    """Given an API on every address, then loopback is called: no token is needed from there."""
-    file = write_good(tmp_path, f'api: {{listen: "0.0.0.0:{port}", token_file: {tmp_path}/token}}\n')
+def test_the_configuration_says_where_the_sidecar_is_and_which_token_it_takes(
+    sidecar: Operation, guarded: int, tmp_path: Path, token_file: Path
+) -> None:
+    """Given an API on every address, then loopback is called, with the token that the configuration names."""
+    file = write_good(tmp_path, f'api: {{listen: "0.0.0.0:{guarded}", token_file: {token_file}}}\n')
     assert reconsume("drain", "-c", file).exit_code == 0
-    assert sidecar.drains == [25.0]
+    assert reconsume("drain", "--api", f"127.0.0.1:{guarded}", "--token-file", token_file).exit_code == 0
+    assert sidecar.drains == [25.0, 25.0]
+
+
+def test_without_the_token_it_says_where_to_name_it(
+    sidecar: Operation, guarded: int, tmp_path: Path, token_file: Path
+) -> None:
+    shown = reconsume("drain", "--api", f"127.0.0.1:{guarded}")
+    assert (shown.exit_code, "asks for a token: name its file in api.token_file" in shown.stderr) == (1, True)
+    token_file.write_text("\n")
+    for path, said in ((token_file, "holds no token"), (tmp_path / "none", "No such file")):
+        shown = reconsume("drain", "--api", f"127.0.0.1:{guarded}", "--token-file", path)
+        assert (shown.exit_code, said in shown.stderr) == (1, True)
+    assert sidecar.drains == []
 
 
 def test_a_timeout_of_its_own_reaches_the_sidecar(sidecar: Operation, port: int) -> None:

@@ -56,7 +56,8 @@ def port(notes: Notes) -> Iterator[str | int]:
 
 def post(place: str | int, body: object, headers: dict[str, str] | None = None) -> Answer:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = {"Host": "localhost", "Content-Length": str(len(data)), **(headers or {})}
+    usual = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(data))}
+    head = {**usual, **(headers or {})}
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     with Client(place) as client:
         client.send(f"POST /v1/retry HTTP/1.1\r\n{lines}\r\n".encode() + data)
@@ -152,7 +153,8 @@ def test_a_caller_that_would_rather_speak_http2_is_answered_all_the_same(port: i
     """As Java's client asks with its first call, whose body the parser would pass over."""
     data = json.dumps(GOOD).encode()
     head = b"POST /v1/retry HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: %d\r\n" % len(data)
-    head += b"Host: localhost\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\nUpgrade: h2c\r\n\r\n"
+    head += b"Host: localhost\r\nContent-Type: application/json\r\n"
+    head += b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\nUpgrade: h2c\r\n\r\n"
     with Client(port) as client:
         for part in (head, data) if apart else (head + data,):
             client.send(part)

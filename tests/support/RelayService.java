@@ -79,7 +79,8 @@ public class RelayService {
          "headers": [%s], "delay": "%sms", "reason": "java"}
         """.formatted(record.topic(), record.partition(), record.offset(), record.timestamp(), base64(record.key()),
         base64(record.value()), headers, args[4]);
-    var request = HttpRequest.newBuilder(URI.create(args[6])).POST(HttpRequest.BodyPublishers.ofString(body)).build();
+    var request = HttpRequest.newBuilder(URI.create(args[6])).header("Content-Type", "application/json")
+        .POST(HttpRequest.BodyPublishers.ofString(body)).build();
     var answer = http.send(request, HttpResponse.BodyHandlers.ofString());
     if (answer.statusCode() != 201) {
       throw new IllegalStateException(answer.statusCode() + " " + answer.body());

@@ -67,7 +67,7 @@ def post(sidecar: SidecarProcess, body: Mapping[str, object] | bytes, seconds: f
     connection = http.client.HTTPConnection("127.0.0.1", sidecar.port, timeout=seconds)
     try:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request("POST", "/v1/retry", data)
+        connection.request("POST", "/v1/retry", data, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         return Posted(answer.status, json.loads(answer.read()))
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api_calls import assert_problem, call
-from tests.support.running_api import Operation
+from tests.support.running_api import Client, Operation
 
 
 @pytest.mark.parametrize("host", ["localhost", "LocalHost:8471", "127.0.0.1", "127.0.0.1:1", "[::1]:8471", "[0:0::1]"])
@@ -50,18 +50,49 @@ def test_a_page_of_another_origin_cannot_post(sidecar: Operation, port: int, ori
     assert sidecar.drains == []
 
 
-def test_forwarded_headers_make_nobody_near(guarded: int) -> None:
-    """Given X-Forwarded-For, then it is not believed either way: the socket alone tells who calls."""
-    assert call(guarded, "POST", "/drain", {"X-Forwarded-For": "8.8.8.8"}).status == 200
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8471", 200),
+        ("http://LOCALHOST:8471", 200),
+        ("http://localhost:3000", 403),
+        ("http://localhost", 403),
+        ("https://localhost:8471", 403),
+        ("http://127.0.0.1:8471", 403),
+        ("localhost:8471", 403),
+    ],
+)
+def test_an_origin_counts_whole_with_its_scheme_and_port(port: int, origin: str, status: int) -> None:
+    """Given a page that another port of this host serves, then it is another origin."""
+    assert call(port, "POST", "/drain", {"Origin": origin}, host="localhost:8471").status == status
 
 
-def test_every_changing_call_but_drain_needs_the_token(guarded: int) -> None:
-    """Given a token file, then changing calls without a token are 401, and reads and a near drain need none."""
-    answer = call(guarded, "POST", "/v1/ack")
-    assert_problem(answer, 401)
-    assert answer.headers["www-authenticate"].startswith("Bearer")
+@pytest.mark.parametrize(
+    ("site", "status"), [("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)]
+)
+def test_what_a_browser_says_of_where_a_call_comes_from_is_heard(port: int, site: str, status: int) -> None:
+    assert call(port, "POST", "/drain", {"Sec-Fetch-Site": site}).status == status
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", None])
+def test_a_body_that_a_page_may_send_without_asking_is_refused(sidecar: Operation, port: int, kind: str | None) -> None:
+    given = {} if kind is None else {"Content-Type": kind}
+    with Client(port) as client:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        client.send(f"POST /drain HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: 2\r\n\r\n{{}}".encode())
+        assert_problem(client.answer(), 415)
+    assert sidecar.drains == []
+
+
+def test_every_changing_call_needs_the_token_from_wherever_it_comes(sidecar: Operation, guarded: int) -> None:
+    """Given a token file, then a drain without it is 401 too, and whoever claims to be near is not believed."""
+    for target in ("/v1/ack", "/drain"):
+        answer = call(guarded, "POST", target, {"X-Forwarded-For": "127.0.0.1"})
+        assert_problem(answer, 401)
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert sidecar.drains == []
     assert call(guarded, "GET", "/status").status == 200
-    assert call(guarded, "POST", "/drain").status == 200
+    assert call(guarded, "POST", "/drain", {"Authorization": "Bearer first-secret"}).status == 200
 
 
 @pytest.mark.parametrize(

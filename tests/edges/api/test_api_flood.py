@@ -31,7 +31,11 @@ def held(port: str | int, count: int, said: bytes = b"") -> Iterator[list[Client
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"GET /livez HTTP/1.1\r\n", b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx"],
+    [
+        b"",
+        b"GET /livez HTTP/1.1\r\n",
+        b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nx",
+    ],
     ids=["nothing", "half a head", "a body that does not come"],
 )
 def test_idle_connections_keep_nobody_out(sidecar: Operation, said: bytes) -> None:

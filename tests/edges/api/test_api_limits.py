@@ -12,6 +12,8 @@ from sidecar.edges.protocol import Limits
 from tests.support.api_calls import MIB, assert_problem, call, the_app
 from tests.support.running_api import Client, Operation, serving
 
+POST = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
 
 def test_a_body_that_says_it_is_too_long_is_refused_unread(sidecar: Operation, port: int) -> None:
     """Given a length over 1 MiB, then 413 comes before one byte of the body is sent."""
@@ -23,7 +25,7 @@ def test_a_chunked_body_is_refused_where_it_passes_the_limit(sidecar: Operation,
     """Given chunks without end, then 413 comes after about 1 MiB, and the connection is closed soon after."""
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     with Client(port) as client:
-        client.send(b"POST /drain HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 17)
+        client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 17)
         assert_problem(client.answer(), 413)
         assert client.is_closed()
     assert sidecar.drains == []
@@ -31,8 +33,7 @@ def test_a_chunked_body_is_refused_where_it_passes_the_limit(sidecar: Operation,
 
 def test_a_body_of_the_full_size_is_taken(port: int) -> None:
     with Client(port) as client:
-        head = f"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n\r\n"
-        client.send(head.encode() + b"x" * MIB)
+        client.send(POST + b"Content-Length: %d\r\n\r\n" % MIB + b"x" * MIB)
         assert client.answer().status == 200
         assert client.call("GET", "/livez").status == 200  # on the same connection
 
@@ -43,7 +44,7 @@ def test_a_refused_token_is_told_before_the_body_is_sent(guarded: int) -> None:
 
 
 def test_a_compressed_body_is_refused(port: int) -> None:
-    headers = {"Content-Encoding": "gzip", "Content-Length": "20"}
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json", "Content-Length": "20"}
     assert_problem(call(port, "POST", "/drain", headers), 415)
 
 
@@ -82,7 +83,7 @@ def test_a_caller_that_only_sends_empty_lines_is_closed(sidecar: Operation) -> N
 
 def test_a_body_that_drips_in_is_given_up(sidecar: Operation) -> None:
     with serving(the_app(sidecar, Access(body_within=0.2))) as port, Client(port) as client:
-        client.send(b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
+        client.send(POST + b"Content-Length: 9\r\n\r\nx")
         assert_problem(client.answer(), 408)
         assert client.is_closed()
     assert sidecar.drains == []

@@ -148,7 +148,7 @@ def test_what_is_no_json_object_is_refused(api: PullApi, name: str, body: bytes)
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
 def test_what_a_form_could_send_is_refused(api: PullApi, name: str, kind: str) -> None:
-    assert_refused(api.call(name, {}, {"Content-Type": kind}), 400, "Content-Type: application/json")
+    assert_refused(api.call(name, {}, {"Content-Type": kind}), 415, "Content-Type: application/json")
 
 
 def test_a_content_type_may_have_parameters(api: PullApi) -> None:

@@ -1,0 +1,39 @@
+"""The group's topics that are not there: named as long as they are missing; the lanes go on with the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+TOPICS_EVERY = 15.0
+"""Seconds between looks for topics that were missing."""
+AGAIN = 1.0
+"""Seconds until the next look where Kafka has not answered."""
+
+_LOG = logging.getLogger("reconsume.run")
+
+
+class MissingTopics:
+    """Looks for them. `needed`: those that the policy in force needs; `found`: those that exist, None: not known."""
+
+    def __init__(self, needed: Callable[[], frozenset[str]], found: Callable[[], frozenset[str] | None]) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._needed, self._found = needed, found
+
+    async def name(self) -> None:
+        """Say which topics are missing, and how to make them, until none is."""
+        while True:
+            needed = self._needed()
+            there = await asyncio.to_thread(self._found)
+            missing = self.names if there is None else needed - there
+            if missing - self.names:
+                _LOG.error(
+                    "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
+                    ", ".join(sorted(missing)),
+                    extra={"event": "topics-missing"},
+                )
+            self.names = missing
+            if there is not None and not missing:
+                return
+            await asyncio.sleep(TOPICS_EVERY if there is not None else AGAIN)
