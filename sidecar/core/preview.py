@@ -10,10 +10,14 @@ import json
 import re
 from typing import Any
 
+from topics.bounds import nests_beyond
+
 SHOWN = 4_096
 """Signs, or bytes of what is no text, that are shown of a value."""
 PARSED = 64 * 1024
 """Bytes of a value that is still tried as JSON."""
+DEEPEST = 32
+"""Levels of JSON that are indented: what is nested deeper would be all blanks, and megabytes of them."""
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
@@ -43,11 +47,11 @@ def looked_at(value: bytes | None) -> tuple[str, str]:
         text = value.decode()
     except UnicodeDecodeError:
         return "hex", "\n".join(value[at : at + 16].hex(" ") for at in range(0, min(len(value), SHOWN), 16))
-    if len(value) <= PARSED and text.lstrip()[:1] in ("{", "["):
+    if len(value) <= PARSED and text.lstrip()[:1] in ("{", "[") and not nests_beyond(value, DEEPEST):
         try:
             json.loads(text, parse_int=str)  # of a number with ten thousand digits it would not make an int
             return "json", indented(text)
-        except (ValueError, RecursionError):
+        except ValueError:
             pass
     return "text", text
 

@@ -64,6 +64,13 @@ def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: 
     }
 
 
+FETCH = 1024 * 1024
+"""Bytes of one partition that are fetched at a time; librdkafka's default."""
+LITTLE = 16 * 1024
+"""The same where memory is scarce: a fetch is unpacked whole, and records may have been compressed to a thousandth. At
+least one batch comes in any case."""
+
+
 def producer_config(user: Properties, transactional_id: str, client_id: str) -> Config:
     """A lane's transactional producer."""
     return {
@@ -113,24 +120,27 @@ def follower_config(user: Properties, group: str, client_id: str) -> Config:
     }
 
 
-def scan_config(user: Properties, group: str, client_id: str) -> Config:
+def scan_config(user: Properties, group: str, client_id: str, fetch: int = FETCH) -> Config:
     """A client that reads many records of whole topics once, and asks for the committed offsets of `group`."""
     return {
         **follower_config(user, group, client_id),
-        "queued.max.messages.kbytes": 16 * 1024,
+        "fetch.message.max.bytes": fetch,
+        # Each is there three times over: as fetched, as the client's message, as Python's. By default it is 50 MB.
+        "queued.max.messages.kbytes": 4 * 1024,
+        "fetch.max.bytes": 4 * 1024 * 1024,
         # The default of 1 000 stalls the fetcher a second each time its queue is full.
         "fetch.queue.backoff.ms": 5,
     }
 
 
-def view_config(user: Properties, group: str, client_id: str) -> Config:
+def view_config(user: Properties, group: str, client_id: str, fetch: int = 256 * 1024) -> Config:
     """A client that reads the view's topics; `group` is only a name that it has the right to, nothing is committed."""
     return {
         **follower_config(user, group, client_id),
         # An offset that is gone is looked at, and not passed over: the topic may be another one by now.
         "auto.offset.reset": "error",
         "queued.max.messages.kbytes": 2_048,
-        "fetch.message.max.bytes": 256 * 1024,
+        "fetch.message.max.bytes": fetch,
         # The default of 1 000 would read two thousand rows a second from so short a queue.
         "fetch.queue.backoff.ms": 5,
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.edges.admin import ANSWER_SECONDS, Admin, Offset, sentence_of
-from sidecar.edges.clients import view_config
+from sidecar.edges.clients import FETCH, view_config
 from sidecar.errors import BrokerError, ContractError
 from topics.events import Event, decode_event, encode_event, order
 from topics.names import Names
@@ -19,6 +20,11 @@ POLL = 0.1
 CLIENT = "reconsume-journey"
 MARGIN = 60_000
 """ms. So far apart may clocks be: a record's first event is looked for from so long before it failed."""
+
+MOST_KEPT = 1_000
+"""Events of one record that are kept; one that failed daily for a year has fewer."""
+MOST_BYTES = 1024 * 1024
+"""Of all of them together; ours have some 400 each."""
 
 Place = tuple[str, int]
 Told = Callable[[int, int], None]
@@ -40,12 +46,14 @@ class Span(NamedTuple):
     cut: bool
 
 
-def scan_events(kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told) -> Scan:
+def scan_events(
+    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told, fetch: int = FETCH
+) -> Scan:
     """The events of one record, since it failed first (epoch ms; None: unknown); at most `most` records are read.
 
-    Raises ContractError without the topic, BrokerError.
+    `fetch`: bytes asked for at a time. Raises ContractError without the topic, BrokerError.
     """
-    consumer = Consumer(view_config(kafka, names.retry_group, CLIENT))
+    consumer = Consumer(view_config(kafka, names.retry_group, CLIENT, fetch))
     try:
         spans = _spans(Admin(kafka), consumer, names.events, since)
         return _found(consumer, names, record, spans, most, told)
@@ -73,22 +81,47 @@ def _spans(admin: Admin, consumer: Consumer, topic: str, since: int | None) -> d
 
 def _found(consumer: Consumer, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told) -> Scan:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
-    key, events = record.encode(), dict[bytes, Event]()
+    key, kept = record.encode(), Kept()
     for message in _messages(consumer, spans, lambda count: told(count, total)):
         read += 1
         if message.key() == key:
             event = decode_event(message.value())
             if isinstance(event, Event) and event.group == names.group and event.id == record:
-                events[encode_event(event)] = event  # a repeat is the same bytes
+                kept.add(event)
                 cut |= spans[message.topic() or "", message.partition() or 0].cut
-        if read >= most:
+        if read >= most or kept.full:
             break
-    missing = ""
-    if read >= most and read < total:
+    events, missing = kept.events, ""
+    if kept.full:
+        missing = f"only its first {len(events)} events were read: it has more than 1000, or than 1 MiB of them"
+    elif read >= most and read < total:
         missing = f"only {read} of some {total} records of the events topic were read"
     elif cut or (not events and any(span.cut for span in spans.values())):
         missing = "older events may have left the topic by its retention"
-    return Scan(tuple(sorted(events.values(), key=order)), missing)
+    return Scan(tuple(sorted(events, key=order)), missing)
+
+
+class Kept:
+    """The events that were found, each once: a repeat is the same bytes."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.full = False
+        """Whether one was left out."""
+        self._known: set[bytes] = set()
+        self._left = MOST_BYTES
+
+    def add(self, event: Event) -> None:
+        """Keep one more, if there is room."""
+        data = encode_event(event)
+        digest = blake2b(data, digest_size=16).digest()
+        if digest in self._known:
+            return
+        self._left -= len(data)
+        self.full = len(self.events) >= MOST_KEPT or self._left < 0
+        if not self.full:
+            self._known.add(digest)
+            self.events.append(event)
 
 
 def _messages(consumer: Consumer, spans: Mapping[Place, Span], told: Callable[[int], None]) -> Iterator[Message]:

@@ -73,7 +73,7 @@ class Dashboard:
                 [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
             )
         self._looks = Looks(settings, policy, share)
-        self._asker = Asker()
+        self._asker, self._scans = Asker(), Asker.one_by_one()
         self._topic = topic or ViewTopic(settings.kafka, settings.names, None, "reconsume-ui")
         self._own = self._topic if topic is None else None
         self._readers = Readers(self._topic)
@@ -106,6 +106,7 @@ class Dashboard:
             self._own.stop()
         self._readers.close()
         self._asker.close()
+        self._scans.close()
         await asyncio.to_thread(self._desk.close, within)
         if self._own is not None and self._own.is_alive():  # not where it could not even listen
             await asyncio.to_thread(self._own.join, VIEW_WITHIN)
@@ -113,11 +114,11 @@ class Dashboard:
     def _app(self) -> Starlette:
         wanted = self._wanted
         front = Front(self._render, self._sessions, everyone_reads=wanted.near)
-        pages = Pages(self._render, self._asker, self._looks, self._topic, self._readers)
+        pages = Pages(self._render, self._asker, self._scans, self._looks, self._topic, self._readers)
         routes = [*_assets(), *_showing(front, pages)]
         if wanted.token_file is not None:
             tokens = Tokens(wanted.token_file)
-            doing = Doing(self._render, self._asker, self._desk, self._audit, self._sessions, tokens)
+            doing = Doing(self._render, self._asker, self._scans, self._desk, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms look at their type themselves

@@ -20,6 +20,8 @@ from sidecar.ui.security import ForgedError, Session, Sessions
 THREADS = 4
 MOST_WAITING = 16
 """Questions to Kafka at once; one more is refused, so that a page that is asked for in a loop harms nobody."""
+MOST_SCANS = 6
+"""Readings of whole topics that wait for each other."""
 
 T = TypeVar("T")
 Page = Callable[[Request, Session | None], Awaitable[Response]]
@@ -30,21 +32,26 @@ class BusyError(ReconsumeError):
 
 
 class Asker:
-    """Blocking questions, on a few threads."""
+    """Blocking questions, on a few threads; `most` at once, with those that wait."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(THREADS, "ui")
-        self._waiting = 0
+    def __init__(self, threads: int = THREADS, most: int = MOST_WAITING) -> None:
+        self._pool = ThreadPoolExecutor(threads, "ui")
+        self._most, self._waiting = most, 0
 
     async def __call__(self, question: Callable[[], T]) -> T:
         """The answer. Raises what the question raises, and BusyError."""
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= self._most:
             raise BusyError("too many questions at once: try again in a moment")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, question)
         finally:
             self._waiting -= 1
+
+    @classmethod
+    def one_by_one(cls) -> Asker:
+        """For readings of whole topics: each takes some of the memory that all share."""
+        return cls(1, MOST_SCANS)
 
     def close(self) -> None:
         """Answer what is being asked, and no more."""

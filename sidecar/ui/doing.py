@@ -20,9 +20,16 @@ class Doing:
     """The endpoints; made only where there is a token."""
 
     def __init__(
-        self, render: Renderer, asker: Asker, desk: Desk, audit: AuditLog, sessions: Sessions, tokens: Tokens
+        self,
+        render: Renderer,
+        asker: Asker,
+        scans: Asker,
+        desk: Desk,
+        audit: AuditLog,
+        sessions: Sessions,
+        tokens: Tokens,
     ) -> None:
-        self._render, self._ask, self._desk = render, asker, desk
+        self._render, self._ask, self._scan, self._desk = render, asker, scans, desk
         self._audit, self._sessions, self._tokens = audit, sessions, tokens
 
     async def ask_token(self, request: Request, session: Session | None) -> Response:
@@ -61,7 +68,7 @@ class Doing:
         """A dry run."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
-        plan = await self._ask(lambda: self._desk.plan(letter_filter(fields), signed_in.who))
+        plan = await self._scan(lambda: self._desk.plan(letter_filter(fields), signed_in.who))
         return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
 
     async def redrive(self, request: Request, session: Session | None) -> Response:

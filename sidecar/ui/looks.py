@@ -16,6 +16,7 @@ from sidecar.edges.admin import SPECS, Offset
 from sidecar.edges.checkup.answers import DeniedError, Place
 from sidecar.edges.checkup.cluster import Cluster
 from sidecar.edges.checkup.told import read_policy_topic
+from sidecar.edges.clients import LITTLE
 from sidecar.edges.dlq.find import Found, find, find_id
 from sidecar.edges.dlq.topics import DlqTopics
 from sidecar.edges.event_scan import Scan, scan_events
@@ -114,7 +115,7 @@ class Looks:
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
-        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names, LITTLE)
         self._cluster = Cluster(settings.kafka)
         self._before: dict[tuple[str, str], tuple[float, int]] = {}
 
@@ -200,7 +201,7 @@ class Looks:
     def journey(self, record: str, since: int | None) -> Scan:
         """The events of a record, since it failed first (epoch ms)."""
         told = self.within(LONGEST)
-        return scan_events(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told)
+        return scan_events(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told, LITTLE)
 
     def within(self, seconds: float) -> Callable[[object, int], None]:
         """As `within`, by this one's share."""

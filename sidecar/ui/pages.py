@@ -37,8 +37,10 @@ OLD = 60_000
 class Pages:
     """The endpoints."""
 
-    def __init__(self, render: Renderer, asker: Asker, looks: Looks, topic: ViewTopic, readers: Readers) -> None:
-        self._render, self._ask, self._looks = render, asker, looks
+    def __init__(
+        self, render: Renderer, asker: Asker, scans: Asker, looks: Looks, topic: ViewTopic, readers: Readers
+    ) -> None:
+        self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers = topic, readers
         view = looks.settings.view
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
@@ -103,7 +105,7 @@ class Pages:
         """A record's journey: a part of a page, or a page of its own."""
         key, since = request.query_params.get("id", "")[:LONGEST_TEXT], request.query_params.get("since", "")
         first = int(since) if since.isascii() and since.isdecimal() and len(since) <= 15 else None
-        scan = await self._ask(lambda: self._looks.journey(key, first))
+        scan = await self._scan(lambda: self._looks.journey(key, first))
         page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
         picture = journey_picture(scan.events, wall()) if scan.events else None
         return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
@@ -111,7 +113,7 @@ class Pages:
     async def letters(self, request: Request, session: Session | None) -> Response:
         """The dead letters."""
         asked = fields_of(request.query_params, ("id", "reason", "topic", "since"))
-        found = await self._ask(lambda: self._looks.find(letter_filter(asked)))
+        found = await self._scan(lambda: self._looks.find(letter_filter(asked)))
         return self._render(
             "letters.html", session=session, here="/dlq", found=found, asked=asked, since=list(SINCE), now=wall()
         )
@@ -119,7 +121,7 @@ class Pages:
     async def letter(self, request: Request, session: Session | None) -> Response:
         """One dead letter, with its headers and a look at its value."""
         place = request.query_params.get("place", "")[:LONGEST_TEXT]
-        found = await self._ask(lambda: self._looks.letter(place))
+        found = await self._scan(lambda: self._looks.letter(place))
         if not found.letters:
             return self._render(
                 "error.html", 404, session=session, here="/dlq", text="There is no such dead letter (any more)."

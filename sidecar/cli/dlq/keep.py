@@ -86,7 +86,7 @@ def write_letters(options: Options, asked: Filter, most: int | None) -> int:
 
     count = unreadable = 0
     tell = telling("exported")
-    with Scan(there.kafka, there.names, there.since(there.layout(), asked.since)) as scan:
+    with Scan(there, there.since(there.layout(), asked.since)) as scan:
         for record in scan:
             letter = read_letter(record, policy)
             tell(scan, count)

@@ -105,7 +105,7 @@ class Importer:
         """Those that are not in the DLQ, each life once."""
         self._producer = DlqProducer(topics.kafka, topics.names) if fence else None
         lives = {life_of(letter): letter for letter in reversed(letters)}
-        with Scan(topics.kafka, topics.names, topics.layout()) as scan:
+        with Scan(topics, topics.layout()) as scan:
             for record in scan:
                 lives.pop(life_of(read_letter(record, policy)), None)
                 told(scan, len(letters) - len(lives))

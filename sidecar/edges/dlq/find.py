@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.core.redrive import Filter, Letter, Verdict, Wish
@@ -15,6 +17,8 @@ from sidecar.edges.dlq.scan import Scan
 from sidecar.edges.dlq.survey import Told, judged
 from sidecar.edges.dlq.topics import DlqTopics, Layout, Span
 
+STAYS = 10
+"""Stays of one id that are found whole, the newest; a record is redriven three times, as a rule."""
 PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
 
 
@@ -40,16 +44,21 @@ def find(
     scan_most: int,
     told: Told,
     states: Collection[Verdict] = frozenset(Verdict),
+    *,
+    whole: bool = False,
 ) -> Found:
-    """The newest letters of a wish, at most so many, among the newest `scan_most` records. Raises BrokerError."""
-    whole = topics.layout()
-    pasts = topics.pasts(whole, only_shown=True)
-    asked = topics.since(whole, wish.filter.since)
+    """The newest letters of a wish, at most so many, among the newest `scan_most` records. Raises BrokerError.
+
+    Unless they are wanted `whole`, without key, value and headers: a list of a hundred would take a hundred MB.
+    """
+    everything = topics.layout()
+    pasts = topics.pasts(everything, only_shown=True)
+    asked = topics.since(everything, wish.filter.since)
     layout = newest(asked, scan_most)
     total = sum(span.end - span.begin for span in asked.values())
     cut = any(layout[place].begin > span.begin for place, span in asked.items())
     matched = 0
-    with Scan(topics.kafka, topics.names, layout) as scan:
+    with Scan(topics, layout) as scan:
 
         def selected() -> Iterator[tuple[Letter, Verdict]]:
             nonlocal matched
@@ -57,10 +66,15 @@ def find(
                 matched += verdict in states
                 told(scan, matched)
                 if verdict is not None and verdict in states:
-                    yield letter, verdict
+                    yield letter if whole else slim(letter), verdict
 
         kept = heapq.nlargest(most, selected(), key=lambda row: (row[0].record.timestamp, row[0].record.offset))
         return Found(kept, matched, scan.read, total, scan.rate, cut)
+
+
+def slim(letter: Letter) -> Letter:
+    """The letter without what no list shows."""
+    return replace(letter, record=replace(letter.record, key=None, value=None, headers=None))
 
 
 def newest(layout: Layout, most: int) -> Layout:
@@ -70,16 +84,16 @@ def newest(layout: Layout, most: int) -> Layout:
 
 
 def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
-    """Every stay of a record in the DLQ, by its origin id; or one letter, by its place in a dead letter topic."""
+    """The newest stays of a record in the DLQ, by its origin id; or one letter, by its place in a dead letter topic."""
     wish = Wish(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     match = PLACE.fullmatch(ident)
     if match is None or match[1] not in topics.topics:
-        return find(topics, policy, wish, 100, scan_most, told)
+        return find(topics, policy, wish, STAYS, scan_most, told, whole=True)
     place, offset = Partition(match[1], int(match[2])), int(match[3])
     layout = topics.layout()
     if place not in layout or not layout[place].begin <= offset < layout[place].end:
         return Found([], 0, 0, 1, 0.0, cut=False)
-    with Scan(topics.kafka, topics.names, {place: Span(offset, offset + 1)}) as scan:
+    with Scan(topics, {place: Span(offset, offset + 1)}) as scan:
         pasts = topics.pasts(layout, only_shown=True)
         letters = [(one, verdict) for one, verdict in judged(scan, wish, policy, pasts) if verdict]
         return Found(letters, len(letters), scan.read, 1, scan.rate, cut=False)

@@ -48,7 +48,7 @@ class Purge:
         pasts = topics.pasts(layout)
         self.parts = {place: Deletion(span.begin) for place, span in layout.items() if span.begin < span.end}
         stays = dict.fromkeys(self.parts, False)
-        with Scan(topics.kafka, topics.names, layout) as scan:
+        with Scan(topics, layout) as scan:
             for record in scan:
                 part, place = self.parts[record.source], record.source
                 told(scan, sum(one.deleted for one in self.parts.values()))

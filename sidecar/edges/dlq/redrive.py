@@ -83,7 +83,7 @@ class Redriver:
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
         stretches = to_read(self._topics, self._layout, wish, self._pasts)
         self._courses = self._begun(stretches)
-        with Scan(self._topics.kafka, self._topics.names, stretches) as scan:
+        with Scan(self._topics, stretches) as scan:
             for letter, verdict in judged(scan, wish, self._policy, self._pasts):
                 self._courses[letter.record.source].note(letter, verdict, self.past_of(letter))
                 told(scan, self.redriven)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.core.record import Partition, Record
 from sidecar.edges.admin import sentence_of
 from sidecar.edges.clients import scan_config
-from sidecar.edges.dlq.topics import CLIENT, QUIET, Layout
+from sidecar.edges.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from sidecar.edges.messages import to_record
 from sidecar.errors import BrokerError
-from topics.names import Names
 
 BATCH = 1_000
 POLL = 0.1
@@ -25,7 +24,7 @@ class Scan:
     """Iterate over it once; each partition's records come in the order of their offsets. Close it, or iterate to the
     end. Raises BrokerError."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names, layout: Layout) -> None:
+    def __init__(self, topics: DlqTopics, layout: Layout) -> None:
         self.read = 0
         """Records so far."""
         self.total = sum(span.end - span.begin for span in layout.values())
@@ -33,7 +32,8 @@ class Scan:
         self._ends = {place: span.end for place, span in layout.items() if span.begin < span.end}
         self._starts = [TopicPartition(*place, layout[place].begin) for place in self._ends]
         self._began = time.monotonic()
-        self._consumer = Consumer({**scan_config(kafka, names.redrive_group, CLIENT), **QUIET})
+        config = scan_config(topics.kafka, topics.names.redrive_group, CLIENT, topics.fetch)
+        self._consumer = Consumer({**config, **QUIET})
 
     @property
     def rate(self) -> float:

@@ -103,7 +103,7 @@ def survey(topics: DlqTopics, policy: Policy, wish: Wish, most: int | None, told
     wish, layout = replace(wish, topics=policy.topics), topics.layout()
     pasts = topics.pasts(layout)
     tally = Tally()
-    with Scan(topics.kafka, topics.names, to_read(topics, layout, wish, pasts)) as scan:
+    with Scan(topics, to_read(topics, layout, wish, pasts)) as scan:
         ready = 0
         for letter, verdict in judged(scan, wish, policy, pasts):
             if verdict is not None:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from sidecar.core.record import Partition
 from sidecar.core.redrive_past import NewerPast, Past, decode_past
 from sidecar.edges.admin import ANSWER_SECONDS, Admin, Offset, sentence_of
-from sidecar.edges.clients import reader_config
+from sidecar.edges.clients import FETCH, reader_config
 from sidecar.edges.clock import now
 from sidecar.edges.insist import asked_again, whole
 from sidecar.errors import BrokerError, ContractError
@@ -76,8 +76,9 @@ def _from(span: Span, start: int) -> Span:
 class DlqTopics:
     """The dead letter topics of one group. Every method raises BrokerError."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names, mains: Iterable[str]) -> None:
-        self.names = names
+    def __init__(self, kafka: Mapping[str, str], names: Names, mains: Iterable[str], fetch: int = FETCH) -> None:
+        """`fetch`: bytes that a scan asks for at a time, as they lie in the log."""
+        self.names, self.fetch = names, fetch
         self.topics = names.dlqs_of(tuple(mains))
         self.kafka = kafka
         self._admin = Admin(kafka)

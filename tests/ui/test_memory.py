@@ -1,0 +1,113 @@
+"""What a dashboard costs that is asked about topics made to fill its memory: as little as about others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from msgspec.structs import replace
+
+from tests.cli.test_process import environ
+from tests.support.broker import Broker
+from tests.support.kafka import Out
+from tests.support.redrive import dead_letter
+from tests.support.running_api import Client
+from tests.support.sidecar_process import config_of
+from tests.support.topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.view_topics import event
+from topics.events import encode_event
+
+SECONDS = 60.0
+LARGE = 900_000
+LIMIT = 200
+"""MiB that the whole process may have at most: a container's limit is 256."""
+STORY = "orders:0:1"
+
+
+def filled(group: GroupTopics, topic: str, outs: Iterator[Out]) -> None:
+    """Produce what takes little room on the broker, and much where it is read."""
+    producer = Producer(
+        {"bootstrap.servers": group.bootstrap, "compression.type": "zstd", "message.max.bytes": 1 << 27}
+    )
+    for out in outs:
+        producer.produce(topic, out.value, out.key, headers=list(out.headers))
+    assert producer.flush(SECONDS) == 0
+
+
+def events(group: GroupTopics) -> Iterator[Out]:
+    """Many large events of one record, and more than a thousand small ones."""
+    told = event(group.group, 1, id=STORY, topic=group.main)
+    for number in range(200):
+        yield Out(
+            encode_event(replace(told, times=number, reason="x" * (LARGE if number % 2 else 60_000))), STORY.encode()
+        )
+    small = [encode_event(replace(told, times=number)) for number in range(3_000)]
+    yield from (Out(value, STORY.encode()) for value in small)
+
+
+@pytest.fixture
+def group(kafka: Broker) -> GroupTopics:
+    """A group whose dead letters and events are as large as Kafka takes them."""
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    headers = tuple((f"h{number}", b"x" * 8_000) for number in range(20))
+    large = [
+        dead_letter(group, number, b"x" * (LARGE - 200_000), own=headers, reason="bad-sku") for number in range(150)
+    ]
+    deep = dead_letter(group, 900, b"[" * 32_000 + b"]" * 32_000, reason="deep")
+    filled(group, group.dlq, iter([*large, deep]))
+    filled(group, group.names.events, events(group))
+    return group
+
+
+@contextmanager
+def dashboard(group: GroupTopics, folder: Path) -> Iterator[tuple[int, int]]:
+    """A dashboard of its own, as a process; its port and its id."""
+    file = folder / "reconsume.yaml"
+    file.write_text(yaml.safe_dump(config_of(group, "http://127.0.0.1:1/", 8471)), encoding="utf-8")
+    words = ["-m", "sidecar", "ui", "-c", str(file), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([sys.executable, *words], env=environ(), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/, read-only", told)
+            assert found is not None, told
+            yield int(found[1]), process.pid
+        finally:
+            process.kill()
+
+
+def peak(pid: int) -> float:
+    """The most memory that a process has had, in MiB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def test_no_page_costs_more_than_it_shows(group: GroupTopics, tmp_path: Path) -> None:
+    """Given letters and events of 900 KB, when several ask for all pages at once, then memory stays bounded."""
+    story = f"/record/journey?id={quote(STORY)}&since=1"
+    asked = ["/dlq", story, f"/dlq/letter?place={quote(f'{group.dlq}:0:150')}", "/dlq?reason=bad-sku", "/dlq", story]
+
+    with dashboard(group, tmp_path) as (port, pid):
+
+        def get(target: str) -> bytes:
+            with Client(port) as client:
+                answer = client.call("GET", target)
+            assert answer.status == 200, (target, answer)
+            return answer.body
+
+        with ThreadPoolExecutor(len(asked)) as pool:
+            bodies = list(pool.map(get, asked))
+        assert peak(pid) < LIMIT
+    assert b"151" in bodies[0]
+    assert re.search(rb"only its first \d+ events were read", bodies[1])
+    assert b"deep" in bodies[2]
