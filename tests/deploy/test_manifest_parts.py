@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
+
+import yaml
 
 from sidecar.cli.strimzi import documents as strimzi_documents
 from sidecar.cli.strimzi import topic_resource
@@ -28,6 +31,7 @@ from tests.support.promql import alerts
 from topics.names import Kind
 from topics.specs import Source, group_specs
 
+YAML_BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STRIMZI = K8S / "overlays" / "strimzi"
 
 
@@ -51,18 +55,57 @@ def test_services_and_policies_select_pods_that_are_there() -> None:
             assert any(selector.items() <= pod.items() for pod in labels), selector
 
 
-def test_the_network_policy_touches_only_our_port() -> None:
-    """Prometheus alone reaches the probes' port; all other ports are as open as before."""
-    policy = named(overlay("keda"), "NetworkPolicy", "reconsume")
-    ours, rest = policy["spec"]["ingress"]
-    (port,) = {one["containerPort"] for part in sidecars(overlay("keda")) for one in part.container["ports"]}
-    assert ours["ports"] == [{"port": port}]
-    assert "from" not in rest
-    spans: dict[str, set[int]] = {}
-    for span in rest["ports"]:
-        spans.setdefault(span.get("protocol", "TCP"), set()).update(range(span["port"], span["endPort"] + 1))
-    every = {*range(1, 65536)}
-    assert spans == {"TCP": every - {port}, "UDP": every, "SCTP": every}
+MONITORING = {"kubernetes.io/metadata.name": "monitoring"}
+ELSEWHERE = {"kubernetes.io/metadata.name": "elsewhere"}
+
+
+def admitted(policies: list[Any], namespace: dict[str, str], protocol: str, port: int) -> bool:
+    """Whether a pod that these policies select takes a call from any pod of a namespace: as Kubernetes computes it.
+
+    Policies add up; a rule without `from` admits every source, and one without `ports` every port.
+    """
+    rules = [rule for policy in policies for rule in policy["spec"].get("ingress", [])]
+    return not policies or any(
+        any(comes_from(peer, namespace) for peer in rule.get("from", [{}]))
+        and any(covers(one, protocol, port) for one in rule.get("ports", [{}]))
+        for rule in rules
+    )
+
+
+def comes_from(peer: dict[str, Any], namespace: dict[str, str]) -> bool:
+    return peer.get("namespaceSelector", {}).get("matchLabels", {}).items() <= namespace.items()
+
+
+def covers(one: dict[str, Any], protocol: str, port: int) -> bool:
+    low = one.get("port", 1)
+    return one.get("protocol", protocol if not one else "TCP") == protocol and low <= port <= one.get("endPort", low)
+
+
+def test_the_network_policy_opens_nothing_that_was_closed_but_the_probes_port_to_prometheus() -> None:
+    """Given a namespace whose default is to deny, then the component admits Prometheus' namespace to one port."""
+    found = overlay("keda")
+    ours = of_kind(found, "NetworkPolicy")
+    (port,) = {one["containerPort"] for part in sidecars(found) for one in part.container["ports"]}
+    deny = {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}
+    asked = [
+        (namespace, protocol, number)
+        for namespace in (MONITORING, ELSEWHERE)
+        for protocol in ("TCP", "UDP", "SCTP")
+        for number in (1, 53, 8080, 8471, port, 8473, 65_535)
+    ]
+    pods = {"reconsume.io/inject": "true"}
+    of_pods = [one for one in ours if one["spec"]["podSelector"]["matchLabels"] == pods]
+    assert [one for one in asked if admitted([deny], *one)] == []
+    assert [one for one in asked if admitted([deny, *of_pods], *one)] == [(MONITORING, "TCP", port)]
+
+
+def test_the_policy_that_opens_the_services_own_port_is_told_of() -> None:
+    """Given the policy of docs/kubernetes.md beside ours, then the service's port is open, and no other."""
+    text = (K8S.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (theirs,) = (one for one in map(yaml.safe_load, YAML_BLOCK.findall(text)) if one.get("kind") == "NetworkPolicy")
+    both = [theirs, named(overlay("keda"), "NetworkPolicy", "reconsume")]
+    ports = [number for number in (8080, 8471, 8472, 8473) if admitted(both, ELSEWHERE, "TCP", number)]
+    assert ports == [8080]
 
 
 def test_alerts_lead_to_where_the_runbook_is_read() -> None:
