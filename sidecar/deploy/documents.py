@@ -12,9 +12,12 @@ import yaml
 from sidecar.deploy.revise import CannotReviseError, revise
 from sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
 from sidecar.errors import ConfigError
+from sidecar.settings.yaml_bounds import load
 
 SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
 """A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2); with its directives."""
+LARGEST = 500_000
+"""Nodes of one document: a List of a whole namespace may have a hundred thousand."""
 Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
@@ -51,7 +54,7 @@ def change_all(name: str, text: str, change: Change) -> Changed:
             parts.append(part)
             continue
         try:
-            old = yaml.safe_load(part)
+            old = load(part, LARGEST)
             new, rows = _changed(old, change)
             parts.append(revise(part, old, new))
             done += rows

@@ -16,6 +16,8 @@ from sidecar.settings.masks import is_secret
 from sidecar.settings.values import KeyPath
 from sidecar.settings.yaml_text import dotted, read_yaml
 
+LONGEST = 1024 * 1024
+"""Characters of a configuration."""
 PREFIX = "RECONSUME_"
 NOT_SETTINGS = ("RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR")
 """Variables of the embedded broker, which has no configuration file."""
@@ -79,7 +81,8 @@ class Layers:
 def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     """Lay the file's values down; a missing file is a fault only when it is `needed`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST + 1)
     except FileNotFoundError:
         if needed:
             layers.faults.append(f"{path}: there is no such file")
@@ -87,6 +90,9 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         layers.faults.append(f"{path}: cannot be read: {reason}")
+        return
+    if len(text) > LONGEST:
+        layers.faults.append(f"{path}: has more than {LONGEST} characters, so it is no configuration")
         return
     document = read_yaml(text)
     layers.faults += [f"{path}: {fault}" for fault in document.faults]

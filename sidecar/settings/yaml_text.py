@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import yaml
 
 from sidecar.settings.values import KeyPath
+from sidecar.settings.yaml_bounds import Composer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ def read_yaml(text: str) -> Document:
 
 def compose(text: str) -> Document:
     """The text as plain values; yaml.YAMLError."""
-    loader = yaml.SafeLoader(text)
+    loader = Composer(text)
     try:
-        node = loader.get_single_node()
+        node = loader.document()
         if node is None:
             return Document(None, {})
-        places = list(walk(node, (), ()))
+        places = list(walk(node, ()))
         value = loader.construct_document(node)
     finally:
         loader.dispose()
@@ -51,13 +52,11 @@ def compose(text: str) -> Document:
     return Document(value, lines, tuple(faults))
 
 
-def walk(node: yaml.Node, path: KeyPath, above: tuple[yaml.Node, ...]) -> Iterator[tuple[KeyPath, int]]:
-    """The path and line of every key and item below `node`; an alias to a node above itself is not followed."""
-    if any(node is parent for parent in above):
-        raise yaml.YAMLError("an alias refers to the value that holds it")
+def walk(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
+    """The path and line of every key and item below `node`."""
     for part, place, value in children(node):
         yield (*path, part), place.start_mark.line + 1
-        yield from walk(value, (*path, part), (*above, node))
+        yield from walk(value, (*path, part))
 
 
 def children(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
