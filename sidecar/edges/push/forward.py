@@ -32,6 +32,7 @@ ALIKE = str.maketrans("_.", "--")
 # Node allows 16 KiB of headers, Tomcat 8 KiB and 100 headers, Python's http.server 100; past that the service answers
 # 431 to every attempt, so the record would be dead-lettered for the size of its headers.
 BUDGET_BYTES = 8 * 1024
+"""Of the whole head: request line, our headers, the key, and what travels of the record's own."""
 BUDGET_HEADERS = 64
 LONGEST_CONTENT_TYPE = 256
 # Names come from records: a producer that makes them up must not fill our memory.
@@ -62,11 +63,10 @@ class Forward:
         self._trace_only = trace_only
         self._names: dict[str, str] = {}
 
-    def __call__(self, headers: Headers) -> Own:
+    def __call__(self, headers: Headers, budget: int = BUDGET_BYTES) -> Own:
         """Render the headers that may travel; in their order, within the budget."""
         lines: list[str] = []
         content_type = ""
-        budget = BUDGET_BYTES
         for key, value in headers:
             name = self._names.get(key)
             if name is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from sidecar.core.decide import life_of
 from sidecar.core.record import Partition, Record
-from sidecar.edges.push.forward import OCTET_STREAM, Forward, Own
+from sidecar.edges.push.forward import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.edges.push.settings import PushSettings
 from sidecar.edges.push.target import Target
 from topics.headers import DROPPED, Headers, Life, without_ours
@@ -24,6 +24,10 @@ ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
 # Visible ASCII less `%`, so that a name that had to be percent-encoded cannot be taken for another.
 NAME_SAFE = "".join(map(chr, VISIBLE)).replace("%", "")
+LONGEST_KEY = 4 * 1024
+"""Bytes of a key that travels as a header."""
+ROOM = BUDGET_BYTES - 384
+"""Characters of a head less what frames the body: its type, its length, and that it is null."""
 NO_HEADERS = Own("", OCTET_STREAM)
 # One entry a partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
@@ -72,14 +76,14 @@ class Render:
         # Most are first deliveries; one that was tried in place before is written as one from a retry topic.
         first = life is None and not record.again
         head = self._first(record) if first else self._again(record, life_of(record))
-        headers = record.headers
-        lines, content_type = self._forward(headers) if headers else NO_HEADERS
+        key, headers = record.key, record.headers
+        if key is not None and not self._envelope:
+            line = key_line(key)
+            head += line if len(head) + len(line) <= ROOM else omitted(key)
+        lines, content_type = self._forward(headers, ROOM - len(head)) if headers else NO_HEADERS
         if self._envelope:
             body = self._encode(Letter(self._group, [envelope(record)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
-        key = record.key
-        if key is not None:
-            head += key_line(key)
         value = record.value
         if value is None:
             return f"{head}{lines}Reconsume-Null: value\r\n{framing(content_type, 0)}".encode("ascii")
@@ -157,10 +161,20 @@ def framing(content_type: str, length: int) -> str:
 
 
 def key_line(key: bytes) -> str:
-    """The key as a header line; base64 where it is not visible ASCII, an empty header for an empty key."""
+    """The key as a header line; base64 where it is not visible ASCII, an empty header for an empty key.
+
+    A longer key than servers take in a header only says how many bytes it has: the envelope carries it.
+    """
+    if len(key) > LONGEST_KEY:
+        return omitted(key)
     if key.translate(None, VISIBLE):
         return f"Reconsume-Key-Base64: {base64.b64encode(key).decode('ascii')}\r\n"
     return f"Reconsume-Key: {key.decode('ascii')}\r\n"
+
+
+def omitted(key: bytes) -> str:
+    """What stands in for a key that is too long for a header."""
+    return f"Reconsume-Key-Omitted: {len(key)}\r\n"
 
 
 def visible(name: str) -> str:

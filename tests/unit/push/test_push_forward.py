@@ -82,7 +82,7 @@ def test_values_that_a_header_cannot_carry_travel_as_base64(value: bytes) -> Non
 
 
 def test_forwarded_headers_keep_a_budget() -> None:
-    """Given more headers than services take, then 8 KiB and 64 of them travel; a large one leaves room."""
+    """Given more headers than services take, then so many travel that the head has 8 KiB at most, and 64 of them."""
     large: Headers = [("a", b"x" * 5_000), ("b", b"x" * 5_000), ("c", b"small")]
     assert [name for name, _ in own_headers(large, "*")] == ["a", "c"]
     many: Headers = [(f"n{number}", b"") for number in range(200)]

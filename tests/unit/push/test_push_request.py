@@ -13,7 +13,7 @@ from sidecar.core.record import Partition, Record
 from tests.support.push_requests import ALWAYS, a_record, read, rendered
 from topics.headers import Headers, Life
 
-OURS_WHEN_THERE = {"Reconsume-Key", "Reconsume-Key-Base64", "Reconsume-Null"}
+OURS_WHEN_THERE = {"Reconsume-Key", "Reconsume-Key-Base64", "Reconsume-Key-Omitted", "Reconsume-Null"}
 LIFE = Life(id="orders:3:1024", topic="orders", times=2, redrives=1, timestamp=1_700_000_000_000)
 
 
@@ -68,6 +68,28 @@ def test_a_key_that_is_not_visible_ascii_is_sent_as_base64(key: bytes, name: str
     """Given a key, then exactly one of the two headers is there."""
     found = read(a_record(key=key))
     assert [pair for pair in found.headers if pair[0].startswith("Reconsume-Key")] == [(name, value)]
+
+
+@pytest.mark.parametrize("key", [b"k" * 4_097, b"\xff" * 900_000])
+def test_a_key_that_no_server_takes_in_a_header_says_its_length_and_is_in_the_envelope(key: bytes) -> None:
+    """Given a key above 4 KiB, then it does not burn the record's attempts by a head that is refused."""
+    found = read(a_record(key=key))
+    assert [pair for pair in found.headers if "Key" in pair[0] and pair[0] != "Idempotency-Key"] == [
+        ("Reconsume-Key-Omitted", str(len(key)))
+    ]
+    assert "Reconsume-Key-Omitted" not in read(a_record(key=key[:4_096])).names
+    letter = msgspec.json.decode(read(a_record(key=key), envelope=True).body)
+    assert base64.b64decode(letter["records"][0]["key_base64"]) == key
+
+
+@pytest.mark.parametrize("key", [b"k" * 4_096, b"\xff" * 4_096, b"k" * 900_000, None])
+@pytest.mark.parametrize("life", [None, Life(id="ä" * 500, topic="o" * 249)])
+def test_no_head_is_larger_than_the_smallest_that_servers_take(key: bytes | None, life: Life | None) -> None:
+    """Given a long key, a long id and headers of 8 KiB, all forwarded, then the whole head stays below 8 KiB."""
+    headers: Headers = [*((f"h{number}", b"x" * 500) for number in range(100)), ("content-type", b"a/" + b"b" * 250)]
+    data = rendered(a_record(key=key, headers=headers, life=life, value=None), forward_headers=("*",))
+    head = data.partition(b"\r\n\r\n")[0]
+    assert 3_000 < len(head) + 4 <= 8 * 1024
 
 
 def test_null_is_not_empty() -> None:
