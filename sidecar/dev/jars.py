@@ -167,17 +167,22 @@ class _Source:
             raise SetupError(f"{jar} from {url} is not the jar of the lock: SHA-256 {found}, expected {jar.sha256}")
 
     def _try(self, url: str, jar: Jar, part: Path) -> None:
-        got = 0
+        got = counted = 0
         try:
             with urllib.request.urlopen(url, timeout=STALL) as reply, part.open("wb") as file:
                 while chunk := reply.read(CHUNK):
-                    file.write(chunk)
                     got += len(chunk)
+                    if got > jar.size:
+                        raise SetupError(
+                            f"{jar} from {url} is not the jar of the lock: it has more than {jar.size} bytes"
+                        )
+                    file.write(chunk)
                     self._count.add(len(chunk))
+                    counted = got
                 if reply.length:  # urllib reports a body cut short by nothing else
                     raise http.client.IncompleteRead(b"", reply.length)
         except BaseException:
-            self._count.add(-got)
+            self._count.add(-counted)
             raise
 
 

@@ -170,7 +170,16 @@ def _stamp(logger: Any, method: str, event: _Event) -> _Event:
 
 
 def _as_json(logger: Any, method: str, event: _Event) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()
+    """One object; JSON has marks of direction and C1 controls stand as they are, and a terminal would obey them."""
+    text = msgspec.json.encode(event, enc_hook=str).decode()
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return char
+    data = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at] << 8 | data[at + 1]:04x}" for at in range(0, len(data), 2))
 
 
 def _as_text(logger: Any, method: str, event: _Event) -> str:

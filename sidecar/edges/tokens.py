@@ -16,10 +16,12 @@ Signature: TypeAlias = tuple[int, int, int, int]
 class Tokens:
     """The tokens that are valid now: each line of the file that is not blank, so that two overlap in a rotation."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, least: int = 1) -> None:
+        """`least`: characters of a token; a shorter one is not valid."""
+        self._path, self._least = path, least
         self._signature: Signature | None = None
         self._tokens: tuple[bytes, ...] = ()
+        self._short = False
 
     def accepts(self, token: bytes) -> bool:
         """Whether `token` is valid. A file that is missing, unreadable or empty makes none valid."""
@@ -27,13 +29,22 @@ class Tokens:
         # All of them, always: which one was nearly right must not show in the time it takes.
         return any([hmac.compare_digest(token, valid) for valid in self._tokens])  # noqa: C419
 
+    def too_short(self) -> bool:
+        """Whether the file holds a token that is none for its length."""
+        self._refresh()
+        return self._short
+
     def _refresh(self) -> None:
         try:
             signature = _signature(self._path.stat())
             if signature != self._signature:
-                lines = self._path.read_bytes().splitlines()
-                self._tokens = tuple(line.strip() for line in lines if line.strip())
+                lines = [line.strip() for line in self._path.read_bytes().splitlines() if line.strip()]
+                self._tokens = tuple(line for line in lines if len(line) >= self._least)
+                self._short = len(self._tokens) < len(lines)
                 self._signature = signature
+                if self._short:
+                    text = "a token of the token file is not valid: it has fewer than %d characters"
+                    _LOG.error(text, self._least, extra={"event": "token-too-short"})
         except OSError as failure:
             _LOG.error(
                 "the token file cannot be read, so no call that needs a token is let in: %s",

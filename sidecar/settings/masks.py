@@ -9,12 +9,15 @@ from sidecar.settings.values import KeyPath
 MASK = "********"
 # The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.
 SECRET = re.compile(
-    r"password|passphrase|secret|token|jaas|private\.key|key\.pem|oauthbearer\.(config|extensions|assertion)", re.I
+    r"passw|passphrase|pwd|secret|token|credential|jaas|(private|api|access)[._-]?key|key\.pem"
+    r"|oauthbearer\.(config|extensions|assertion)",
+    re.I,
 )
 NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
 """They say where a secret is, and not what it is."""
 FILE = re.compile(r"[a-z.]+\.file")
-USER_INFO = re.compile(r"(?<=//)[^/@\s]*@")
+# Up to the last @: a password may hold others, and slashes.
+USER_INFO = re.compile(r"(?<=//)\S*@")
 
 
 def is_secret(path: KeyPath) -> bool:

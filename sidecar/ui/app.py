@@ -35,7 +35,7 @@ from sidecar.ui.doing import Doing
 from sidecar.ui.looks import Looks
 from sidecar.ui.pages import Pages
 from sidecar.ui.rendering import ASSETS, FOLDER, Renderer
-from sidecar.ui.security import Hardened, Sessions
+from sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
 
 STOPPED_WITHIN = 15.0
 """Seconds that a redrive under way has to end its transaction."""
@@ -117,7 +117,12 @@ class Dashboard:
         pages = Pages(self._render, self._asker, self._scans, self._looks, self._topic, self._readers)
         routes = [*_assets(), *_showing(front, pages)]
         if wanted.token_file is not None:
-            tokens = Tokens(wanted.token_file)
+            tokens = Tokens(wanted.token_file, SHORTEST_TOKEN)
+            if tokens.too_short():
+                text = (
+                    f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
+                )
+                raise ConfigError([f"{wanted.token_file}: {text}"])
             doing = Doing(self._render, self._asker, self._scans, self._desk, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))

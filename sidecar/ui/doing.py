@@ -42,11 +42,10 @@ class Doing:
         who = name_of(fields.get("who", ""))
         if who is None:
             return self._render("sign_in.html", 400, session=None, here="/sign-in", fault="Give your name.")
-        if not self._sessions.may_try():
-            fault = "Too many wrong tokens: wait a minute."
-            return self._render("sign_in.html", 429, session=None, here="/sign-in", fault=fault)
         if not self._tokens.accepts(fields.get("token", "").strip().encode()):
-            self._sessions.failed()
+            if self._sessions.failed("" if request.client is None else request.client.host):
+                fault = "This is not the token, and neither were many others from your address."
+                return self._render("sign_in.html", 429, session=None, here="/sign-in", fault=fault)
             await self._ask(lambda: self._audit.write("sign-in-refused", who))
             return self._render("sign_in.html", 403, session=None, here="/sign-in", fault="This is not the token.")
         await self._ask(lambda: self._audit.write("sign-in", who))

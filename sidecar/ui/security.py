@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs
@@ -21,8 +22,12 @@ COOKIE = "reconsume-ui"
 IDLE, LONGEST = 1_800.0, 28_800.0
 """Seconds after which a session ends: without a request, and in any case."""
 MOST_SESSIONS = 64
+SHORTEST_TOKEN = 16
+"""Characters: whoever tries out shorter ones may come to an end."""
 MOST_TRIES, TRIES_WITHIN = 10, 60.0
-"""Wrong tokens that are heard out in so many seconds; after that nobody can sign in for a while."""
+"""Wrong tokens of one address that are written down in so many seconds; more are only refused. The right one is taken
+all the same: behind a proxy all have one address, and nobody may lock out the others by guessing."""
+MOST_ADDRESSES = 1_024
 MOST_FIELDS = 32
 LONGEST_NAME = 64
 
@@ -83,7 +88,7 @@ class Sessions:
         self.far = far
         """Whether pages go over a network, where the cookie goes by TLS alone."""
         self._sessions: dict[str, Session] = {}
-        self._failures: list[float] = []
+        self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def open(self, who: str) -> Session:
         """Sign somebody in."""
@@ -108,15 +113,15 @@ class Sessions:
         """Sign somebody out."""
         self._sessions.pop(session.id, None)
 
-    def may_try(self) -> bool:
-        """Whether another token is heard out now."""
+    def failed(self, address: str) -> bool:
+        """Note a wrong token from an address; whether it is one of too many."""
         moment = time.monotonic()
-        self._failures = [at for at in self._failures if moment - at < TRIES_WITHIN]
-        return len(self._failures) < MOST_TRIES
-
-    def failed(self) -> None:
-        """Note a wrong token."""
-        self._failures.append(time.monotonic())
+        recent = [at for at in self._failures.pop(address, []) if moment - at < TRIES_WITHIN]
+        if len(self._failures) >= MOST_ADDRESSES:
+            self._failures.popitem(last=False)
+        too_many = len(recent) >= MOST_TRIES
+        self._failures[address] = recent if too_many else [*recent, moment]
+        return too_many
 
     def _sweep(self, moment: float) -> None:
         for session in list(self._sessions.values()):

@@ -10,14 +10,15 @@ import pytest
 from starlette.requests import Request
 
 from sidecar.assembly import policy_of
+from sidecar.edges.tokens import Tokens
 from sidecar.errors import ConfigError, SetupError
 from sidecar.settings.addresses import parse_listen
 from sidecar.ui.app import Dashboard, Wanted
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, Sessions
+from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, SHORTEST_TOKEN, Sessions
 from tests.support.settings import good
 from tests.support.topics import GroupTopics
-from tests.ui.scene import Scene, dashboard
+from tests.ui.scene import TOKEN, Scene, dashboard
 from tests.ui.web import Visitor
 
 CHANGING = ("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop")
@@ -113,10 +114,24 @@ def test_a_wrong_token_is_refused_written_down_and_not_tried_for_ever(planted: G
         visitor = Visitor(scene)
         codes = [visitor.sign_in(token=f"guess-{number}").status for number in range(MOST_TRIES + 1)]
         assert codes == [403] * MOST_TRIES + [429]
-        assert visitor.sign_in().status == 429
+        assert visitor.sign_in().status == 303, "nobody locks out the right one by guessing"
+        elsewhere = Visitor(scene, "127.0.0.2")
+        assert elsewhere.sign_in(token="guess").status == 403, "another address has tries of its own"
         rows = [json.loads(line) for line in scene.audit.read_text().splitlines()]
-    assert [row["action"] for row in rows] == ["sign-in-refused"] * MOST_TRIES
+    assert [row["action"] for row in rows] == [*["sign-in-refused"] * MOST_TRIES, "sign-in", "sign-in-refused"]
     assert "guess" not in json.dumps(rows)
+
+
+def test_a_token_that_could_be_guessed_is_refused_at_the_start_and_after_a_rotation(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n{'x' * (SHORTEST_TOKEN - 1)}\n")
+    settings = good(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        Dashboard(settings, policy_of(settings, "ui"), Wanted(parse_listen("127.0.0.1:0"), file, tmp_path / "audit"))
+    assert "must have at least 16 characters" in refused.value.problems[0]
+    tokens = Tokens(file, SHORTEST_TOKEN)
+    assert tokens.accepts(TOKEN.encode())
+    assert not tokens.accepts(b"x" * (SHORTEST_TOKEN - 1))
 
 
 def test_signing_out_ends_the_session(visitor: Visitor) -> None:

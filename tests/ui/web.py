@@ -13,9 +13,10 @@ from tests.ui.scene import TOKEN, Scene
 class Visitor:
     """A caller that keeps its cookie. `headers` replace what a browser would send along; None leaves one out."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, source: str | None = None) -> None:
+        """`source`: the address to call from."""
         self.host = urlsplit(scene.url).netloc
-        self.cookie = ""
+        self.cookie, self._source = "", source
         self._port = urlsplit(scene.url).port or 0
 
     def get(self, path: str, headers: Mapping[str, str | None] | None = None) -> Answer:
@@ -37,7 +38,7 @@ class Visitor:
     def _call(self, method: str, path: str, body: bytes, headers: Mapping[str, str | None]) -> Answer:
         sent = {"host": self.host, "cookie": self.cookie or None, "content-length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in sent.items() if value is not None)
-        with Client(self._port) as client:
+        with Client(self._port, self._source) as client:
             client.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
             answer = client.answer(method)
         if "set-cookie" in answer.headers:

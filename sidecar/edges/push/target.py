@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
+from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -65,6 +67,23 @@ def unix_target(url: str) -> Target:
     return Target((), 0, socket_path, LOOPBACK_NAME, path_of("/" + rest, url))
 
 
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+METADATA = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "fd00:ec2::/32",  # AWS, by IPv6
+            "fd20:ce::/64",  # Google, by IPv6
+            "168.63.129.16",  # Azure's platform
+            "100.100.100.200",  # Alibaba
+            "192.0.0.192",  # Oracle, as it was
+        ),
+    )
+)
+"""Beside the link-local addresses, which AWS, Google, Azure, Oracle, Tencent, IBM, DigitalOcean and OpenStack use."""
+COMPATIBLE, NAT64 = ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("64:ff9b::/96")
+
+
 def split(url: str) -> SplitResult:
     """The parts of an http URL that holds nothing we would have to ignore; ValueError."""
     try:
@@ -101,11 +120,20 @@ def hosts_of(host: str, url: str, allow_remote: bool) -> tuple[str, ...]:
 
 
 def refuse_link_local(address: str) -> None:
-    """Raise ValueError for an address where clouds serve their metadata and credentials (169.254.169.254)."""
+    """Raise ValueError for an address where clouds serve their metadata and credentials, in any form."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    if (parsed if mapped is None else mapped).is_link_local or address.startswith("fd00:ec2::"):
+    if any(form.is_link_local or any(form in network for network in METADATA) for form in forms_of(parsed)):
         raise ValueError(f"{address} is a link-local address, where clouds serve metadata; records are not sent there")
+
+
+def forms_of(address: Address) -> Iterator[Address]:
+    """The address, and those in IPv4 that it stands for: mapped, compatible, by 6to4, Teredo and NAT64."""
+    yield address
+    if isinstance(address, ipaddress.IPv4Address):
+        return
+    if address in COMPATIBLE or address in NAT64:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    yield from (inner for inner in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if inner)
 
 
 def port_of(parts: SplitResult, url: str) -> int:

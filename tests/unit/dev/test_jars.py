@@ -88,6 +88,15 @@ def test_a_jar_with_another_hash_is_refused_and_not_cached(repository: Repositor
     assert files(tmp_path) == []
 
 
+def test_a_jar_that_is_longer_than_the_lock_says_is_given_up(repository: Repository, tmp_path: Path) -> None:
+    good = repository.has("endless", b"good")
+    repository.has("endless", b"x" * 50_000_000)
+    written: list[int] = []
+    with pytest.raises(SetupError, match=r"is not the jar of the lock: it has more than 4 bytes"):
+        fetch([good], tmp_path, mirror=repository.url, first_wait=QUICK, progress=lambda done, _: written.append(done))
+    assert (files(tmp_path), max(written, default=0)) == ([], 0)
+
+
 def test_a_cached_jar_that_was_changed_is_fetched_again(repository: Repository, tmp_path: Path) -> None:
     jar = repository.has("a", b"good")
     [path] = fetch([jar], tmp_path, mirror=repository.url)

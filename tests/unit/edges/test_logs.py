@@ -225,3 +225,18 @@ def test_a_shutdown_writes_what_is_left(start: Start) -> None:
     logging.getLogger("reconsume.run").info("the last words")
     handler.close()
     assert json.loads(stream.getvalue())["message"] == "the last words"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_line_turns_a_terminal_or_the_direction_of_its_text(start: Start, form: Format) -> None:
+    """Given marks of direction and C1 controls in a name, then each is an escape, and JSON gives it back."""
+    evil = "a\u202eb\u2066c\x9b2Jd\u2028e\u200ff\U000e0001g\x7f"
+    stream = io.StringIO()
+    handler = start(stream, form)
+    logging.getLogger("reconsume.policy").warning("the policy by %s", evil)
+    handler.flush()
+    written = stream.getvalue().rstrip("\n")
+    assert written.isprintable()
+    assert "u202e" in written
+    if form == "json":
+        assert json.loads(written)["message"] == f"the policy by {evil}"

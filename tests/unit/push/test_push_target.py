@@ -58,6 +58,16 @@ def test_another_host_needs_allow_remote(url: str) -> None:
         ("http://[fe80::1]/", "metadata"),
         ("http://[fd00:ec2::254]/", "metadata"),
         ("http://[::ffff:169.254.169.254]/", "metadata"),
+        ("http://[fd00:0ec2:0:0::254]/", "metadata"),
+        ("http://[fd20:ce::254]/", "metadata"),
+        ("http://[::169.254.169.254]/", "metadata"),
+        ("http://[64:ff9b::a9fe:a9fe]/", "metadata"),
+        ("http://[2002:a9fe:a9fe::1]/", "metadata"),
+        ("http://[::ffff:100.100.100.200]/", "metadata"),
+        ("http://100.100.100.200/", "metadata"),
+        ("http://168.63.129.16/", "metadata"),
+        ("http://192.0.0.192/", "metadata"),
+        ("http://169.254.0.23/", "metadata"),
     ],
 )
 @pytest.mark.parametrize("allow_remote", [False, True])

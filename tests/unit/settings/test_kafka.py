@@ -21,7 +21,13 @@ SECRETS = [
     "sasl.oauthbearer.config",
     "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.jaas.config",
+    "sasl.passwd",
+    "my.apikey",
+    "my.api_key",
+    "aws.access.key.id",
+    "proxy.credentials",
 ]
+"""Properties of librdkafka, and others that look as if they held a secret."""
 
 
 def test_any_other_property_is_passed_through_as_text(tmp_path: Path) -> None:
@@ -93,6 +99,10 @@ def test_a_secret_is_masked_in_what_is_shown(tmp_path: Path, name: str) -> None:
         "sasl.password=hunter2",
         "deliver.url=http://user:hunter2@127.0.0.1/",
         "deliver.health_url=http://user:hunter2@example.com/",
+        "deliver.url=http://user:a@hunter2@127.0.0.1/",
+        "deliver.url=http://user:a@b/hunter2@127.0.0.1/",
+        "deliver.passwd=hunter2",
+        "api_key=hunter2",
     ],
 )
 def test_no_fault_shows_a_secret(tmp_path: Path, change: str) -> None:
