@@ -26,6 +26,7 @@ from sidecar.edges.posting import Posting
 from sidecar.edges.protocol import PROBE_LIMITS
 from sidecar.edges.push.batch import BatchPush
 from sidecar.edges.server import Server
+from sidecar.edges.sparing import sparing
 from sidecar.settings.model import Settings
 from topics.durations import render_duration
 
@@ -79,6 +80,7 @@ def servers_of(
     settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
 ) -> list[Serving]:
     """The API for the service, and the probes for the kubelet where they have an address of their own."""
+    scrape = sparing(scrape)
     listen, token = settings.listen, settings.api.token_file
     hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)
     access = Access(None if token is None else Path(token), hosts)
