@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import resource
 import signal
 import sys
 from typing import NoReturn
@@ -24,6 +25,17 @@ def give_back_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE)
+
+
+PR_SET_DUMPABLE = 4
+
+
+def keep_memory_private() -> None:
+    """Leave no core dump, and let no other process of the same user read this one's memory: passwords are in it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux alone has it
+    if prctl is not None:
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def leave(code: int) -> NoReturn:

@@ -31,7 +31,7 @@ from sidecar.edges.tracing.choice import tracing_of
 from sidecar.edges.watched import Watch, log_ends
 from sidecar.governing import Governed, desk_of, policy_topic_of, with_policy
 from sidecar.missing import MissingTopics
-from sidecar.process import give_back_memory, leave, on_signals
+from sidecar.process import give_back_memory, keep_memory_private, leave, on_signals
 from sidecar.serving import pull_calls, retry_calls, servers_of, sources_of
 from sidecar.settings.instance import instance_name
 from sidecar.settings.model import Settings
@@ -53,6 +53,7 @@ _LOG = logging.getLogger("reconsume.run")
 
 def run(settings: Settings) -> int:
     """Run the sidecar until it is told to stop; the exit code. Raises what keeps it from starting."""
+    keep_memory_private()
     configure(settings.log.level, settings.log.format)
     log_ends()
     # Records are many and short-lived, and none of them is ever part of a cycle: collect less often. A relay at full

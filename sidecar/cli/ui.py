@@ -61,9 +61,10 @@ def ui(
         raise typer.BadParameter(f"--token-file: {token_file} is not a file")
     settings = load(options.config, options.sets)
     from sidecar.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
-    from sidecar.process import give_back_memory
+    from sidecar.process import give_back_memory, keep_memory_private
     from sidecar.ui.app import Dashboard, Wanted, serve
 
+    keep_memory_private()
     give_back_memory()
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:

@@ -26,6 +26,8 @@ LONGEST_BODY = 1024 * 1024
 BODY_WITHIN = 10.0
 """Seconds for the whole body: a neighbour that drips one in must not hold a connection for ever."""
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
+OPEN = frozenset({"/livez", "/readyz", "/startupz", "/metrics"})
+"""Reads that need no token: the kubelet and Prometheus have none, and the probe port tells them to anybody."""
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 OWN_SITE = (b"same-origin", b"none")
 """What a browser says of a call of our own page, or of its user (`Sec-Fetch-Site`)."""
@@ -74,8 +76,10 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
         refusal = self._host_refusal(headers)
-        if refusal is not None or scope["method"] in READS:
+        if refusal is not None:
             return refusal
+        if scope["method"] in READS:
+            return None if scope["path"] in OPEN else self._token_refusal(headers)
         return self._origin_refusal(headers) or self._token_refusal(headers) or self._type_refusal(headers)
 
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
@@ -121,7 +125,7 @@ class Guard:
         match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
         if match is None:
             challenge = {"www-authenticate": 'Bearer realm="reconsume"'}
-            return problem(401, "A call that changes something needs Authorization: Bearer TOKEN.", challenge)
+            return problem(401, "This call needs Authorization: Bearer TOKEN.", challenge)
         if not self._tokens.accepts(match[1]):
             challenge = {"www-authenticate": 'Bearer realm="reconsume", error="invalid_token"'}
             return problem(401, "The bearer token is not valid.", challenge)

@@ -114,7 +114,7 @@ class Api(Section):
     token_file: Annotated[str | None, text("the path of a file", r".{1,4096}").or_null()] = Field(
         default=None,
         description=(
-            "A file with the bearer token that every call which changes something must carry. Read when it is "
+            "A file with the bearer token that every call but the probes must carry. Read when it is "
             "needed, so that a rotated secret takes effect."
         ),
     )

@@ -11,7 +11,7 @@ from sidecar.ui.asking import Asker
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.pages import letter_filter, wall
 from sidecar.ui.rendering import Renderer
-from sidecar.ui.security import COOKIE, Session, Sessions, expect_token, name_of, read_form
+from sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
 
 NOBODY = "visitor"
 
@@ -51,7 +51,8 @@ class Doing:
         await self._ask(lambda: self._audit.write("sign-in", who))
         opened = self._sessions.open(who)
         answer = RedirectResponse("/dlq", 303)
-        answer.set_cookie(COOKIE, opened.id, httponly=True, samesite="strict", path="/", secure=self._sessions.far)
+        sessions = self._sessions
+        answer.set_cookie(sessions.cookie, opened.id, httponly=True, samesite="strict", path="/", secure=sessions.far)
         return answer
 
     async def sign_out(self, request: Request, session: Session | None) -> Response:
@@ -60,7 +61,8 @@ class Doing:
         self._sessions.close(signed_in)
         await self._ask(lambda: self._audit.write("sign-out", signed_in.who))
         answer = RedirectResponse("/", 303)
-        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        sessions = self._sessions
+        answer.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict", secure=sessions.far)
         return answer
 
     async def plan(self, request: Request, session: Session | None) -> Response:

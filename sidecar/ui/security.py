@@ -87,6 +87,8 @@ class Sessions:
     def __init__(self, *, far: bool = False) -> None:
         self.far = far
         """Whether pages go over a network, where the cookie goes by TLS alone."""
+        self.cookie = f"__Host-{COOKIE}" if far else COOKIE
+        """Its name; by the prefix browsers take it from this host alone, and by TLS (RFC 6265bis)."""
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
@@ -104,7 +106,7 @@ class Sessions:
         """Whose request it is; None for a visitor."""
         moment = time.monotonic()
         self._sweep(moment)
-        session = self._sessions.get(request.cookies.get(COOKIE, ""))
+        session = self._sessions.get(request.cookies.get(self.cookie, ""))
         if session is not None and "hx-request" not in request.headers:
             session.seen = moment  # a part that renews itself is nobody's doing
         return session

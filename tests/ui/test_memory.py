@@ -108,6 +108,8 @@ def test_no_page_costs_more_than_it_shows(group: GroupTopics, tmp_path: Path) ->
         with ThreadPoolExecutor(len(asked)) as pool:
             bodies = list(pool.map(get, asked))
         assert peak(pid) < LIMIT
+        limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
+        assert re.search(r"Max core file size +0 +0 ", limits), "it would leave a core dump"
     assert b"151" in bodies[0]
     assert re.search(rb"only its first \d+ events were read", bodies[1])
     assert b"deep" in bodies[2]

@@ -176,7 +176,9 @@ def test_over_the_network_only_those_who_signed_in_read_and_the_cookie_needs_tls
         assert {visitor.get(page).status for page in PAGES if page not in ("/sign-in", "/nowhere")} == {303}
         part = visitor.get("/part/group", {"hx-request": "true"})
         assert (part.status, b"not signed in" in part.body) == (200, True)
-        assert "secure" in visitor.sign_in().headers["set-cookie"].lower()
+        cookie = visitor.sign_in().headers["set-cookie"]
+        assert cookie.startswith("__Host-")
+        assert {"secure", "path=/"} <= set(cookie.lower().split("; "))
         assert visitor.get("/policy").status == 200
 
 

@@ -91,8 +91,17 @@ def test_every_changing_call_needs_the_token_from_wherever_it_comes(sidecar: Ope
         assert_problem(answer, 401)
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert sidecar.drains == []
-    assert call(guarded, "GET", "/status").status == 200
     assert call(guarded, "POST", "/drain", {"Authorization": "Bearer first-secret"}).status == 200
+
+
+def test_reads_need_the_token_too_and_probes_need_none(guarded: int) -> None:
+    """Given a token file, then what is told of records and policy is not told to every container of the pod."""
+    for target in ("/status", "/v1/policy", "/v1/view/messages", "/nowhere"):
+        assert_problem(call(guarded, "GET", target), 401)
+    assert call(guarded, "GET", "/status", {"Authorization": "Bearer first-secret"}).status == 200
+    assert [call(guarded, "GET", target).status for target in ("/livez", "/readyz", "/startupz", "/metrics")] == [
+        200
+    ] * 4
 
 
 @pytest.mark.parametrize(
