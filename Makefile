@@ -15,7 +15,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark clean soak
+.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark clean soak fuzz
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -32,6 +32,7 @@ help:
 	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
 	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
 	@echo "              roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
+	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
@@ -65,6 +66,9 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest --numprocesses 4 -m "not soak" $(ARGS)
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
 EXAMPLES ?= 20000
 STORIES := $(wildcard tests/sim/test_*_sim.py)

@@ -11,20 +11,29 @@ import yaml
 MOST = 10_000
 """Keys and values of a document, every alias followed. A configuration has a few hundred."""
 
+DEEPEST = 100
+"""Levels; PyYAML, and what walks its values, recurse. The definition of a custom resource has some forty."""
+
 
 class Composer(yaml.SafeLoader):
     """Composes a document of so many nodes at most. Raises yaml.YAMLError with the line where it has more."""
 
     def __init__(self, text: str, most: int = MOST) -> None:
         super().__init__(text)
-        self._most, self._count = most, 0
+        self._most, self._count, self._depth = most, 0, 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """One more node."""
         self._count += 1
+        self._depth += 1
         if self._count > self._most:
             raise too_many(self.get_mark(), self._most)
-        return super().compose_node(parent, index)
+        if self._depth > DEEPEST:
+            problem = f"is nested deeper than {DEEPEST} levels"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=self.get_mark())
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def document(self) -> yaml.Node | None:
         """The one document's node, None for an empty text."""

@@ -64,6 +64,16 @@ def test_an_alias_of_what_holds_it_is_told() -> None:
     assert "an alias refers to the value that holds it" in read_yaml("a: &a [*a]\n").faults[0]
 
 
+def test_what_is_nested_without_end_is_refused_by_its_line(tmp_path: Path) -> None:
+    text = "x:\n" + "- " * 500 + "1"
+    assert "on line 2, column" in read_yaml(text).faults[0]
+    assert "is nested deeper than 100 levels" in read_yaml(text).faults[0]
+    manifest = tmp_path / "deploy.yaml"
+    manifest.write_text(f"kind: ConfigMap\n{text}")
+    shown = reconsume("inject", "-f", manifest)
+    assert (shown.exit_code, "line 3: is nested deeper than 100 levels" in shown.stderr) == (78, True)
+
+
 def test_a_file_that_is_no_configuration_is_not_read_whole(tmp_path: Path) -> None:
     (problem,) = problems(write_good(tmp_path, "# " + "x" * 2_000_000))
     assert "has more than 1048576 characters" in problem

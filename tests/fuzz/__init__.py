@@ -1,0 +1,1 @@
+"""Parsers of strangers' bytes, fed what nobody would write: `make fuzz`."""
