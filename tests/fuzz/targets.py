@@ -23,6 +23,7 @@ from sidecar.errors import ConfigError
 from sidecar.settings import Settings, load
 from sidecar.settings.group_policy import overridden
 from sidecar.settings.yaml_text import read_yaml
+from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.settings import GOOD, write_good
 from topics.events import BadEvent, decode_event
 from topics.foreign import SYSTEMS, foreign_life, read_foreign
@@ -198,6 +199,7 @@ TARGETS: dict[str, Target] = {
     "events": Target(events, _encoded(EVENT, ROW, SUMS)),
     "policy": Target(policy, _encoded(POLICY, HEARTBEAT)),
     "answers": Target(answers, ANSWERS),
+    "calls": Target(Caller(), CALLS),
     "yaml": Target(yaml_text, (GOOD.encode(), ALIASES, b"topics: [x]\n? y\n: z\n")),
     "manifests": Target(manifests, (MANIFEST,)),
     "imports": Target(imports, _encoded(LETTER)),
