@@ -6,7 +6,8 @@ A broker that does not answer is one `BrokerError` with one sentence, in seconds
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -30,6 +31,8 @@ from topics.policy_record import (
 )
 
 BATCH = 500
+MOST, MOST_BYTES = 1_000, 2 * 1024 * 1024
+"""Policies that are kept of a topic, and their bytes; parsed they take some twenty times as much at worst."""
 UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 """A topic that was made a moment ago: `topics apply && policy set` must not fail."""
 AGAIN = 0.1
@@ -55,7 +58,10 @@ class PolicyStore:
         self._kafka, self._names = kafka, names
 
     def entries(self) -> list[Entry]:
-        """Every policy that the topic still has, in order; ContractError without the topic, BrokerError."""
+        """The newest policies that the topic has, and the last that can be read, in order.
+
+        Raises ContractError without the topic, BrokerError.
+        """
         if not Admin(self._kafka).find([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         deadline = time.monotonic() + ANSWER_SECONDS
@@ -69,7 +75,7 @@ class PolicyStore:
         try:
             begin, end = assign_all(consumer, self._names.policy)
             messages = self._messages(consumer, end, deadline) if begin < end else ()
-            return [entry for message in messages if (entry := entry_of(message))]
+            return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
         finally:
             consumer.close()
 
@@ -105,6 +111,19 @@ class PolicyStore:
                 elif not error.retriable():
                     raise KafkaException(error)
         raise BrokerError(f"{self._names.policy} could not be read to its end within {ANSWER_SECONDS:.0f} s")
+
+
+def newest(found: Iterable[tuple[Entry, int]]) -> list[Entry]:
+    """The last of them that fit into MOST_BYTES, and the last that can be read wherever it is; with their bytes."""
+    kept, total, good = deque[tuple[Entry, int]](), 0, None
+    for entry, size in found:
+        kept.append((entry, size))
+        total += size
+        good = good if entry.fault else entry
+        while total > MOST_BYTES or len(kept) > MOST:
+            total -= kept.popleft()[1]
+    entries = [entry for entry, _ in kept]
+    return entries if good is None or good in entries else [good, *entries]
 
 
 def entry_of(message: Message) -> Entry | None:

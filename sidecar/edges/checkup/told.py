@@ -16,9 +16,12 @@ from sidecar.edges.insist import asked_again
 from sidecar.edges.policy_topic import assign_all
 from sidecar.errors import BrokerError
 from topics.names import Names
-from topics.policy_record import Heard, parse_record
+from topics.policy_record import Heard, InstanceHeard, PolicyHeard, parse_record
 
 BATCH = 500
+MOST = 2 * 1024 * 1024
+"""Bytes of records that are kept; parsed they take some twenty times as much at worst."""
+POLICY, INSTANCE = "policy", "instance/"
 
 T = TypeVar("T")
 
@@ -53,8 +56,41 @@ class Once(Generic[T]):
             return self._answer[0]
 
 
+class Latest:
+    """The last record of the policy and of each instance, in the order in which they were written, within MOST bytes.
+
+    Whoever may write to the topic may name any number of instances: those heard of first are forgotten then.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Told, int]] = {}
+        self._bytes = 0
+
+    def add(self, told: Told, size: int) -> None:
+        """One more record, of so many bytes."""
+        match told.heard:
+            case PolicyHeard():
+                name = POLICY
+            case InstanceHeard(instance=instance):
+                name = INSTANCE + instance
+            case _:  # no check asks for it
+                return
+        self._forget(name)
+        self._found[name] = (told, size)
+        self._bytes += size
+        while self._bytes > MOST:
+            self._forget(next(one for one in self._found if one != POLICY))
+
+    def records(self) -> tuple[Told, ...]:
+        """All that is kept."""
+        return tuple(told for told, _ in self._found.values())
+
+    def _forget(self, name: str) -> None:
+        self._bytes -= self._found.pop(name, (None, 0))[1]
+
+
 def read_policy_topic(cluster: Cluster, names: Names) -> tuple[Told, ...] | None:
-    """All its records in order; None where it does not exist. Raises BrokerError."""
+    """The last record of the policy and of each instance; None where the topic does not exist. Raises BrokerError."""
     found, denied = cluster.topics([names.policy])
     if denied:
         raise DeniedError(f"this user may not see {names.policy}")
@@ -76,18 +112,19 @@ def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
 
 
 def read_to(consumer: Consumer, end: int, topic: str) -> tuple[Told, ...]:
-    """The records up to an offset; raises KafkaException. After compaction only the partition's end may tell it."""
-    found: list[Told] = []
+    """The last records up to an offset; raises KafkaException. After compaction only the partition's end tells it."""
+    found = Latest()
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
         for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
             error = message.error()
             if error is None:
-                found.append(Told(parse_record(message.key(), message.value()), message.timestamp()[1]))
+                told = Told(parse_record(message.key(), message.value()), message.timestamp()[1])
+                found.add(told, len(message.value() or b""))
                 if (message.offset() or 0) + 1 >= end:
-                    return tuple(found)
+                    return found.records()
             elif error.code() == KafkaError._PARTITION_EOF:
-                return tuple(found)
+                return found.records()
             elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
                 raise KafkaException(error)  # a right on the group is needed for nothing here
     raise BrokerError(f"{topic} could not be read to its end within {ANSWER_SECONDS:g} s")
