@@ -1,37 +1,43 @@
-"""Which groups of a pattern cannot be written, because a topic of theirs is missing: they must not stop the others."""
+"""Which groups a query serves: those whose topics are all there, so that none can stop the others. Pure.
+
+A query reads exactly the groups that it can write. One that is left out is a stranger to the checkpoint, so its events
+are read from the beginning once it is served.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from spark.java import classes
 from spark.names import EVENTS_SUFFIX
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-KAFKA = "kafka."
+class Plan(NamedTuple):
+    """The groups that are read, sorted, and the topic that each of the others lacks."""
+
+    served: tuple[str, ...]
+    lacking: Mapping[str, str]
+
+    def topics(self, suffix: str) -> list[str]:
+        """The topics of the served groups that end in `suffix`."""
+        return [f"{group}{suffix}" for group in self.served]
 
 
-def incomplete(spark: SparkSession, kafka: Mapping[str, str], pattern: str, suffix: str) -> frozenset[str]:
-    """The groups that match and have events, but no topic that ends in `suffix`; what Java raises is raised.
+def planned(groups: Sequence[str], pattern: str | None, topics: Collection[str], target: str | None) -> Plan:
+    """What a query that writes `<group><target>` does for `groups`, or for those that `pattern` matches as a whole.
 
-    `pattern` is Java's, for a whole group's name; `kafka` holds Spark's options for reaching Kafka.
+    `topics` are all that Kafka has. A group of a pattern is one that has events. Without a `target` events are enough.
     """
-    matches = classes(spark).java.util.regex.Pattern.matches
-    topics = topic_names(spark, kafka)
-    told = {topic.removesuffix(EVENTS_SUFFIX) for topic in topics if topic.endswith(EVENTS_SUFFIX)}
-    return frozenset(group for group in told if group + suffix not in topics and matches(pattern, group))
+    wanted = groups if pattern is None else matching(pattern, topics)
+    needed = [EVENTS_SUFFIX, *([] if target is None else [target])]
+    lacks = {group: [group + suffix for suffix in needed if group + suffix not in topics] for group in wanted}
+    served = tuple(sorted(group for group, missing in lacks.items() if not missing))
+    return Plan(served, {group: missing[0] for group, missing in sorted(lacks.items()) if missing})
 
 
-def topic_names(spark: SparkSession, kafka: Mapping[str, str]) -> frozenset[str]:
-    """All topics that Kafka shows us, asked by the connector's own client: no other may be there on a cluster."""
-    properties = classes(spark).java.util.Properties()
-    for name, value in kafka.items():
-        properties.setProperty(name.removeprefix(KAFKA), value)
-    admin = classes(spark).org.apache.kafka.clients.admin.Admin.create(properties)
-    try:
-        return frozenset(admin.listTopics().names().get())
-    finally:
-        admin.close()
+def matching(pattern: str, topics: Collection[str]) -> list[str]:
+    """The groups with events whose whole name matches."""
+    whole = re.compile(pattern)
+    found = (topic.removesuffix(EVENTS_SUFFIX) for topic in topics if topic.endswith(EVENTS_SUFFIX))
+    return [group for group in found if whole.fullmatch(group)]

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import start_http_server
@@ -21,16 +22,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark import stats, view
 from spark.backoff import Streak
 from spark.checkpoint import write_plainly
+from spark.cluster import Cluster
 from spark.display import say, shown
-from spark.groups import incomplete
+from spark.following import Followed
+from spark.groups import Plan, planned
 from spark.java import end, end_java, hearing_of_death, java_process, start_anew, submitted
 from spark.listener import Listener, Meters
-from spark.names import STATS_SUFFIX, VIEW_SUFFIX, reading
+from spark.names import EVENTS_SUFFIX, STATS_SUFFIX, VIEW_SUFFIX, reading
 from spark.options import Run
 from spark.schema import Parsed
 from spark.session import build, counting
 from spark.supervisor import GoneError, Running, Start, Supervisor, first_line
 from spark.sweep import Swept
+from spark.targets import deliverable
 
 LOCAL = "local[2]"
 """The master, unless one is given or spark-submit has started us."""
@@ -106,53 +110,66 @@ class SparkQuery:
 class Job:
     """The queries of one session, ready to be started."""
 
-    def __init__(self, spark: SparkSession, options: Run, kafka: Mapping[str, str]) -> None:
-        self._spark, self._options, self._kafka = spark, options, kafka
+    def __init__(self, spark: SparkSession, options: Run, kafka: Mapping[str, str], meters: Meters) -> None:
+        self._spark, self._options, self._kafka, self._meters = spark, options, kafka, meters
+        self._cluster = Cluster(spark, kafka)
 
     @property
     def starts(self) -> dict[str, Start]:
         """How each query is started."""
         return {"view": self._view, "stats": self._stats, "bad": self._bad}
 
-    def _events(self, target: str | None = None) -> Parsed:
-        """The events of all groups, of a pattern those that have the topic `target` that is written."""
+    def _followed(self, name: str, target: str | None, begin: Callable[[Plan], Running]) -> Running:
+        """A query of the groups that have events and the topic that it writes, begun anew when these change."""
+        options = self._options
+
+        def look() -> Plan:
+            with hearing_of_death():
+                return planned(options.groups, options.pattern, self._cluster.topics(), target)
+
+        open_end = options.pattern is not None
+        lives = partial(self._meters.lives, name)
+        return Followed(look, begin, time.monotonic, say, open_end=open_end, lives=lives)
+
+    def _events(self, plan: Plan) -> Parsed:
+        """The events of the groups that the plan serves."""
         source = {
             **reading(self._kafka["kafka.bootstrap.servers"], self._kafka),
             "maxOffsetsPerTrigger": str(self._options.max_offsets),
             "groupIdPrefix": "reconsume-spark",
-            **dict([self._options.subscription(self._left_out(target))]),
+            "subscribe": ",".join(plan.topics(EVENTS_SUFFIX)),
         }
         raw = self._spark.readStream.format("kafka").options(**source).load()
         # A task for each partition costs more than what it reads: as many as can run at once.
         return view.events(raw.coalesce(self._spark.sparkContext.defaultParallelism))
 
-    def _left_out(self, target: str | None) -> frozenset[str]:
-        if self._options.pattern is None or target is None:
-            return frozenset()
-        with hearing_of_death():
-            found = incomplete(self._spark, self._kafka, self._options.pattern, target)
-        for group in sorted(found):
-            mend = "`reconsume topics apply`, then start the job anew"
-            say(f"{group} is left out: it has no topic {group}{target}; {mend}")
-        return found
-
     def _view(self) -> Running:
+        return self._followed("view", VIEW_SUFFIX, self._swept)
+
+    def _swept(self, plan: Plan) -> Running:
         keep = f"{self._options.keep} milliseconds"
-        turns = (lambda: self._viewing(None)), (lambda: self._viewing(keep))
+        turns = (lambda: self._viewing(plan, None)), (lambda: self._viewing(plan, keep))
         return Swept(*turns, self._options.evict_every / 1000, time.monotonic, say)
 
-    def _viewing(self, keep: str | None) -> SparkQuery:
-        frame = view.records(view.view(self._events(VIEW_SUFFIX).good, keep))
-        writer = to_kafka(frame, self._kafka).outputMode("update")
+    def _viewing(self, plan: Plan, keep: str | None) -> SparkQuery:
+        rows = view.records(view.view(self._events(plan).good, keep))
+        writer = to_kafka(deliverable(rows, plan.topics(VIEW_SUFFIX)), self._kafka).outputMode("update")
         with counting(self._spark, keep is not None):
             return self._started(writer, "view", self._options.trigger)
 
     def _stats(self) -> Running:
-        frame = stats.records(stats.sums(self._events(STATS_SUFFIX).good, f"{self._options.sums_delay} milliseconds"))
-        return self._started(to_kafka(frame, self._kafka).outputMode("append"), "stats", self._options.slow_trigger)
+        return self._followed("stats", STATS_SUFFIX, self._summing)
+
+    def _summing(self, plan: Plan) -> SparkQuery:
+        rows = stats.records(stats.sums(self._events(plan).good, f"{self._options.sums_delay} milliseconds"))
+        writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("append")
+        return self._started(writer, "stats", self._options.slow_trigger)
 
     def _bad(self) -> Running:
-        bad = self._events().bad
+        return self._followed("bad", None, self._telling)
+
+    def _telling(self, plan: Plan) -> SparkQuery:
+        bad = self._events(plan).bad
         if (topic := self._options.bad_topic) is None:
             writer = bad.writeStream.foreachBatch(tell)
         else:
@@ -180,7 +197,7 @@ def tell(bad: DataFrame, _number: int) -> None:
 
 
 def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
-    """Run until told to stop (0), or until a query has failed too often (1). Raises GoneError."""
+    """Run until told to stop (0), or until every query was given up (1, as when one was). Raises GoneError."""
     meters = Meters(QUERIES)
     with hearing_of_death(), ExitStack() as stack:
         if options.metrics_listen is not None:
@@ -190,21 +207,22 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
         stack.callback(end_java, spark)
         wish.listen()
         write_plainly(spark, options.checkpoint)
-        listener = Listener(meters)
+        listener = Listener(meters, say)
         spark.streams.addListener(listener)
-        say(f"Spark {spark.version} runs; reading {' '.join(options.subscription())}")
-        job, limit = Job(spark, options, kafka), wish.now() + FIRST_SECONDS
+        say(f"Spark {spark.version} runs; reading {options.reads()}")
+        job, limit = Job(spark, options, kafka, meters), wish.now() + FIRST_SECONDS
         supervisor = Supervisor(
             job.starts,
             wish,
             most=options.max_failures,
             say=say,
             restarting=meters.restarting,
+            giving_up=meters.giving_up,
             may_begin=lambda name: name == "view" or listener.settled("view") or wish.now() > limit,
         )
         with shown(listener.rows):
             good = supervisor.run()
-        say("stopped" if good else "ended: too many failures")
+        say("stopped" if good else "ended, with queries that were given up")
     return 0 if good else 1
 
 

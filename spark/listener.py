@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -38,6 +39,8 @@ class Meters:
         self._rows = self._counter("input_rows", "Records read from the events topics.")
         self._dropped = self._counter("rows_dropped_by_watermark", "Rows too late for a query's watermark; 0 is right.")
         self._restarts = self._counter("restarts", "Starts of a query after a failure.")
+        self._homeless = self._counter("rows_without_topic", "Rows not written, as their group has no topic for them.")
+        self._given_up = self._gauge("given_up", "1 where a query failed too often and is not started any more.")
         self._bad = Counter(f"{PREFIX}bad_events", "Records that are no event.", registry=self.registry)
         self._seconds = Histogram(
             f"{PREFIX}batch_duration_seconds",
@@ -51,7 +54,8 @@ class Meters:
         self._watermark = self._gauge("watermark_timestamp_seconds", "Rows older than this are late.")
         self._last = self._gauge("last_progress_timestamp_seconds", "When a query was last known to be well.")
         for query in queries:
-            for meter in (self._rows, self._dropped, self._restarts, self._seconds, self._behind):
+            plain = self._rows, self._dropped, self._restarts, self._seconds, self._behind
+            for meter in (*plain, self._homeless, self._given_up):
                 meter.labels(query)
             self._last.labels(query).set(time.time())
 
@@ -65,6 +69,7 @@ class Meters:
         """A micro-batch has ended."""
         self._rows.labels(batch.query).inc(batch.rows)
         self._dropped.labels(batch.query).inc(batch.dropped)
+        self._homeless.labels(batch.query).inc(batch.homeless)
         self._seconds.labels(batch.query).observe(batch.seconds)
         if batch.state_rows is not None:
             self._state.labels(batch.query).set(batch.state_rows)
@@ -83,12 +88,16 @@ class Meters:
         """A query is started after a failure."""
         self._restarts.labels(query).inc()
 
+    def giving_up(self, query: str) -> None:
+        """A query is not started any more."""
+        self._given_up.labels(query).set(1)
+
 
 class Listener(StreamingQueryListener):
-    """Hands each batch to the metrics and the board."""
+    """Hands each batch to the metrics and the board, and says what must not stay a number."""
 
-    def __init__(self, meters: Meters) -> None:
-        self._meters = meters
+    def __init__(self, meters: Meters, say: Callable[[str], None]) -> None:
+        self._meters, self._say = meters, say
         self._lock = threading.Lock()
         self._board = Board(time.monotonic())
         self._names: dict[str, str] = {}
@@ -112,6 +121,8 @@ class Listener(StreamingQueryListener):
         batch = read_batch(json.loads(event.progress.json))
         self._settled.add(batch.query)
         self._meters.took(batch)
+        if batch.homeless:
+            self._say(f"the {batch.query} query did not write {batch.homeless} rows: no topic {batch.missing}")
         with self._lock:
             self._board.took(batch)
 

@@ -1,6 +1,6 @@
 """What Spark reads of one group to know its present state, and how anything is read from Kafka. Pure.
 
-The job's own subscription is `options.Run.subscription`.
+What the job itself reads is `groups.Plan`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -50,17 +50,11 @@ class Run:
     conf: tuple[tuple[str, str], ...]
     deaths: int
 
-    def subscription(self, left_out: Collection[str] = ()) -> tuple[str, str]:
-        """The name and the value of the option by which Spark's Kafka source finds the topics.
-
-        A pattern is matched on the whole name of a topic, and only topics of events end so: never our own output.
-        `left_out` are groups that it matches and that are not read.
-        """
+    def reads(self) -> str:
+        """Whose events are read, in words."""
         if self.pattern is not None:
-            names = "|".join(re.escape(group) for group in sorted(left_out))
-            but = f"(?!(?:{names}){EVENTS_SUFFIX}$)" if names else ""
-            return "subscribePattern", f"{but}(?:{self.pattern}){EVENTS_SUFFIX}"
-        return "subscribe", ",".join(f"{group}{EVENTS_SUFFIX}" for group in self.groups)
+            return f"all groups that match {self.pattern}"
+        return f"the groups {', '.join(self.groups)}"
 
 
 @dataclass(frozen=True, slots=True)

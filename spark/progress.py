@@ -13,13 +13,16 @@ from typing import Any
 
 OBSERVED = "events"
 """The name of the counts (`read`, `bad`) that `schema` has each query report."""
+WRITTEN = "written"
+"""The name of what `targets` reports: rows that had no topic to go to (`homeless`), and one such topic (`topic`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One finished micro-batch. `behind` counts the records that were in Kafka and not yet read when it began.
 
-    `state_rows` and `watermark` are None where they are not known: the view knows them in its sweeps only.
+    `state_rows` and `watermark` are None where they are not known: the view knows them in its sweeps only. `homeless`
+    rows were not written, as there is no `missing` topic.
     """
 
     query: str
@@ -31,12 +34,15 @@ class Batch:
     dropped: int
     bad: int
     watermark: datetime | None
+    homeless: int = 0
+    missing: str = ""
 
 
 def read_batch(progress: Mapping[str, Any]) -> Batch:
     """The batch in a progress of Spark; what is missing counts as 0."""
     operators = progress.get("stateOperators") or ()
-    observed = (progress.get("observedMetrics") or {}).get(OBSERVED) or {}
+    metrics = progress.get("observedMetrics") or {}
+    observed, written = metrics.get(OBSERVED) or {}, metrics.get(WRITTEN) or {}
     return Batch(
         query=str(progress.get("name") or "?"),
         number=int(progress.get("batchId") or 0),
@@ -47,6 +53,8 @@ def read_batch(progress: Mapping[str, Any]) -> Batch:
         dropped=sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
         bad=int(observed.get("bad") or 0),
         watermark=read_time((progress.get("eventTime") or {}).get("watermark")),
+        homeless=int(written.get("homeless") or 0),
+        missing=str(written.get("topic") or ""),
     )
 
 

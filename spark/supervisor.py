@@ -53,12 +53,13 @@ class Slot:
     streak: Streak = field(default_factory=Streak)
     began: float = 0.0
     again_at: float = 0.0
+    given_up: bool = False
 
 
 class Supervisor:
-    """Runs until told to stop, or until one query has failed `most` times in a row.
+    """Runs until told to stop, or until no query is left: one that has failed `most` times in a row is given up.
 
-    A query is not begun for the first time before `may_begin` says so.
+    The others go on without it. A query is not begun for the first time before `may_begin` says so.
     """
 
     def __init__(
@@ -69,31 +70,35 @@ class Supervisor:
         most: int,
         say: Callable[[str], None],
         restarting: Callable[[str], None] = lambda _name: None,
+        giving_up: Callable[[str], None] = lambda _name: None,
         may_begin: Callable[[str], bool] = lambda _name: True,
     ) -> None:
         self._slots = {name: Slot(start) for name, start in starts.items()}
         self._clock, self._most, self._say, self._restarting = clock, most, say, restarting
-        self._may_begin = may_begin
+        self._giving_up, self._may_begin = giving_up, may_begin
 
     def run(self) -> bool:
-        """True when it was told to stop and all queries have; False when it gave up. Raises GoneError."""
-        good = True
-        while good and not self._clock.pause(LOOK_SECONDS):
-            for name, slot in self._slots.items():
-                good = self._look(name, slot) and good
+        """True when it was told to stop and all queries have; False when one was given up. Raises GoneError."""
+        while (left := self._left()) and not self._clock.pause(LOOK_SECONDS):
+            for name, slot in left.items():
+                self._look(name, slot)
         for slot in self._slots.values():
             if slot.running is not None:
                 slot.running.stop()
-        return good
+        return len(left) == len(self._slots)
 
-    def _look(self, name: str, slot: Slot) -> bool:
+    def _left(self) -> dict[str, Slot]:
+        return {name: slot for name, slot in self._slots.items() if not slot.given_up}
+
+    def _look(self, name: str, slot: Slot) -> None:
         if slot.running is None:
             if self._clock.now() < slot.again_at or not (slot.streak.failures or self._may_begin(name)):
-                return True
+                return
             fault = self._begin(name, slot)
         else:
             fault = slot.running.fault
-        return fault is None or self._failed(name, slot, fault)
+        if fault is not None:
+            self._failed(name, slot, fault)
 
     def _begin(self, name: str, slot: Slot) -> str | None:
         if slot.streak.failures:
@@ -107,17 +112,18 @@ class Supervisor:
             return first_line(error)
         return None
 
-    def _failed(self, name: str, slot: Slot, fault: str) -> bool:
-        """Plan the next start; False when there were too many failures."""
+    def _failed(self, name: str, slot: Slot, fault: str) -> None:
+        """Plan the next start, unless there were too many failures."""
         now = self._clock.now()
         slot.streak = slot.streak.failed(now - slot.began)
         slot.running, slot.again_at = None, now + slot.streak.wait
         count = f"{slot.streak.failures} of {self._most} failures in a row"
         if slot.streak.failures >= self._most:
+            slot.given_up = True
+            self._giving_up(name)
             self._say(f"the {name} query failed, and is given up after {count}: {fault}")
-            return False
+            return
         self._say(f"the {name} query failed ({count}) and starts again in {slot.streak.wait:g} s: {fault}")
-        return True
 
 
 def first_line(error: BaseException) -> str:

@@ -73,7 +73,7 @@ MaxOffsets = Annotated[
     int | None, typer.Option("--max-offsets", min=1, help="Records in one batch; 50000 where it is not given.")
 ]
 MaxFailures = Annotated[
-    int | None, typer.Option("--max-failures", min=1, help="Failures in a row that end it; 10 where it is not given.")
+    int | None, typer.Option("--max-failures", min=1, help="Failures in a row, then a query is given up; else 10.")
 ]
 KafkaProperties = Annotated[
     Path | None,

@@ -1,0 +1,69 @@
+"""What the brokers say, asked by the Kafka client of Spark's connector: no other need be there on a cluster."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark.java import classes
+
+KAFKA = "kafka."
+ANSWER_SECONDS = 5
+"""How long brokers may take: the loop that looks after the queries, and after a wish to stop, waits for it."""
+FRESH_SECONDS = 4.0
+"""How long an answer is good for: several queries ask for the same."""
+LISTED = re.compile(r"\(name=([^,]+), topicId=([^,]+), internal=")
+
+
+class UnansweredError(RuntimeError):
+    """The client's answer is not in the form that is known."""
+
+
+class Cluster:
+    """One client for the whole life of the job. What Java raises is raised.
+
+    `kafka` holds Spark's options for reaching Kafka.
+    """
+
+    def __init__(
+        self, spark: SparkSession, kafka: Mapping[str, str], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._java, self._now = classes(spark), now
+        properties = self._java.java.util.Properties()
+        for name, value in kafka.items():
+            properties.setProperty(name.removeprefix(KAFKA), value)
+        self._admin = self._java.org.apache.kafka.clients.admin.Admin.create(properties)
+        self._topics: dict[str, str] = {}
+        self._asked_at: float | None = None
+        self._failure: Exception | None = None
+
+    def topics(self) -> Mapping[str, str]:
+        """The id of each topic that Kafka shows us, by name; at most FRESH_SECONDS old, as is what is raised."""
+        if self._asked_at is None or self._now() - self._asked_at > FRESH_SECONDS:
+            self._ask()
+        if self._failure is not None:
+            raise self._failure
+        return self._topics
+
+    def _ask(self) -> None:
+        try:
+            self._topics, self._failure = listed(self._answer(self._admin.listTopics().listings())), None
+        except Exception as failure:  # noqa: BLE001 - kept, and raised for all who ask
+            self._failure = failure
+        self._asked_at = self._now()
+
+    def _answer(self, future: Any) -> str:
+        """An answer as text: one call to Java, where one for each thing in it would be thousands."""
+        return str(future.get(ANSWER_SECONDS, self._java.java.util.concurrent.TimeUnit.SECONDS).toString())
+
+
+def listed(text: str) -> dict[str, str]:
+    """Topics and their ids, from a list of the client's TopicListing as text. Raises UnansweredError."""
+    found = dict(LISTED.findall(text))
+    if len(found) != text.count("(name="):
+        raise UnansweredError(f"the client lists topics in an unknown form: {text[:200]}")
+    return found

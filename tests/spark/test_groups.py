@@ -1,0 +1,156 @@
+"""Which groups a query serves, and how it follows groups that come and go, on a clock that does not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from spark.cluster import UnansweredError, listed
+from spark.following import LOOK_SECONDS, Followed, NothingToReadError
+from spark.groups import Plan, planned
+from spark.supervisor import GoneError
+
+VIEW = "-RETRY-VIEW"
+
+
+def topics(*groups: str, without: Iterable[str] = ()) -> set[str]:
+    """All topics of groups, but some."""
+    kinds = "EVENTS", "VIEW", "STATS", "10s"
+    return {f"{group}-RETRY-{kind}" for group in groups for kind in kinds} - set(without)
+
+
+def test_groups_that_are_named_are_served_when_their_topics_are_there_and_the_others_are_named() -> None:
+    there = topics("a", "b", "c", without=["b-RETRY-VIEW", "c-RETRY-EVENTS", "c-RETRY-VIEW"])
+    plan = planned(("c", "b", "a", "d"), None, there, VIEW)
+    assert plan == Plan(("a",), {"b": "b-RETRY-VIEW", "c": "c-RETRY-EVENTS", "d": "d-RETRY-EVENTS"})
+    assert planned(("b", "a"), None, there, None).served == ("a", "b"), "who writes nothing needs the events alone"
+
+
+def test_a_pattern_takes_whole_names_of_groups_that_have_events() -> None:
+    there = topics("a", "abc", "a-RETRY", "xa", "b", without=["b-RETRY-EVENTS"])
+    assert planned((), "a.*", there, VIEW).served == ("a", "a-RETRY", "abc")
+    assert planned((), "a|b", there, VIEW) == Plan(("a",), {}), "alternatives keep the suffix; b has told nothing"
+    assert planned((), "a.*", {"a-RETRY-EVENTS-x", "a-RETRY-VIEW", "a"}, None) == Plan((), {})
+
+
+def test_topics_and_their_ids_are_read_from_the_clients_list_and_an_unknown_form_is_an_error() -> None:
+    text = "[(name=a-RETRY-EVENTS, topicId=x_-1, internal=false), (name=__t, topicId=Y, internal=true)]"
+    assert listed(text) == {"a-RETRY-EVENTS": "x_-1", "__t": "Y"}
+    assert listed("[]") == {}
+    with pytest.raises(UnansweredError, match="unknown form"):
+        listed("[(name=a, id=1)]")
+
+
+class Query:
+    """A query that runs for a plan until it is stopped or given a fault."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.served, self.stopped = plan.served, False
+        self.fault: str | None = None
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class World:
+    """The groups that there are, and what was begun for them."""
+
+    def __init__(self, *served: str, open_end: bool = True) -> None:
+        self.at, self.lived = 0.0, 0
+        self.plan: Plan | Exception = Plan(served, {})
+        self.failure: Exception | None = None
+        self.begun = list[Query]()
+        self.said = list[str]()
+        parts = self.look, self.begin, lambda: self.at, self.said.append
+        self.followed = Followed(*parts, open_end=open_end, lives=self.live)
+
+    def look(self) -> Plan:
+        if isinstance(self.plan, Exception):
+            raise self.plan
+        return self.plan
+
+    def begin(self, plan: Plan) -> Query:
+        if self.failure is not None:
+            raise self.failure
+        self.begun.append(Query(plan))
+        return self.begun[-1]
+
+    def live(self) -> None:
+        self.lived += 1
+
+    def after(self, seconds: float, plan: Plan | Exception) -> list[tuple[str, ...]]:
+        """What was begun so far, when the plan is another one and it was looked for `seconds`."""
+        self.plan = plan
+        for _ in range(int(seconds / LOOK_SECONDS)):
+            self.at += LOOK_SECONDS
+            assert self.followed.fault is None
+        assert [query.stopped for query in self.begun[:-1]] == [True] * (len(self.begun) - 1), "one at a time"
+        return [query.served for query in self.begun]
+
+
+def test_a_group_that_comes_is_served_at_the_next_look() -> None:
+    world = World("a")
+    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {})) == [("a",), ("a", "b")]
+
+
+def test_a_group_that_lacks_a_topic_is_named_once_and_served_once_it_is_there() -> None:
+    world = World("a")
+    assert world.after(20, Plan(("a",), {"b": "b-RETRY-VIEW"})) == [("a",)]
+    assert world.after(20, Plan(("a", "b"), {})) == [("a",), ("a", "b")]
+    assert world.said == [
+        "b is left out until it has a topic b-RETRY-VIEW, which `reconsume topics apply` creates",
+        "b has its topics now, and is read from its first event",
+    ]
+
+
+def test_a_group_is_taken_for_gone_when_it_is_so_in_two_looks() -> None:
+    world = World("a", "b")
+    gone = Plan(("a",), {"b": "b-RETRY-VIEW"})
+    assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
+    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {})) == [("a", "b")]
+    assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
+    assert world.after(LOOK_SECONDS, gone) == [("a", "b"), ("a",)]
+    world.after(2 * LOOK_SECONDS, Plan((), {"b": "b-RETRY-VIEW"}))
+    assert world.said[-1] == "a is not read any more: its topics are gone"
+    assert world.begun[-1].stopped
+
+
+def test_a_pattern_waits_for_its_first_group_and_is_well_meanwhile() -> None:
+    world = World()
+    assert world.after(20, Plan((), {})) == []
+    assert world.lived == 4
+    assert world.after(LOOK_SECONDS, Plan(("a",), {})) == [("a",)]
+
+
+def test_groups_that_are_named_and_not_there_are_a_failure_only_when_none_is() -> None:
+    with pytest.raises(NothingToReadError, match="there is nothing to read"):
+        World(open_end=False)
+
+
+def test_while_kafka_does_not_say_what_there_is_the_query_goes_on_and_it_is_said_once() -> None:
+    world = World("a")
+    assert world.after(20, RuntimeError("no\nanswer")) == [("a",)]
+    assert world.said == ["which groups there are is unknown, and those of before are read: RuntimeError: no"]
+    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {})) == [("a",), ("a", "b")]
+
+
+def test_a_query_that_fails_or_cannot_begin_anew_is_a_fault_and_a_dead_java_is_told_as_such() -> None:
+    world = World("a")
+    world.begun[-1].fault = "it broke"
+    assert world.followed.fault == "it broke"
+    for failure in RuntimeError("no\nstack"), GoneError("gone"):
+        world = World("a")
+        world.plan, world.failure, world.at = Plan(("a", "b"), {}), failure, LOOK_SECONDS
+        if isinstance(failure, GoneError):
+            with pytest.raises(GoneError):
+                _ = world.followed.fault
+        else:
+            assert world.followed.fault == "RuntimeError: no"
+
+
+def test_a_stop_ends_what_runs_and_nothing_where_nothing_does() -> None:
+    world = World("a")
+    world.followed.stop()
+    assert world.begun[-1].stopped
+    World().followed.stop()

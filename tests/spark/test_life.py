@@ -1,0 +1,122 @@
+"""The job's queries on a broker whose topics come and go, in one session of Spark."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
+
+from spark.job import QUERIES, Job
+from spark.listener import Listener, Meters
+from spark.options import Run, parse
+from tests.support.broker import Broker
+from tests.support.deadline import until
+from tests.support.kafka import SECONDS
+from tests.support.view_topics import create_view_topics, event, sums_of, tell, view_of
+from topics.names import Names
+
+SOON = 60.0
+SELDOM = 0.2
+MINUTE = 60_000
+
+
+def delete_topics(bootstrap: str, *topics: str) -> None:
+    """Delete topics, and wait until they are gone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics(list(topics)).values():
+        future.result(SECONDS)
+    until(lambda: not admin.list_topics(timeout=SECONDS).topics.keys() & set(topics), SECONDS, "the topics are gone")
+
+
+class Life:
+    """Queries of a job, begun and stopped on one checkpoint; `said` is what the listener told."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, place: Path) -> None:
+        self.bootstrap, self.place, self.prefix = bootstrap, place, f"life-{uuid.uuid4().hex[:8]}"
+        self.meters, self.said = Meters(QUERIES), list[str]()
+        self.listener = Listener(self.meters, self.said.append)
+        self._spark = spark
+
+    def group(self, name: str) -> str:
+        """A new group with the topics of a view."""
+        return create_view_topics(self.bootstrap, f"{self.prefix}-{name}").group
+
+    @contextmanager
+    def running(self, query: str, *words: str) -> Iterator[Callable[[Callable[[], object], str], None]]:
+        """The query while it runs; yields a wait in which it must not fail."""
+        options = parse(["run", f"--checkpoint={self.place}", "--trigger=200ms", "--slow-trigger=200ms", *words])
+        assert isinstance(options, Run)
+        job = Job(self._spark, options, {"kafka.bootstrap.servers": self.bootstrap}, self.meters)
+        running = job.starts[query]()
+
+        def wait(predicate: Callable[[], object], what: str) -> None:
+            def asked() -> object:
+                assert (fault := running.fault) is None, f"{fault}, waiting for: {what}"
+                return predicate()
+
+            until(asked, SOON, what, SELDOM)
+
+        try:
+            yield wait
+        finally:
+            running.stop()
+
+
+@pytest.fixture
+def life(spark: SparkSession, kafka: Broker, tmp_path: Path) -> Iterator[Life]:
+    life = Life(spark, kafka.bootstrap, tmp_path / "place")
+    spark.streams.addListener(life.listener)
+    yield life
+    spark.streams.removeListener(life.listener)
+
+
+def value_of(registry: CollectorRegistry, name: str, query: str) -> float:
+    return registry.get_sample_value(f"reconsume_spark_{name}", {"query": query}) or 0.0
+
+
+def test_a_group_that_was_removed_leaves_open_sums_behind_and_they_stop_no_other(life: Life) -> None:
+    a, b = life.group("a"), life.group("b")
+    early = time.time_ns() // 1_000_000 - 3 * MINUTE
+    for group in (a, b):
+        tell(life.bootstrap, [event(group, 1, at=early)])
+    with life.running("stats", f"--groups={a},{b}", "--sums-delay=1s") as wait:
+        wait(lambda: value_of(life.meters.registry, "input_rows_total", "stats") == 2, "both events are read")
+    names = Names(b)
+    delete_topics(life.bootstrap, names.events, names.view, names.stats)
+    tell(life.bootstrap, [event(a, 2)])
+    with life.running("stats", f"--groups={a}", "--sums-delay=1s") as wait:
+        wait(lambda: sums_of(life.bootstrap, a), "the minute of the group that is left is told")
+        wait(lambda: life.said, "what was not written is told")
+    assert life.said == [f"the stats query did not write 1 rows: no topic {names.stats}"]
+    assert value_of(life.meters.registry, "rows_without_topic_total", "stats") == 1
+
+
+def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_without_it(life: Life) -> None:
+    a, b = life.group("a"), life.group("b")
+    for group in (a, b):
+        tell(life.bootstrap, [event(group, 1)])
+    pattern = f"--pattern={life.prefix}-.*"
+    with life.running("view", pattern) as wait:
+        wait(lambda: view_of(life.bootstrap, a) and view_of(life.bootstrap, b), "both have a row")
+    commits = life.place / "view" / "commits"
+    for file in (*commits.glob("[0-9]*"), *commits.glob(".[0-9]*")):
+        file.unlink()  # as when the driver was killed in its first batch: it is planned, and done again
+    delete_topics(life.bootstrap, Names(b).view)
+    tell(life.bootstrap, [event(a, 2)])
+    with life.running("view", pattern) as wait:
+        wait(lambda: len(view_of(life.bootstrap, a)) == 2, "the group that is left goes on")
+        tell(life.bootstrap, [event(b, 2)])
+        again = life.group("again")
+        tell(life.bootstrap, [event(again, 1)])
+        wait(lambda: view_of(life.bootstrap, again), "a group that is made meanwhile has its view")
+        delete_topics(life.bootstrap, Names(b).stats, Names(b).events)
+        assert life.group("b") == b
+        tell(life.bootstrap, [event(b, 3)])
+        wait(lambda: view_of(life.bootstrap, b).keys() == {"orders:0:3"}, "the group that is made anew is read anew")
