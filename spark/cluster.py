@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from spark.java import classes
+from spark.losses import Place
 
 KAFKA = "kafka."
 ANSWER_SECONDS = 5
 """How long brokers may take: the loop that looks after the queries, and after a wish to stop, waits for it."""
-FRESH_SECONDS = 4.0
+FRESH_SECONDS = 1.0
 """How long an answer is good for: several queries ask for the same."""
 LISTED = re.compile(r"\(name=([^,]+), topicId=([^,]+), internal=")
+OFFSET = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
 
 
 class UnansweredError(RuntimeError):
@@ -40,6 +42,8 @@ class Cluster:
         self._topics: dict[str, str] = {}
         self._asked_at: float | None = None
         self._failure: Exception | None = None
+        self._places: frozenset[Place] = frozenset()
+        self._questions: Any = self._java.java.util.HashMap()
 
     def topics(self) -> Mapping[str, str]:
         """The id of each topic that Kafka shows us, by name; at most FRESH_SECONDS old, as is what is raised."""
@@ -56,6 +60,17 @@ class Cluster:
             self._failure = failure
         self._asked_at = self._now()
 
+    def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """The first offset that each partition has."""
+        if places != self._places:
+            admin, asked = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
+            for topic, number in places:
+                asked.put(
+                    self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), admin.OffsetSpec.earliest()
+                )
+            self._places, self._questions = frozenset(places), asked
+        return begins(self._answer(self._admin.listOffsets(self._questions).all()))
+
     def _answer(self, future: Any) -> str:
         """An answer as text: one call to Java, where one for each thing in it would be thousands."""
         return str(future.get(ANSWER_SECONDS, self._java.java.util.concurrent.TimeUnit.SECONDS).toString())
@@ -66,4 +81,12 @@ def listed(text: str) -> dict[str, str]:
     found = dict(LISTED.findall(text))
     if len(found) != text.count("(name="):
         raise UnansweredError(f"the client lists topics in an unknown form: {text[:200]}")
+    return found
+
+
+def begins(text: str) -> dict[Place, int]:
+    """Offsets by partition, from the client's answer as text. Raises UnansweredError."""
+    found = {(topic, number): int(offset) for topic, number, offset in OFFSET.findall(text)}
+    if len(found) != text.count("=ListOffsetsResultInfo"):
+        raise UnansweredError(f"the client tells offsets in an unknown form: {text[:200]}")
     return found

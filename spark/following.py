@@ -93,14 +93,14 @@ class Followed:
 
     def _is_sure(self, plan: Plan) -> bool:
         """A topic is taken for gone when it is so in two looks: a broker may lag, and all of a group is read anew."""
-        sure = set(plan.served) >= set(self._plan.served) or plan == self._doubted
+        sure = self._plan.ids.items() <= plan.ids.items() or plan == self._doubted
         self._doubted = plan
         return sure
 
     def _change(self, plan: Plan) -> None:
         before, self._plan, self._doubted = self._plan, plan, None
         self._tell(before)
-        if plan.served != before.served:
+        if (plan.served, plan.ids) != (before.served, before.ids):
             self.stop()
             self._running = None
             self._running = self._started()

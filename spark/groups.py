@@ -14,26 +14,29 @@ from spark.names import EVENTS_SUFFIX
 
 
 class Plan(NamedTuple):
-    """The groups that are read, sorted, and the topic that each of the others lacks."""
+    """The groups that are read, sorted; the topic that each of the others lacks; the ids of the events topics read."""
 
     served: tuple[str, ...]
     lacking: Mapping[str, str]
+    ids: Mapping[str, str] = {}
 
     def topics(self, suffix: str) -> list[str]:
         """The topics of the served groups that end in `suffix`."""
         return [f"{group}{suffix}" for group in self.served]
 
 
-def planned(groups: Sequence[str], pattern: str | None, topics: Collection[str], target: str | None) -> Plan:
+def planned(groups: Sequence[str], pattern: str | None, topics: Mapping[str, str], target: str | None) -> Plan:
     """What a query that writes `<group><target>` does for `groups`, or for those that `pattern` matches as a whole.
 
-    `topics` are all that Kafka has. A group of a pattern is one that has events. Without a `target` events are enough.
+    `topics` are all that Kafka has, with their ids. A group of a pattern is one that has events. Without a `target`
+    events are enough.
     """
     wanted = groups if pattern is None else matching(pattern, topics)
     needed = [EVENTS_SUFFIX, *([] if target is None else [target])]
     lacks = {group: [group + suffix for suffix in needed if group + suffix not in topics] for group in wanted}
     served = tuple(sorted(group for group, missing in lacks.items() if not missing))
-    return Plan(served, {group: missing[0] for group, missing in sorted(lacks.items()) if missing})
+    lacking = {group: missing[0] for group, missing in sorted(lacks.items()) if missing}
+    return Plan(served, lacking, {group + EVENTS_SUFFIX: topics[group + EVENTS_SUFFIX] for group in served})
 
 
 def matching(pattern: str, topics: Collection[str]) -> list[str]:

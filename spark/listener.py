@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from spark.progress import Batch, Board, read_batch
+from spark.losses import Earliest, lost
+from spark.meters import COUNTING, Meters
+from spark.progress import Board, read_batch
+from spark.supervisor import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -24,80 +26,12 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-PREFIX = "reconsume_spark_"
-COUNTING = "view"
-"""Every query sees every bad event; one of them counts."""
-SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
-"""Bounds of the histogram: a batch of the view shall take less than its trigger, 1 s."""
-
-
-class Meters:
-    """The metrics, each with the label `query`; what is known of every query starts at 0. Safe on any thread."""
-
-    def __init__(self, queries: tuple[str, ...]) -> None:
-        self.registry = CollectorRegistry()
-        self._rows = self._counter("input_rows", "Records read from the events topics.")
-        self._dropped = self._counter("rows_dropped_by_watermark", "Rows too late for a query's watermark; 0 is right.")
-        self._restarts = self._counter("restarts", "Starts of a query after a failure.")
-        self._homeless = self._counter("rows_without_topic", "Rows not written, as their group has no topic for them.")
-        self._given_up = self._gauge("given_up", "1 where a query failed too often and is not started any more.")
-        self._bad = Counter(f"{PREFIX}bad_events", "Records that are no event.", registry=self.registry)
-        self._seconds = Histogram(
-            f"{PREFIX}batch_duration_seconds",
-            "How long a micro-batch took.",
-            ["query"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._state = self._gauge("state_rows", "Rows that a query keeps; the view counts them in its sweeps.")
-        self._behind = self._gauge("offsets_behind_latest", "Records in Kafka that the last micro-batch left unread.")
-        self._watermark = self._gauge("watermark_timestamp_seconds", "Rows older than this are late.")
-        self._last = self._gauge("last_progress_timestamp_seconds", "When a query was last known to be well.")
-        for query in queries:
-            plain = self._rows, self._dropped, self._restarts, self._seconds, self._behind
-            for meter in (*plain, self._homeless, self._given_up):
-                meter.labels(query)
-            self._last.labels(query).set(time.time())
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(f"{PREFIX}{name}", text, ["query"], registry=self.registry)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"{PREFIX}{name}", text, ["query"], registry=self.registry)
-
-    def took(self, batch: Batch) -> None:
-        """A micro-batch has ended."""
-        self._rows.labels(batch.query).inc(batch.rows)
-        self._dropped.labels(batch.query).inc(batch.dropped)
-        self._homeless.labels(batch.query).inc(batch.homeless)
-        self._seconds.labels(batch.query).observe(batch.seconds)
-        if batch.state_rows is not None:
-            self._state.labels(batch.query).set(batch.state_rows)
-        self._behind.labels(batch.query).set(batch.behind)
-        if batch.query == COUNTING:
-            self._bad.inc(batch.bad)
-        if batch.watermark is not None:
-            self._watermark.labels(batch.query).set(batch.watermark.timestamp())
-        self.lives(batch.query)
-
-    def lives(self, query: str) -> None:
-        """A query is well, though there was nothing to do."""
-        self._last.labels(query).set(time.time())
-
-    def restarting(self, query: str) -> None:
-        """A query is started after a failure."""
-        self._restarts.labels(query).inc()
-
-    def giving_up(self, query: str) -> None:
-        """A query is not started any more."""
-        self._given_up.labels(query).set(1)
-
 
 class Listener(StreamingQueryListener):
     """Hands each batch to the metrics and the board, and says what must not stay a number."""
 
-    def __init__(self, meters: Meters, say: Callable[[str], None]) -> None:
-        self._meters, self._say = meters, say
+    def __init__(self, meters: Meters, say: Callable[[str], None], earliest: Earliest) -> None:
+        self._meters, self._say, self._earliest = meters, say, earliest
         self._lock = threading.Lock()
         self._board = Board(time.monotonic())
         self._names: dict[str, str] = {}
@@ -118,13 +52,26 @@ class Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A batch has ended."""
-        batch = read_batch(json.loads(event.progress.json))
+        progress = json.loads(event.progress.json)
+        batch = read_batch(progress)
         self._settled.add(batch.query)
         self._meters.took(batch)
         if batch.homeless:
             self._say(f"the {batch.query} query did not write {batch.homeless} rows: no topic {batch.missing}")
         with self._lock:
             self._board.took(batch)
+        if batch.query == COUNTING:
+            self._count_lost(progress)
+
+    def _count_lost(self, progress: Mapping[str, Any]) -> None:
+        try:
+            found = lost(progress, self._earliest)
+        except Exception as error:  # noqa: BLE001 - Java's client and Py4J fail in their own classes
+            self._say(f"whether events were lost is unknown: {first_line(error)}")
+            return
+        for topic, number in found.items():
+            self._meters.lost(topic, number)
+            self._say(f"{number} events of {topic} were deleted before they were read: the view lacks what they told")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """There was nothing to do for a while."""

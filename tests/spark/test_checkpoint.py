@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark import schema, view
-from spark.checkpoint import PLAINLY, WRITTEN_BY, write_plainly
+from spark.checkpoint import PLAINLY, WRITTEN_BY, Folder, write_plainly
 from spark.java import java_process
 from tests.spark.frames import EVENT, written
 from tests.spark.streams import Played
@@ -64,3 +64,19 @@ def test_a_choice_that_is_set_stays(unset: SparkSession, tmp_path: Path) -> None
     unset.conf.set(WRITTEN_BY, "mine")
     write_plainly(unset, str(tmp_path))
     assert unset.conf.get(WRITTEN_BY) == "mine"
+
+
+def test_a_checkpoint_forgets_topics_in_the_batch_that_was_planned_and_in_the_one_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log, folder = tmp_path / "view" / "offsets", Folder(spark, str(tmp_path))
+    assert (folder.placed("view"), folder.read("view-topics.json")) == (frozenset(), "")
+    for number in (8, 9, 10):
+        folder.write(f"view/offsets/{number}", f'v1\n{{}}\n{{"a":{{"0":{number}}},"b":{{"0":1}}}}')
+    assert folder.placed("view") == {"a", "b"}
+    folder.forget("view", ["a"])
+    assert folder.placed("view") == {"b"}
+    assert [(log / f"{number}").read_text().splitlines()[2] for number in (9, 10)] == ['{"b":{"0":1}}'] * 2
+    assert '"a"' in (log / "8").read_text()
+    folder.write("view-topics.json", "é")
+    assert folder.read("view-topics.json") == "é"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from spark.cluster import UnansweredError, listed
+from spark.cluster import UnansweredError, begins, listed
 from spark.following import LOOK_SECONDS, Followed, NothingToReadError
 from spark.groups import Plan, planned
 from spark.supervisor import GoneError
@@ -14,24 +14,25 @@ from spark.supervisor import GoneError
 VIEW = "-RETRY-VIEW"
 
 
-def topics(*groups: str, without: Iterable[str] = ()) -> set[str]:
-    """All topics of groups, but some."""
-    kinds = "EVENTS", "VIEW", "STATS", "10s"
-    return {f"{group}-RETRY-{kind}" for group in groups for kind in kinds} - set(without)
+def topics(*groups: str, without: Iterable[str] = ()) -> dict[str, str]:
+    """All topics of groups, but some, with ids."""
+    names = {f"{group}-RETRY-{kind}" for group in groups for kind in ("EVENTS", "VIEW", "STATS", "10s")}
+    return {name: f"id of {name}" for name in names - set(without)}
 
 
 def test_groups_that_are_named_are_served_when_their_topics_are_there_and_the_others_are_named() -> None:
     there = topics("a", "b", "c", without=["b-RETRY-VIEW", "c-RETRY-EVENTS", "c-RETRY-VIEW"])
     plan = planned(("c", "b", "a", "d"), None, there, VIEW)
-    assert plan == Plan(("a",), {"b": "b-RETRY-VIEW", "c": "c-RETRY-EVENTS", "d": "d-RETRY-EVENTS"})
+    assert (plan.served, plan.lacking) == (("a",), {"b": "b-RETRY-VIEW", "c": "c-RETRY-EVENTS", "d": "d-RETRY-EVENTS"})
+    assert plan.ids == {"a-RETRY-EVENTS": "id of a-RETRY-EVENTS"}
     assert planned(("b", "a"), None, there, None).served == ("a", "b"), "who writes nothing needs the events alone"
 
 
 def test_a_pattern_takes_whole_names_of_groups_that_have_events() -> None:
     there = topics("a", "abc", "a-RETRY", "xa", "b", without=["b-RETRY-EVENTS"])
     assert planned((), "a.*", there, VIEW).served == ("a", "a-RETRY", "abc")
-    assert planned((), "a|b", there, VIEW) == Plan(("a",), {}), "alternatives keep the suffix; b has told nothing"
-    assert planned((), "a.*", {"a-RETRY-EVENTS-x", "a-RETRY-VIEW", "a"}, None) == Plan((), {})
+    assert planned((), "a|b", there, VIEW)[:2] == (("a",), {}), "alternatives keep the suffix; b has told nothing"
+    assert planned((), "a.*", dict.fromkeys(("a-RETRY-EVENTS-x", "a-RETRY-VIEW", "a"), ""), None) == Plan((), {})
 
 
 def test_topics_and_their_ids_are_read_from_the_clients_list_and_an_unknown_form_is_an_error() -> None:
@@ -40,6 +41,15 @@ def test_topics_and_their_ids_are_read_from_the_clients_list_and_an_unknown_form
     assert listed("[]") == {}
     with pytest.raises(UnansweredError, match="unknown form"):
         listed("[(name=a, id=1)]")
+
+
+def test_offsets_are_read_from_the_clients_answer_and_an_unknown_form_is_an_error() -> None:
+    said = "ListOffsetsResultInfo(offset={}, timestamp=-1, leaderEpoch=Optional[0])"
+    text = f"{{a-1-RETRY-EVENTS-0={said.format(7)}, a_b.c-12={said.format(0)}}}"
+    assert begins(text) == {("a-1-RETRY-EVENTS", "0"): 7, ("a_b.c", "12"): 0}
+    assert begins("{}") == {}
+    with pytest.raises(UnansweredError, match="unknown form"):
+        begins("{a-0=ListOffsetsResultInfo(at=1)}")
 
 
 class Query:
@@ -53,12 +63,16 @@ class Query:
         self.stopped = True
 
 
+def ids_of(*groups: str, made: int = 1) -> dict[str, str]:
+    return {f"{group}-RETRY-EVENTS": f"id {made}" for group in groups}
+
+
 class World:
     """The groups that there are, and what was begun for them."""
 
     def __init__(self, *served: str, open_end: bool = True) -> None:
         self.at, self.lived = 0.0, 0
-        self.plan: Plan | Exception = Plan(served, {})
+        self.plan: Plan | Exception = Plan(served, {}, ids_of(*served))
         self.failure: Exception | None = None
         self.begun = list[Query]()
         self.said = list[str]()
@@ -91,13 +105,18 @@ class World:
 
 def test_a_group_that_comes_is_served_at_the_next_look() -> None:
     world = World("a")
-    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {})) == [("a",), ("a", "b")]
+    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a",), ("a", "b")]
+
+
+def test_a_query_is_begun_anew_when_a_topic_that_it_reads_is_made_anew() -> None:
+    world = World("a")
+    assert world.after(2 * LOOK_SECONDS, Plan(("a",), {}, ids_of("a", made=2))) == [("a",), ("a",)]
 
 
 def test_a_group_that_lacks_a_topic_is_named_once_and_served_once_it_is_there() -> None:
     world = World("a")
-    assert world.after(20, Plan(("a",), {"b": "b-RETRY-VIEW"})) == [("a",)]
-    assert world.after(20, Plan(("a", "b"), {})) == [("a",), ("a", "b")]
+    assert world.after(20, Plan(("a",), {"b": "b-RETRY-VIEW"}, ids_of("a"))) == [("a",)]
+    assert world.after(20, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a",), ("a", "b")]
     assert world.said == [
         "b is left out until it has a topic b-RETRY-VIEW, which `reconsume topics apply` creates",
         "b has its topics now, and is read from its first event",
@@ -106,9 +125,9 @@ def test_a_group_that_lacks_a_topic_is_named_once_and_served_once_it_is_there() 
 
 def test_a_group_is_taken_for_gone_when_it_is_so_in_two_looks() -> None:
     world = World("a", "b")
-    gone = Plan(("a",), {"b": "b-RETRY-VIEW"})
+    gone = Plan(("a",), {"b": "b-RETRY-VIEW"}, ids_of("a"))
     assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
-    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {})) == [("a", "b")]
+    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a", "b")]
     assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
     assert world.after(LOOK_SECONDS, gone) == [("a", "b"), ("a",)]
     world.after(2 * LOOK_SECONDS, Plan((), {"b": "b-RETRY-VIEW"}))
@@ -120,7 +139,7 @@ def test_a_pattern_waits_for_its_first_group_and_is_well_meanwhile() -> None:
     world = World()
     assert world.after(20, Plan((), {})) == []
     assert world.lived == 4
-    assert world.after(LOOK_SECONDS, Plan(("a",), {})) == [("a",)]
+    assert world.after(LOOK_SECONDS, Plan(("a",), {}, ids_of("a"))) == [("a",)]
 
 
 def test_groups_that_are_named_and_not_there_are_a_failure_only_when_none_is() -> None:
@@ -132,7 +151,7 @@ def test_while_kafka_does_not_say_what_there_is_the_query_goes_on_and_it_is_said
     world = World("a")
     assert world.after(20, RuntimeError("no\nanswer")) == [("a",)]
     assert world.said == ["which groups there are is unknown, and those of before are read: RuntimeError: no"]
-    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {})) == [("a",), ("a", "b")]
+    assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a",), ("a", "b")]
 
 
 def test_a_query_that_fails_or_cannot_begin_anew_is_a_fault_and_a_dead_java_is_told_as_such() -> None:
@@ -141,7 +160,7 @@ def test_a_query_that_fails_or_cannot_begin_anew_is_a_fault_and_a_dead_java_is_t
     assert world.followed.fault == "it broke"
     for failure in RuntimeError("no\nstack"), GoneError("gone"):
         world = World("a")
-        world.plan, world.failure, world.at = Plan(("a", "b"), {}), failure, LOOK_SECONDS
+        world.plan, world.failure, world.at = Plan(("a", "b"), {}, ids_of("a", "b")), failure, LOOK_SECONDS
         if isinstance(failure, GoneError):
             with pytest.raises(GoneError):
                 _ = world.followed.fault

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
+from spark.meters import Meters
 from tests.support.metrics_world import World, fresh
 from tests.support.promql import MONITORING, TARGET, Exported, alerts, dashboard, exported_by, expressions, faults, uses
 
@@ -45,7 +47,14 @@ def a_world_at_work() -> World:
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, Exported]:
-    return exported_by(a_world_at_work().scrape().decode())
+    return exported_by((a_world_at_work().scrape() + generate_latest(the_views_job())).decode())
+
+
+def the_views_job() -> CollectorRegistry:
+    """What the Spark job exports."""
+    meters = Meters(("view",))
+    meters.lost("billing-RETRY-EVENTS", 1)
+    return meters.registry
 
 
 @pytest.mark.parametrize(("place", "expression"), EXPRESSIONS.items(), ids=list(EXPRESSIONS))
