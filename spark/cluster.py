@@ -71,6 +71,15 @@ class Cluster:
             self._places, self._questions = frozenset(places), asked
         return begins(self._answer(self._admin.listOffsets(self._questions).all()))
 
+    def commit(self, group: str, places: Mapping[Place, int]) -> None:
+        """Commit places as the offsets of a consumer group that has no members."""
+        at = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata
+        told = self._java.java.util.HashMap()
+        for (topic, number), offset in places.items():
+            told.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
+        unit = self._java.java.util.concurrent.TimeUnit.SECONDS
+        self._admin.alterConsumerGroupOffsets(group, told).all().get(ANSWER_SECONDS, unit)
+
     def _answer(self, future: Any) -> str:
         """An answer as text: one call to Java, where one for each thing in it would be thousands."""
         return str(future.get(ANSWER_SECONDS, self._java.java.util.concurrent.TimeUnit.SECONDS).toString())

@@ -70,7 +70,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
         wish.listen()
         write_plainly(spark, options.checkpoint)
         cluster = Cluster(spark, kafka)
-        listener = Listener(meters, say, cluster.earliest)
+        listener = Listener(meters, say, cluster)
         spark.streams.addListener(listener)
         say(f"Spark {spark.version} runs; reading {options.reads()}")
         job, limit = Queries(spark, options, kafka, cluster, meters), wish.now() + FIRST_SECONDS

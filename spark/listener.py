@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from spark.losses import Earliest, lost
+from spark.losses import Place, lost
 from spark.meters import COUNTING, Meters
 from spark.progress import Board, read_batch
 from spark.supervisor import first_line
+from spark.told import Places
+from topics.names import Names
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -27,11 +29,22 @@ if TYPE_CHECKING:
     )
 
 
+class Kafka(Protocol):
+    """What a listener asks and tells the brokers."""
+
+    def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """The first offset that each partition has."""
+
+    def commit(self, group: str, places: Mapping[Place, int]) -> None:
+        """Commit places as the offsets of a consumer group that has no members."""
+
+
 class Listener(StreamingQueryListener):
     """Hands each batch to the metrics and the board, and says what must not stay a number."""
 
-    def __init__(self, meters: Meters, say: Callable[[str], None], earliest: Earliest) -> None:
-        self._meters, self._say, self._earliest = meters, say, earliest
+    def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka) -> None:
+        self._meters, self._say, self._kafka = meters, say, kafka
+        self._places, self._silent = Places(time.monotonic()), False
         self._lock = threading.Lock()
         self._board = Board(time.monotonic())
         self._names: dict[str, str] = {}
@@ -62,10 +75,24 @@ class Listener(StreamingQueryListener):
             self._board.took(batch)
         if batch.query == COUNTING:
             self._count_lost(progress)
+            self._tell_places(progress)
+
+    def _tell_places(self, progress: Mapping[str, Any]) -> None:
+        """Tell readers how far the view has read; that it cannot is said once, until it can."""
+        try:
+            for group, places in self._places.news(progress, time.monotonic()).items():
+                self._kafka.commit(Names(group).view_group, places)
+                self._places.told(places)
+        except Exception as error:  # noqa: BLE001 - as below
+            if not self._silent:
+                self._say(f"how far the view has read cannot be told, and its age is a guess: {first_line(error)}")
+            self._silent = True
+        else:
+            self._silent = False
 
     def _count_lost(self, progress: Mapping[str, Any]) -> None:
         try:
-            found = lost(progress, self._earliest)
+            found = lost(progress, self._kafka.earliest)
         except Exception as error:  # noqa: BLE001 - Java's client and Py4J fail in their own classes
             self._say(f"whether events were lost is unknown: {first_line(error)}")
             return

@@ -111,6 +111,11 @@ class Names(msgspec.Struct, frozen=True):
         return f"{self.group}-RETRY"
 
     @property
+    def view_group(self) -> str:
+        """The consumer group that holds how far the view's job has read the events; it has no members."""
+        return f"{self.group}-RETRY-VIEW"
+
+    @property
     def redrive_group(self) -> str:
         """The consumer group that holds the progress of redrives."""
         return f"{self.group}-DLQ-REDRIVE"

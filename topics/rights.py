@@ -141,10 +141,12 @@ def service(group: Group) -> Iterator[Right]:
 
 
 def spark(group: Group) -> Iterator[Right]:
-    """The view's job: events in, present states and sums out (contract §8). Spark's reader joins no group."""
+    """The view's job: events in, present states and sums out (contract §8). Spark's reader joins no group;
+    how far it is is committed by another name."""
     names = group.names
     yield from on_topics([names.events], READ)
     yield from on_topics([names.view, names.stats], WRITE)
+    yield on_group(names.view_group, READ)
 
 
 def admin(group: Group) -> Iterator[Right]:
@@ -175,6 +177,7 @@ def following(names: Names) -> Iterator[Right]:
     """Reading the view: its settings say how long a row is kept, and the events how new it is."""
     yield from on_topics([names.view, names.stats], READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.events], DESCRIBE_CONFIGS)
+    yield on_group(names.view_group, DESCRIBE)
 
 
 def redriving(names: Names) -> Iterator[Right]:

@@ -65,7 +65,7 @@ SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
 
 
 class ListedOffset(NamedTuple):
-    """An offset, and for NEWEST the timestamp of its record (epoch ms); negative where there is none."""
+    """An offset, and for NEWEST and a time the timestamp of its record (epoch ms); negative where there is none."""
 
     offset: int
     timestamp: int
@@ -134,11 +134,13 @@ class Admin:
             for name, (partitions, replication, identity) in shapes.items()
         }
 
-    def offsets(self, topics: Mapping[str, int], which: Offset) -> dict[tuple[str, int], ListedOffset]:
-        """An offset of each partition of the topics, which have so many; read_committed. Raises BrokerError."""
-        asked = {
-            TopicPartition(topic, number): SPECS[which]() for topic, count in topics.items() for number in range(count)
-        }
+    def offsets(self, topics: Mapping[str, int], which: Offset | int) -> dict[tuple[str, int], ListedOffset]:
+        """An offset of each partition of the topics, which have so many; read_committed. Raises BrokerError.
+
+        A number is a time (epoch ms): the first offset of then or later.
+        """
+        spec = SPECS[which]() if isinstance(which, Offset) else OffsetSpec.for_timestamp(which)
+        asked = {TopicPartition(topic, number): spec for topic, count in topics.items() for number in range(count)}
         if not asked:
             return {}
         futures = self._client.list_offsets(

@@ -244,6 +244,7 @@ def test_apply_creates_what_plan_then_finds_there(guarded: GuardedKafka, group: 
         ("READ", group.names.events, "create"),
         ("WRITE", group.names.view, "create"),
         ("WRITE", group.names.stats, "create"),
+        ("READ", group.names.view_group, "create"),
     }
     assert {row["principal"] for row in planned} == {f"User:{group.group}-spark"}
     asked = reconsume("-c", file, "acls", "apply", "--role", "spark")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sidecar.edges.view.query import questions
@@ -173,6 +173,40 @@ def test_it_is_as_new_as_the_last_look_while_spark_has_written_since_the_newest_
     assert (thread.seen.as_of or 0) <= behind
     write(view_row(3, group=group))
     until(lambda: (thread.seen.as_of or 0) > behind + 3_000, SECONDS, "it has caught up")
+
+
+def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_not_read(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    tell(kafka.bootstrap, [event(group, 1)])
+    write(view_row(1, group=group))
+    commit_ends(kafka.bootstrap, names)
+    thread = follow()
+    read = known(thread).as_of or 0
+    until(lambda: (thread.seen.as_of or 0) > read, SECONDS, "all is read")
+    tell(kafka.bootstrap, [event(group, 2)])  # an outage of the job begins
+    unread = wall()
+    until(lambda: wall() - unread > 3_000, SECONDS, "time passes")
+    tell(kafka.bootstrap, [event(group, 3)])
+    row = view_row(3, group=group)
+    write(row)  # the first batch after the outage: newer than every event, and not all of them
+    until(lambda: has(thread, row), SECONDS, "the row is there")
+    written = wall()
+    until(lambda: wall() - written > 3 * 1_000 * CHECK_EVERY, SECONDS, "some looks have passed")
+    assert (thread.seen.as_of or 0) <= unread
+    commit_ends(kafka.bootstrap, names)
+    until(lambda: (thread.seen.as_of or 0) > written, SECONDS, "it has caught up")
+
+
+def commit_ends(bootstrap: str, names: Names) -> None:
+    """Say that all events are read, as the Spark job does."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
+    numbers = consumer.list_topics(names.events, timeout=SECONDS).topics[names.events].partitions
+    places = [TopicPartition(names.events, number) for number in numbers]
+    ends = [consumer.get_watermark_offsets(place, timeout=SECONDS)[1] for place in places]
+    told = [TopicPartition(names.events, place.partition, end) for place, end in zip(places, ends, strict=True)]
+    consumer.commit(offsets=told, asynchronous=False)
+    consumer.close()
 
 
 def test_a_topic_that_was_made_anew_is_read_anew(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AdminClient,
+    OffsetSpec,
+)
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
@@ -46,12 +49,26 @@ class Life:
         self.meters, self.said = Meters(QUERIES), list[str]()
         self.kafka = {"kafka.bootstrap.servers": bootstrap}
         self.cluster = Cluster(spark, self.kafka)
-        self.listener = Listener(self.meters, self.said.append, self.cluster.earliest)
+        self.listener = Listener(self.meters, self.said.append, self.cluster)
         self._spark = spark
 
     def group(self, name: str) -> str:
         """A new group with the topics of a view."""
         return create_view_topics(self.bootstrap, f"{self.prefix}-{name}").group
+
+    def told(self, topic: str) -> dict[int, int]:
+        """How far the view has read, as its readers hear it."""
+        group = Names(topic.removesuffix("-RETRY-EVENTS")).view_group
+        with closing(Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})) as consumer:
+            parts = [TopicPartition(topic, number) for number in self.ends(topic)]
+            return {part.partition: part.offset for part in consumer.committed(parts, timeout=SECONDS)}
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The end of each partition."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        numbers = admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        return {part.partition: end.result(SECONDS).offset for part, end in admin.list_offsets(asked).items()}
 
     @contextmanager
     def running(self, query: str, *words: str) -> Iterator[Callable[[Callable[[], object], str], None]]:
@@ -150,11 +167,11 @@ def test_events_that_were_deleted_before_they_were_read_are_counted_and_named(li
         wait(lambda: view_of(life.bootstrap, group), "the first has a row")
     tell(life.bootstrap, [event(group, number) for number in range(2, 9)])
     admin = AdminClient({"bootstrap.servers": life.bootstrap})
-    found = admin.list_topics(events, timeout=SECONDS).topics[events]
-    parts = [TopicPartition(events, number, OFFSET_END) for number in found.partitions]
+    parts = [TopicPartition(events, number, OFFSET_END) for number in life.ends(events)]
     for future in admin.delete_records(parts).values():
         future.result(SECONDS)
     with life.running("view", f"--groups={group}") as wait:
         wait(lambda: life.said, "what was lost is told")
+        wait(lambda: life.told(events) == life.ends(events), "how far the view has read is told")
     assert life.said == [f"7 events of {events} were deleted before they were read: the view lacks what they told"]
     assert life.meters.registry.get_sample_value("reconsume_view_events_lost_total", {"topic": events}) == 7

@@ -9,6 +9,7 @@ import pytest
 
 from spark.losses import Place, lost
 from spark.renewal import forgotten, ids_in, ids_text, renewed, topics_in
+from spark.told import AGAIN_SECONDS, Places
 
 E, F = "a-RETRY-EVENTS", "b-RETRY-EVENTS"
 
@@ -63,6 +64,18 @@ def test_a_topic_is_renewed_when_the_checkpoint_has_a_place_in_one_of_another_id
 def test_ids_that_are_not_in_their_form_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not in its form|Expecting"):
         ids_in(text)
+
+
+def test_places_are_told_when_they_have_changed_and_all_of_them_once_an_hour() -> None:
+    places = Places(now=0.0)
+    both = progress(1, None, {E: {"0": 5, "1": 0}, F: {"0": 1}})
+    first = places.news(both, now=1.0)
+    assert first == {"a": {(E, "0"): 5, (E, "1"): 0}, "b": {(F, "0"): 1}}
+    places.told(first["a"])
+    assert places.news(both, now=2.0) == {"b": {(F, "0"): 1}}, "what could not be told is told again"
+    places.told(first["b"])
+    assert places.news(progress(1, None, {E: {"0": 7, "1": 0}, F: {"0": 1}}), now=3.0) == {"a": {(E, "0"): 7}}
+    assert places.news(both, now=AGAIN_SECONDS + 1) == first
 
 
 def test_topics_are_read_from_sparks_offset_log() -> None:

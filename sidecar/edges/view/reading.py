@@ -1,7 +1,7 @@
 """Reads the view and the sums from Kafka into the local copy, one turn at a time; who calls it keeps the thread.
 
-`as_of` is how new the copy is: every event before that moment is in it, as far as Kafka can tell. The copy must be at
-the end of the view, and Spark must have written since the newest event; else the copy is as old as Spark's last row.
+`as_of` is how new the copy is: every event before that moment is in it. At the end of the view it is as new as the
+events that the Spark job says it has read; of one that does not say, its last row must be newer than all (`age`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.edges.admin import Admin, FoundTopic, Offset
 from sidecar.edges.clients import view_config
 from sidecar.edges.clock import now
+from sidecar.edges.view.age import Told, ask_events
 from sidecar.edges.view.store import Facts, Place, ViewStore, retention_of
 from sidecar.edges.view.tables import Item
-from sidecar.errors import BrokerError
 from topics.names import Kind, Names
 from topics.view_record import BadRow, Forgotten, decode_stats, decode_view
 
@@ -42,11 +42,11 @@ _LOG = logging.getLogger("reconsume.view")
 
 
 class Checked(NamedTuple):
-    """What Kafka said at a moment (epoch ms): the ends, and the newest event's time; None: it did not say."""
+    """What Kafka said at a moment (epoch ms): of the events, and then the ends of what is read."""
 
     at: int
     ends: Mapping[Place, int]
-    newest_event: int | None
+    events: Told
 
 
 class ViewReading:
@@ -66,6 +66,8 @@ class ViewReading:
         self._kinds = {names.view: Kind.VIEW, names.stats: Kind.STATS}
         self._admin = Admin(kafka)
         self._consumer = Consumer(view_config(kafka, names.retry_group, client))
+        # Asked for what is committed alone: the reading one must do without a right to the job's group.
+        self._job = Consumer(view_config(kafka, names.view_group, client))
         self._found: Mapping[str, FoundTopic] = {}
         self._begins: Mapping[Place, int] = {}
         self._positions: dict[Place, int] = {}
@@ -76,6 +78,7 @@ class ViewReading:
     def close(self) -> None:
         """Leave Kafka."""
         self._consumer.close()
+        self._job.close()
 
     def turn(self, wait: float) -> list[Item]:
         """Take in what comes within `wait` seconds, and look around when it is time to; the good records."""
@@ -162,15 +165,11 @@ class ViewReading:
         asked_at = now().wall
         shape = self._shape(self._found)
         ours = {topic: count for topic, count in shape.items() if topic in self._kinds}
-        ends = {place: listed.offset for place, listed in self._admin.offsets(ours, Offset.END).items()}
         events = {topic: count for topic, count in shape.items() if topic == self._names.events}
-        try:
-            newest = [listed.timestamp for listed in self._admin.offsets(events, Offset.NEWEST).values()]
-        except BrokerError as failure:  # no right to the events, say: then the copy is as old as its newest row
-            _LOG.debug("whether the view is up to date is unknown: %s", failure, extra={"event": "view-age-unknown"})
-            self._checked = Checked(asked_at, ends, None)
-        else:
-            self._checked = Checked(asked_at, ends, max(newest, default=-1))
+        told = ask_events(self._admin, self._job, events, self.facts.as_of or 0, asked_at)
+        # Asked last: the rows of every event that the job said it had read lie before these ends.
+        ends = {place: listed.offset for place, listed in self._admin.offsets(ours, Offset.END).items()}
+        self._checked = Checked(asked_at, ends, told)
 
     def _at_end(self, ends: Mapping[Place, int]) -> bool:
         return all(self._positions.get(place, 0) >= end for place, end in ends.items())
@@ -187,8 +186,7 @@ class ViewReading:
             self.problem = f"nothing was ever written to {self._names.view}: does the Spark job run?"
         else:
             self.problem = ""
-            current = checked.newest_event is not None and checked.newest_event <= self.facts.newest
-            as_of = checked.at if current else min(self.facts.newest, checked.at)
+            as_of = checked.events.complete_until(checked.at, self.facts.newest)
             self.facts = Facts(max(as_of, self.facts.as_of or 0), self.facts.newest)
         if self.facts != self._noted and time.monotonic() >= self._note_at:
             self._note_at = time.monotonic() + CHECK_EVERY

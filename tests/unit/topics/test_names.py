@@ -27,6 +27,7 @@ def test_the_names_of_the_contract() -> None:
     assert BILLING.policy == "billing-RETRY-POLICY"
     assert BILLING.retry_group == "billing-RETRY"
     assert BILLING.redrive_group == "billing-DLQ-REDRIVE"
+    assert BILLING.view_group == "billing-RETRY-VIEW"
 
 
 def test_the_topic_prefix_is_for_level_topics_and_dlq_only() -> None:

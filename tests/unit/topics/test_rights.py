@@ -58,6 +58,7 @@ def test_following_the_view_adds_to_a_sidecars_rights_and_takes_none() -> None:
         "READ on topic billing-RETRY-STATS",
         "DESCRIBE_CONFIGS on topic billing-RETRY-STATS",
         "DESCRIBE_CONFIGS on topic billing-RETRY-EVENTS",
+        "DESCRIBE on group billing-RETRY-VIEW",
     }
 
 
@@ -73,11 +74,12 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
     }
 
 
-def test_the_views_job_reads_events_alone() -> None:
+def test_the_views_job_reads_events_alone_and_tells_how_far() -> None:
     assert words(User.SPARK, PUSH) == {
         "READ on topic billing-RETRY-EVENTS",
         "WRITE on topic billing-RETRY-VIEW",
         "WRITE on topic billing-RETRY-STATS",
+        "READ on group billing-RETRY-VIEW",
     }
 
 
