@@ -76,7 +76,7 @@ def take(row: Read, rules: Rules, now: int) -> Taken:
     if row.topic in rules.topics:
         return Taken(row, None)
     latest = rules.latest_due(now)
-    life = rendered_life(row.headers, rules.topics, latest) or parse_life(row.headers, rules.topics, latest)
+    life = rendered_life(row.headers, rules.topics, latest) or parse_life(row.headers, rules, latest)
     if isinstance(life, BadHeader):
         return Taken(row, None, f"bad-header: {life.text}")
     return Taken(row, life)

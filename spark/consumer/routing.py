@@ -23,7 +23,9 @@ from topics.headers import (
     without_ours,
 )
 from topics.life_event import event_of
+from topics.rendered import moved
 
+UNKNOWN_TOPIC = "unknown-topic"
 NEAR = 1_000
 """ms that may be left of a wait and be waited out in the task; for more the record is sent on to a level."""
 
@@ -56,6 +58,8 @@ def before_handling(taken: Taken, rules: Rules, now: int) -> Routed | None:
     if taken.fault:
         return _condemned(taken, rules, now)
     life = taken.life
+    if life is not None and life.topic not in rules.topics:
+        return _stray(taken, life, rules, now)
     if life is None or life.due_at - now <= NEAR:
         return None
     topic = rules.names.level(rules.level_for(life.due_at - now), life.topic)
@@ -78,6 +82,17 @@ def after_handling(taken: Taken, outcome: Outcome, rules: Rules, now: int) -> Ro
     return Routed("retry", (copy, _event(life, State.WAITING_RETRY, level, rules, now)))
 
 
+def _stray(taken: Taken, life: Life, rules: Rules, now: int) -> Routed:
+    """Pass on a record of a main topic that another job or sidecar of the group consumes: during a change there are two
+    configurations. When nobody has taken it for too long, to the DLQ with its whole life."""
+    row = taken.row
+    if now - (life.due_at or life.first_failed_at) >= rules.unknown_topic:
+        kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
+        return _dead(kept, taken, life.times, rules, now)
+    topic = rules.names.level(rules.passing_level(row.topic, life.due_at - now), rules.family(row.topic))
+    return Routed("hop", (Out(topic, row.key, row.value, moved(row.headers, topic)),))
+
+
 def _ended(taken: Taken, reason: str, now: int) -> Life:
     """The life of a record whose handling has failed at `now`, due at once."""
     row, text = taken.row, reason_text(reason, "")
@@ -94,7 +109,8 @@ def _condemned(taken: Taken, rules: Rules, now: int) -> Routed:
 
 def _dead(life: Life, taken: Taken, deliveries: int, rules: Rules, now: int) -> Routed:
     more = dead_letter_headers(life, rules.names.group, deliveries)
-    copy = _copy(taken, rules.dlq_of(life.topic), life, rules)
+    found = life.topic if life.topic in rules.topics else taken.row.topic
+    copy = _copy(taken, rules.dlq_of(found), life, rules)
     copy = copy._replace(headers=[*copy.headers, *more])
     return Routed("dead_letter", (copy, _event(life, State.DLQ, None, rules, now)))
 

@@ -23,13 +23,15 @@ from topics.levels import (
     level_delays,
     longest_fit,
 )
-from topics.names import Names, build_names
+from topics.names import LEGAL_NAMES, Names, build_names
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
 
 CLOCK_SLACK = 3_600_000
 """How much later than the longest delay, in ms, a due time may lie before it counts as forged: the sidecar's bound."""
+LONGEST_PASSING = 30_000
+"""The longest level, in ms, that passes on a due record of a topic that is not ours: the sidecar's."""
 COUNTED = 999_999
 """The greatest RECONSUMETIMES that fits the header's six digits."""
 
@@ -38,7 +40,8 @@ class Rules(msgspec.Struct, frozen=True):
     """Everything that routing needs to know about the group. Delays are ms; made by `build_rules`.
 
     `table` is the delay table that numbered levels point into, `delays` every level topic there is, rising.
-    `instance` names the job in the events that it writes.
+    `instance` names the job in the events that it writes. `unknown_topic`: so many ms after its due time a retry of a
+    main topic that is not ours, and that nobody of the group has taken, is a dead letter.
     """
 
     names: Names
@@ -48,6 +51,14 @@ class Rules(msgspec.Struct, frozen=True):
     delays: tuple[int, ...]
     max_reconsume_times: int = 16
     instance: str = "spark"
+    unknown_topic: int = 3_600_000
+
+    def __contains__(self, topic: object) -> bool:
+        """Whether the headers on the group's own topics may name it as REAL_TOPIC.
+
+        Any job or sidecar of the group may consume it: not only ours, but no topic of the group's own.
+        """
+        return topic in self.topics or (topic in LEGAL_NAMES and self.names.role(str(topic), self.topics) is None)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -77,9 +88,24 @@ class Rules(msgspec.Struct, frozen=True):
 
     def dlq_of(self, topic: str) -> str:
         """The dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
+        return self.names.dlq(self.family(topic))
+
+    def family(self, topic: str) -> str:
+        """The main topic that names the levels and the DLQ for a record found in `topic`, whatever its headers say."""
         role = self.names.role(topic, self.topics)
-        origin = role.topic if role is not None and role.topic is not None else self.topics[0]
-        return self.names.dlq(origin)
+        return role.topic if role is not None and role.topic is not None else self.topics[0]
+
+    def passing_level(self, found: str, wait: int) -> int:
+        """The level that passes on a record which was found in topic `found` and is another's business, for `wait` ms.
+
+        Of those that are due each of the short levels in turn.
+        """
+        if (level := longest_fit(wait, self.delays)) is not None:
+            return level
+        role = self.names.role(found, self.topics)
+        short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
+        shorter = longest_fit((role.delay or 0) - 1 if role is not None else 0, short)
+        return short[-1] if shorter is None else shorter
 
     def latest_due(self, now: int) -> int:
         """The latest due time, epoch ms, that a header may carry at `now`."""
@@ -95,6 +121,7 @@ def build_rules(
     max_reconsume_times: int = 16,
     topic_prefix: str = "{group}",
     instance: str = "spark",
+    unknown_topic: str = "1h",
 ) -> Rules:
     """The rules of a group; the same values as in the sidecar's `retry:` section. ValueError when one cannot be."""
     if isinstance(topics, str) or not topics:
@@ -105,7 +132,8 @@ def build_rules(
     rungs = build_ladder(read_ladder(ladder), table)
     delays = level_delays(rungs, table)
     names = build_names(group, topics, delays, topic_prefix)
-    return Rules(names, tuple(topics), rungs, table, delays, max_reconsume_times, instance)
+    patience = parse_duration(unknown_topic)
+    return Rules(names, tuple(topics), rungs, table, delays, max_reconsume_times, instance, patience)
 
 
 def read_ladder(ladder: LadderText) -> LadderSpec:

@@ -6,9 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sidecar.core import copies, decide, outcome, policy
 from sidecar.core import record as core
+from sidecar.core.origins import Origins
 from spark.consumer.record import Read, given, take
 from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules, build_rules
@@ -167,6 +169,50 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
     assert routed is not None
     assert routed.outcome == "refused"
     assert [tuple(out) for out in routed.writes] == [(c.topic, c.key, c.value, c.headers) for c in wanted]
+
+
+def stray_row(rules: Rules, found: str, due: int) -> Read:
+    """A retry of a main topic that this job does not consume."""
+    life = Life("returns:3:1024", "returns", 2, 1, due, NOW - 9_000, NOW - 8_000, "http-500: no")
+    return Read(found, 1, 7, NOW - 3, b"k", b"v", OWN + render_life(life, "billing", found))
+
+
+@pytest.mark.parametrize("prefix", ["{group}", "{topic}-{group}"])
+@pytest.mark.parametrize("rest", [-3_599_999, -5, 500, 70_000])
+def test_a_retry_of_a_topic_that_another_configuration_consumes_is_passed_on_as_the_sidecar_does(
+    rest: int, prefix: str
+) -> None:
+    rules = rules_of(topic_prefix=prefix)
+    for found in (rules.names.ready, *(rules.names.level(delay, "orders") for delay in rules.delays[:3])):
+        row = stray_row(rules, found, NOW + rest)
+        routed = before_handling(take(row, rules, NOW), rules, NOW)
+        assert routed is not None
+        assert (routed.outcome, [tuple(out) for out in routed.writes]) == ("hop", stray_of_the_sidecar(row, rules))
+
+
+def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after_unknown_topic() -> None:
+    rules = rules_of(unknown_topic="10m")
+    row = stray_row(rules, rules.names.ready, NOW - 600_000)
+    routed = before_handling(take(row, rules, NOW), rules, NOW)
+    assert routed is not None
+    assert (routed.outcome, [tuple(out) for out in routed.writes]) == ("dead_letter", stray_of_the_sidecar(row, rules))
+    event = decode_event(routed.writes[1].value)
+    assert isinstance(event, Event)
+    assert (event.id, event.times, event.redrives, event.reason) == ("returns:3:1024", 2, 1, "unknown-topic")
+
+
+def stray_of_the_sidecar(row: Read, rules: Rules) -> list[tuple[Any, ...]]:
+    """What the sidecar writes of it once its level is over."""
+    at_most = replace(policy_of(rules), unknown_topic=rules.unknown_topic)
+    life = parse_life(row.headers, Origins(at_most), NOW + 10**10)
+    assert isinstance(life, Life)
+    source = core.Partition(row.topic, row.partition)
+    record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
+    decision = decide.after_wait(record, at_most, NOW)
+    assert isinstance(decision, decide.Hop | decide.DeadLetter)
+    return [
+        (copy.topic, copy.key, copy.value, copy.headers) for copy in copies.writes_of(record, decision, at_most, NOW)
+    ]
 
 
 def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() -> None:
