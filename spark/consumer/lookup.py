@@ -6,13 +6,15 @@ Three questions a batch, each one request to each broker, however many partition
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
     AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from spark.consumer.offsets import Place
@@ -27,6 +29,16 @@ class LevelTopicError(RuntimeError):
     """A level topic is missing, or cannot be read by time; an operator must act."""
 
 
+def described_by(answer: Future[TopicDescription]) -> TopicDescription | None:
+    """What is said of a topic; None where there is none. Raises KafkaException."""
+    try:
+        return answer.result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+
+
 class Lookup:
     """Asks about the level topics in `levels` (topic to delay in ms). Raises KafkaException when brokers do not answer.
 
@@ -37,13 +49,17 @@ class Lookup:
         self._admin = AdminClient(dict(client))
         self._levels = levels
 
-    def places(self) -> list[Place]:
-        """Every partition of the level topics, sorted. Raises LevelTopicError naming those that are missing."""
-        topics = self._admin.list_topics(timeout=SECONDS).topics
-        found = {name: topics[name] for name in self._levels if name in topics and topics[name].error is None}
+    def topics(self) -> tuple[list[Place], dict[str, str]]:
+        """Every partition of the level topics, sorted, and the topics' ids.
+
+        Raises LevelTopicError naming the topics that are missing.
+        """
+        asked = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
+        found = {name: described for name, answer in asked.items() if (described := described_by(answer)) is not None}
         if missing := sorted(self._levels.keys() - found.keys()):
             raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
-        return sorted((name, number) for name, topic in found.items() for number in topic.partitions)
+        places = sorted((name, part.id) for name, topic in found.items() for part in topic.partitions)
+        return places, {name: str(topic.topic_id) for name, topic in found.items()}
 
     def check_stamps(self) -> None:
         """LevelTopicError unless each topic is stamped by its broker: only then what is due is a prefix.

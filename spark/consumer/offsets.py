@@ -17,10 +17,14 @@ NO_LATER = -1
 
 
 class Reach(NamedTuple):
-    """How far the source has come: the next offset of each partition, and how many offsets retention took unread."""
+    """How far the source has come: the next offset of each partition, and how many offsets retention took unread.
+
+    `ids` are those of the topics that the offsets are of; a checkpoint of before has none.
+    """
 
     next: dict[Place, int]
     dropped: int = 0
+    ids: Mapping[str, str] = {}
 
 
 class Range(NamedTuple):
@@ -41,16 +45,36 @@ def due_ends(ends: Offsets, cuts: Offsets) -> dict[Place, int]:
     return {place: end if cuts[place] == NO_LATER else min(end, cuts[place]) for place, end in ends.items()}
 
 
+def renewed(reach: Reach, ids: Mapping[str, str]) -> Reach:
+    """`reach` among topics of these ids: an offset in a topic that was made anew says nothing, and is forgotten."""
+    kept = {place: offset for place, offset in reach.next.items() if not is_anew(place[0], reach.ids, ids)}
+    return Reach(kept, reach.dropped, {**reach.ids, **ids})
+
+
+def is_anew(topic: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether the topic is known to have been made anew."""
+    return topic in before and topic in after and before[topic] != after[topic]
+
+
+def still_good(start: Reach, end: Reach) -> dict[Place, int]:
+    """The offsets of `start` in topics that are still those of `end`.
+
+    Where no id was kept, a partition that goes back is one of a topic that was made anew.
+    """
+    kept = renewed(start, end.ids).next
+    return {at: offset for at, offset in kept.items() if at[0] in start.ids or end.next.get(at, offset) >= offset}
+
+
 def begin(reach: Reach, lows: Offsets) -> Reach:
     """`reach` with each partition moved up to its first record: what lies below it is dropped, and counted."""
     moved = {place: max(reach.next.get(place, low), low) for place, low in lows.items()}
     lost = sum(moved[place] - reach.next.get(place, low) for place, low in lows.items())
     # A partition that nobody names any more keeps its place: it may only be out of sight for now.
-    return Reach({**reach.next, **moved}, reach.dropped + lost)
+    return reach._replace(next={**reach.next, **moved}, dropped=reach.dropped + lost)
 
 
 def cut_short(reach: Reach, ends: Offsets) -> list[Place]:
-    """The partitions that end before where we are: their topic was deleted and made anew, or its log was cut."""
+    """The partitions that end before where we are: their log was cut, or the topic made anew and its id unknown."""
     return sorted(place for place, end in ends.items() if end < reach.next.get(place, 0))
 
 
@@ -63,17 +87,15 @@ def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
         share = min(count, left // (len(waiting) - rank))
         moved[place] = moved.get(place, 0) + share
         left -= share
-    return Reach(moved, reach.dropped)
+    return reach._replace(next=moved)
 
 
 def ranges_of(start: Reach, end: Reach, lows: Offsets) -> list[Range]:
-    """What is read between two reaches; ValueError when a partition goes back, which would handle records again."""
-    found = []
+    """What is read between two reaches. Nothing of a partition whose log was cut, and which therefore goes back."""
+    found, before = [], still_good(start, end)
     for place, last in sorted(end.next.items()):
-        first = start.next.get(place, 0)
-        if last < first:
-            raise ValueError(f"{place[0]}[{place[1]}] would go back from {first} to {last}")
-        first = max(first, lows.get(place, 0))  # beyond the end, where retention took the whole range
+        # Beyond the end, where retention took the whole range.
+        first = max(before.get(place, 0), lows.get(place, 0))
         if first < last:
             found.append(Range(*place, first, last))
     return found
@@ -81,7 +103,8 @@ def ranges_of(start: Reach, end: Reach, lows: Offsets) -> list[Range]:
 
 def taken_since(start: Reach, end: Reach, lows: Offsets) -> int:
     """How many offsets between two reaches retention took after `end` was counted."""
-    firsts = {place: start.next.get(place, 0) for place in end.next if place in lows}
+    before = still_good(start, end)
+    firsts = {place: before.get(place, lows[place]) for place in end.next if place in lows}
     gone = sum(max(0, min(lows[place], end.next[place]) - first) for place, first in firsts.items())
     return max(0, gone - (end.dropped - start.dropped))
 
@@ -99,11 +122,11 @@ def to_json(reach: Reach) -> dict[str, Any]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(reach.next.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
-    return {"next": topics, "dropped": reach.dropped}
+    return {"next": topics, "dropped": reach.dropped, "ids": dict(sorted(reach.ids.items()))}
 
 
 def from_json(kept: Mapping[str, Any]) -> Reach:
     """The reach that Spark kept."""
     topics: Mapping[str, Mapping[str, int]] = kept["next"]
     found = {(topic, int(number)): offset for topic, parts in topics.items() for number, offset in parts.items()}
-    return Reach(found, kept["dropped"])
+    return Reach(found, kept["dropped"], kept.get("ids", {}))

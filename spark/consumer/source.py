@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark.consumer.lookup import LevelTopicError, Lookup
+from spark.consumer.lookup import Lookup
 from spark.consumer.offsets import (
     Offsets,
     Range,
@@ -26,6 +26,7 @@ from spark.consumer.offsets import (
     due_ends,
     from_json,
     ranges_of,
+    renewed,
     shared_out,
     taken_since,
     to_json,
@@ -92,7 +93,8 @@ class LevelsReader(DataSourceStreamReader):
     """Spark keeps one on the driver, in a process of its own, and sends copies to the tasks.
 
     It knows how far it has come from Spark alone: after a restart Spark first asks for the partitions between the last
-    offsets and themselves. So the bound of a batch counts from there, and the source never goes back.
+    offsets and themselves. So the bound of a batch counts from there, and the source goes back only in a topic that was
+    made anew, which it reads from its first record.
     """
 
     def __init__(self, options: Options, lookup: Lookup | None = None) -> None:
@@ -108,32 +110,45 @@ class LevelsReader(DataSourceStreamReader):
         """
         if self._first is None:
             lookup = self._asked()
-            self._first = Reach(lookup.lows(lookup.places()))
+            places, ids = lookup.topics()
+            self._first = Reach(lookup.lows(places), ids=ids)
         self._reach = self._reach or self._first
         return to_json(self._first)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         """How far the next batch goes: what is due now, at most `most` offsets; what retention took is counted."""
         lookup = self._asked()
-        places = lookup.places()
+        places, ids = lookup.topics()
         lows, ends = lookup.lows(places), lookup.ends(places)
         cuts = lookup.cuts(places, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
-        check_ends(self._reach or Reach({}), ends)
-        start = begin(self._reach or Reach({}), lows)
+        start = begin(self._goes_on(ids, ends), lows)
         self._first = self._first or start
         if self._reach is not None and start.dropped > self._reach.dropped:
             tell(f"retention took {start.dropped - self._reach.dropped} offsets of level topics before they were read")
         self._reach = advance(start, due_ends(ends, cuts), self._options.most)
         return to_json(self._reach)
 
+    def _goes_on(self, ids: Mapping[str, str], ends: Offsets) -> Reach:
+        """Where we are among the topics of now, and at the end of a log that was cut."""
+        before = self._reach or Reach({})
+        reach = renewed(before, ids)
+        if lost := sorted({topic for topic, _ in before.next.keys() - reach.next.keys()}):
+            tell(f"made anew, and read from the first record: {', '.join(lost)}")
+        for place in cut_short(reach, ends):
+            tell(f"{place[0]}[{place[1]}] was cut: it ends at {ends[place]}, and we were at {reach.next[place]}")
+            # Of a checkpoint that knows no ids a shorter topic may be another one: all of it is read.
+            reach.next[place] = ends[place] if place[0] in before.ids else 0
+        return reach
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Slice]:
         """The tasks of a batch."""
         first, last = from_json(start), from_json(end)
         self._reach = last
-        if first.next == last.next:
+        if (first.next, first.ids) == (last.next, last.ids):
             return []
         lookup = self._asked()
-        lows = lookup.lows(lookup.places())
+        places, ids = lookup.topics()
+        lows, last = lookup.lows(places), renewed(last, ids)._replace(ids=last.ids)
         if gone := taken_since(first, last, lows):  # a batch that is repeated long after it was planned
             tell(f"retention took {gone} offsets of level topics before they were read")
             self._reach = last._replace(dropped=last.dropped + gone)  # told to Spark with the next batch
@@ -148,19 +163,10 @@ class LevelsReader(DataSourceStreamReader):
         """The lookup, made at first use: readers are sent to tasks, and a client cannot be."""
         if self._lookup is None:
             lookup = Lookup(self._options.client, self._options.levels)
-            lookup.places()
+            lookup.topics()
             lookup.check_stamps()
             self._lookup = lookup
         return self._lookup
-
-
-def check_ends(reach: Reach, ends: Offsets) -> None:
-    """LevelTopicError when a partition ends before where we are: to wait for its end would lose what it holds now."""
-    if short := cut_short(reach, ends):
-        names = ", ".join(f"{topic}[{number}]" for topic, number in short)
-        raise LevelTopicError(
-            f"{names} ends before the query's checkpoint: was the topic made anew? Begin with a new checkpoint"
-        )
 
 
 def tell(text: str) -> None:

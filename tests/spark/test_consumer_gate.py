@@ -20,7 +20,7 @@ from spark.consumer.source import LevelsReader, Options, options_of
 from tests.conftest import MakeTopic
 from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import SECONDS, Out, produce
+from tests.support.kafka import SECONDS, Out, create_topic, produce
 from tests.support.raw_producer import produce_raw
 
 HOUR = 3_600_000
@@ -173,7 +173,7 @@ def test_a_first_batch_begins_where_its_end_was_counted_from(kafka: Broker, leve
     admin.delete_records([place])[place].result(SECONDS)
     assert next_of(reader.initialOffset(), level) == 0
     assert read_all(reader, reader.initialOffset(), end) == []
-    assert reader.latestOffset() == {"next": {level: {"0": 10}}, "dropped": 6}
+    assert {**reader.latestOffset(), "ids": {}} == {"next": {level: {"0": 10}}, "dropped": 6, "ids": {}}
 
 
 def test_a_range_that_is_deleted_under_the_task_is_an_error(kafka: Broker, level: str) -> None:
@@ -194,12 +194,31 @@ def test_a_topic_that_is_not_stamped_by_its_broker_is_refused(kafka: Broker, lev
         LevelsReader(options(kafka, {level: 1, topic: 1})).latestOffset()
 
 
-def test_a_topic_that_was_made_anew_is_refused(kafka: Broker, level: str) -> None:
+def test_a_topic_that_was_made_anew_and_has_grown_past_our_place_is_read_from_its_first_record(
+    kafka: Broker, level: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    produce(kafka.bootstrap, level, [b"old"] * 3)
     reader = reader_of(kafka, level, 1)
-    known = {"next": {level: {"0": 7}}, "dropped": 0}
+    start = reader.initialOffset()
+    until(lambda: next_of(reader.latestOffset(), level) == 3, SECONDS, "all are due")
+    before = json.loads(json.dumps(reader.latestOffset()))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([level])[level].result(SECONDS)
+    until(lambda: level not in admin.list_topics(timeout=SECONDS).topics, SECONDS, "it is gone")
+    create_topic(kafka.bootstrap, level, 1, {"message.timestamp.type": "LogAppendTime"})
+    produce(kafka.bootstrap, level, [b"%d" % number for number in range(5)])
+    again = reader_of(kafka, level, 1)
+    assert again.partitions(start, before) == [], "a batch of the old topic that is repeated has nothing to read"
+    until(lambda: next_of(again.latestOffset(), level) == 5, SECONDS, "all of the new one are due")
+    assert [row[5] for row in read_all(again, before, again.latestOffset())] == [b"0", b"1", b"2", b"3", b"4"]
+    assert f"made anew, and read from the first record: {level}" in capfd.readouterr().err
+
+
+def test_a_log_that_was_cut_is_read_on_at_its_end(kafka: Broker, level: str) -> None:
+    reader = reader_of(kafka, level, 1)
+    known = {**reader.latestOffset(), "next": {level: {"0": 7}}}
     reader.partitions(known, known)
-    with pytest.raises(LevelTopicError, match=rf"{level}\[0\] ends before the query's checkpoint"):
-        reader.latestOffset()
+    assert next_of(reader.latestOffset(), level) == 0
 
 
 def test_a_missing_level_topic_is_refused(kafka: Broker, level: str) -> None:

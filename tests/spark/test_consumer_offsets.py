@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from spark.consumer.offsets import (
     due_ends,
     from_json,
     ranges_of,
+    renewed,
     shared_out,
     taken_since,
     to_json,
@@ -84,9 +84,26 @@ def test_a_partition_that_is_out_of_sight_keeps_its_place() -> None:
     assert advance(begin(Reach({A: 3, B: 5}), {A: 0}), {A: 4}, 10).next == {A: 4, B: 5}
 
 
-def test_a_range_that_would_go_back_is_refused() -> None:
-    with pytest.raises(ValueError, match="would go back from 5 to 4"):
-        ranges_of(Reach({A: 5}), Reach({A: 4}), {})
+def test_a_topic_that_was_made_anew_is_read_from_its_first_record_whatever_its_length() -> None:
+    before = Reach({A: 5, B: 7, C: 9}, ids={"l-1s": "old", "l-2s": "same"})
+    after = advance(begin(renewed(before, {"l-1s": "new", "l-2s": "same"}), {A: 0, B: 2, C: 0}), {A: 3, B: 9, C: 9}, 99)
+    assert after.dropped == 0
+    assert ranges_of(before, after, {A: 0, B: 2, C: 0}) == [Range(*A, 0, 3), Range(*B, 2, 9)]
+    assert taken_since(before, after, {A: 0, B: 2, C: 0}) == 0
+    assert from_json(json.loads(json.dumps(to_json(after)))) == after
+
+
+def test_a_checkpoint_without_ids_goes_on_and_takes_a_shorter_topic_for_another_one() -> None:
+    kept = to_json(Reach({A: 5, C: 9}))
+    del kept["ids"]
+    before, ids = from_json(kept), {"l-1s": "1", "l-2s": "1"}
+    assert renewed(before, ids) == Reach({A: 5, C: 9}, ids=ids)
+    assert ranges_of(before, Reach({A: 3, C: 12}, ids=ids), {}) == [Range(*A, 0, 3), Range(*C, 9, 12)]
+
+
+def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
+    ids = {"l-1s": "1"}
+    assert ranges_of(Reach({A: 5}, ids=ids), Reach({A: 4}, ids=ids), {}) == []
 
 
 def test_the_same_reach_is_the_same_text_whatever_the_order_it_was_found_in() -> None:
