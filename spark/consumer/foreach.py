@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 from spark.consumer.handling import COLUMNS, RESULT, Handler, handling
+from spark.consumer.isolation import died
 from spark.consumer.rules import Rules
 
 BATCH_TIME = "batch_time"
@@ -39,8 +40,8 @@ _LOG = logging.getLogger("reconsume.spark")
 class Counts(NamedTuple):
     """What a batch came to. `retry` and `dead_letter` also count what a handler asked for; `odd` what it may not ask.
 
-    `failed`: the handler raised or asked for a retry; `fresh` and `fresh_failed` count main records alone. `refused`:
-    dead-lettered unseen for headers not in their form.
+    `failed`: the handler raised, asked for a retry or ended its process; `fresh` and `fresh_failed` count main records
+    alone. `refused`: dead-lettered unseen for headers not in their form.
     """
 
     batch: int
@@ -61,6 +62,8 @@ OUTCOMES = ("commit", "retry", "dead_letter", "hop", "refused")
 Write: TypeAlias = Callable[[DataFrame], None]
 """Writes a frame of topic, key, value and headers; returns once all of it is confirmed."""
 Report: TypeAlias = Callable[[Counts], None]
+Work: TypeAlias = Callable[[Column], Column]
+"""A function of Spark's that handles a row."""
 
 
 class TooManyFailuresError(RuntimeError):
@@ -89,9 +92,20 @@ def for_each_record(
             raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
         write = kafka_writer(kafka)
     work = f.udf(handling(handler, rules), RESULT).asNondeterministic()
+    work_apart = f.udf(handling(handler, rules, apart=True), RESULT).asNondeterministic()
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
+        try:
+            run_with(work, frame, batch)
+        except Exception as error:
+            if not died(error):
+                raise
+            # The record that did it would do it again: no batch would ever be done.
+            _LOG.warning("batch %d: a Python worker died; it is done again, with handlers in processes apart", batch)
+            run_with(work_apart, frame, batch)
+
+    def run_with(work: Work, frame: DataFrame, batch: int) -> None:
         # Kept, because the counts and the writes both read it, and each evaluation would call the handler again.
         results = frame.select(work(f.struct(*columns(frame))).alias("r")).persist(StorageLevel.MEMORY_AND_DISK)
         try:

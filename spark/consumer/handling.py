@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from spark.consumer.isolation import CRASHED, Apart, Ask
 from spark.consumer.record import Read, Record, Taken, given, take
 from spark.consumer.routing import NEAR, Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules
@@ -48,7 +49,8 @@ RESULT = StructType(
 
 
 class Result(NamedTuple):
-    """What is kept of a row. `failed`: the handler raised, or asked for a retry; `odd`: for one that is not allowed.
+    """What is kept of a row. `failed`: the handler raised, asked for a retry, or ended its process; `odd`: for a retry
+    that is not allowed.
 
     `fresh`: it was handled, and came from a main topic.
     """
@@ -60,19 +62,27 @@ class Result(NamedTuple):
     writes: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 
 
-def handling(handler: Handler, rules: Rules) -> Callable[[Row], Result]:
-    """The function that Spark calls for each row."""
+def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable[[Row], Result]:
+    """The function that Spark calls for each row; `apart`: it calls the handler in a process of its own."""
+    # Made on the worker, as the function is sent there.
+    asks: list[Ask] = []
+
+    def ask(record: Record) -> Outcome:
+        return call(handler, record)
 
     def handle(row: Row) -> Result:
+        if not asks:
+            asks.append(Apart(ask) if apart else ask)
         now = row["now"]
         taken = take(read_of(row), rules, now)
         routed = before_handling(taken, rules, now)
         if routed is not None:
             return result_of(routed)
         await_due(taken)
-        outcome = call(handler, given(taken))
+        outcome = asks[0](given(taken))
         routed = after_handling(taken, outcome, rules, now)
-        failed = isinstance(outcome, Retry)
+        # Where most records end their process, something else is wrong: that stops the batch, as an outage does.
+        failed = isinstance(outcome, Retry) or (isinstance(outcome, DeadLetter) and outcome.reason == CRASHED)
         odd = isinstance(outcome, Retry) and not rules.understands(outcome.delay, outcome.level)
         return result_of(routed)._replace(failed=failed, odd=odd, fresh=taken.life is None)
 
@@ -85,7 +95,7 @@ def call(handler: Handler, record: Record) -> Outcome:
         answer = handler(record)
     except (Retry, DeadLetter) as verdict:
         return verdict
-    except Exception as failure:  # noqa: BLE001 - any failure of the user's code is what retries are for
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - any failure of the user's code is what retries are for
         # The class alone: an exception's text may hold what is in the record (contract §3).
         return Retry(None, None, type(failure).__name__)
     return answer if isinstance(answer, Retry | DeadLetter) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -105,6 +106,23 @@ def test_each_row_is_handled_once_however_often_the_frame_is_evaluated(spark: Sp
     run(with_batch_time(frame_of(spark, rows)), 0)
     assert evaluated == [8, 8, 8]
     assert sorted(calls.read_text().split()) == sorted(f"orders:0:{offset}/0" for offset in range(9))
+
+
+def test_a_record_that_ends_its_process_is_a_dead_letter_and_the_batch_is_done(spark: SparkSession) -> None:
+    def handle(record: Record) -> object:
+        if record.value == b"kill":
+            os._exit(1)
+        return retry() if record.value == b"retry" else None
+
+    written: Written = []
+    counts: list[Counts] = []
+    rows = [main_row(1, b""), main_row(2, b"kill"), main_row(3, b"retry"), main_row(4, b"")]
+    for_each_record(handle, RULES, write=collect(written), report=counts.append)(
+        with_batch_time(frame_of(spark, rows)), 0
+    )
+    assert [(count.commit, count.dead_letter, count.retry) for count in counts] == [(2, 1, 1)]
+    [dead] = [row for row in written if row["topic"] == RULES.names.dlq("orders")]
+    assert (identity_of(dead), life_of(dead).reason) == ("orders:0:2", "crashed-service")
 
 
 def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, calls: Path) -> None:

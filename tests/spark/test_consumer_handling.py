@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +73,62 @@ def test_an_exception_is_a_failure_and_its_text_is_not_told() -> None:
     life = parse_life(result.writes[0][3], RULES.topics, 2**53)
     assert isinstance(life, Life)
     assert (life.reason, life.due_at, life.first_failed_at) == ("KeyError", 6_000, 5_000)
+
+
+def test_a_handler_that_exits_is_a_failure_like_any_other() -> None:
+    def handle(_record: Record) -> object:
+        sys.exit(3)
+
+    result = handling(handle, RULES)(row())
+    life = parse_life(result.writes[0][3], RULES.topics, 2**53)
+    assert isinstance(life, Life)
+    assert (result.outcome, life.reason) == ("retry", "SystemExit")
+
+
+def at(offset: int) -> Row:
+    return Row(**{**row().asDict(), "offset": offset})
+
+
+def test_apart_a_handler_that_ends_its_process_is_one_dead_letter_and_the_others_are_handled(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def handle(record: Record) -> object:
+        with calls.open("a") as file:
+            file.write(f"{record.offset} {os.getpid()}\n")
+        if record.offset == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if record.offset == 3:
+            raise KeyError
+        return dead_letter("no") if record.offset == 4 else None
+
+    work = handling(handle, RULES, apart=True)
+    results = [work(at(offset)) for offset in range(1, 6)]
+    assert [result.outcome for result in results] == ["commit", "dead_letter", "retry", "dead_letter", "commit"]
+    assert [result.failed for result in results] == [False, True, True, False, False]
+    assert dict(results[1].writes[0][3])["RETRY_REASON"] == b"crashed-service"
+    told = [line.split() for line in calls.read_text().splitlines()]
+    assert [int(offset) for offset, _ in told] == [1, 2, 2, 2, 3, 4, 5]
+    assert str(os.getpid()) not in {pid for _, pid in told}
+
+
+def test_the_process_apart_ends_with_its_task() -> None:
+    calls: list[int] = []
+    reader, writer = os.pipe()
+
+    def handle(_record: Record) -> object:
+        calls.append(1)
+        return os.write(writer, b"%d" % os.getpid())
+
+    work = handling(handle, RULES, apart=True)
+    assert work(row()).outcome == "commit"
+    child = int(os.read(reader, 20))
+    assert (child == os.getpid(), calls) == (False, []), "it was called elsewhere"
+    del work
+    gc.collect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize(
