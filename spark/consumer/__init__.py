@@ -4,6 +4,7 @@
 whose group it is, `retry` and `dead_letter` are what a handler may answer.
 """
 
+from spark.consumer.change import forget_topics
 from spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
 from spark.consumer.record import Record
 from spark.consumer.rules import Rules, build_rules
@@ -20,6 +21,7 @@ __all__ = [
     "build_rules",
     "dead_letter",
     "for_each_record",
+    "forget_topics",
     "read_gated",
     "read_relay",
     "retry",

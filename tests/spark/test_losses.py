@@ -89,3 +89,5 @@ def test_an_entry_of_the_log_forgets_topics_and_nothing_else() -> None:
     assert forgotten(log, [E]) == f'v1\n{{"conf":{{"{E}":"b"}}}}\n{{"{F}":{{"0":1}}}}\n-'
     assert forgotten(log, [E, F]).splitlines()[2] == "{}"
     assert forgotten(log, ["other"]) == log
+    gated = 'v1\n{}\n{"next":{"l-1s":{"0":5}},"dropped":0,"ids":{}}'
+    assert (topics_in(gated), forgotten(gated, ["next", "l-1s"])) == (frozenset(), gated)

@@ -1,0 +1,67 @@
+"""A consumer whose rules change between two starts on one checkpoint."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.consumer import build_rules, forget_topics, read_relay
+from tests.support.broker import Broker
+from tests.support.deadline import until
+from tests.support.kafka import SECONDS, Out, create_topic, produce
+
+BATCH_SECONDS = 120
+
+
+class Consumer:
+    """A job of one checkpoint; `seen` are the values that it handled."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, place: Path) -> None:
+        self.spark, self.place, self.group = spark, str(place), f"change-{uuid.uuid4().hex[:8]}"
+        self.kafka = {"bootstrap.servers": bootstrap}
+        self.seen: list[bytes] = []
+
+    def topic(self, name: str) -> str:
+        """A main topic of this test."""
+        return f"{self.group}-{name}"
+
+    def run(self, *mains: str, forgets: bool) -> list[str]:
+        """Handle all there is, as a job with these main topics; what it was made to forget."""
+        rules = build_rules(self.group, [self.topic(name) for name in mains])
+        forgotten = forget_topics(self.spark, self.place, rules) if forgets else []
+        writer = read_relay(self.spark, rules, self.kafka).writeStream.foreachBatch(self._take)
+        query = writer.option("checkpointLocation", self.place).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(BATCH_SECONDS), "the query did not end"
+        finally:
+            query.stop()
+        return forgotten
+
+    def _take(self, batch: DataFrame, _: int) -> None:
+        self.seen += [bytes(row["value"]) for row in batch.select("value").collect()]
+
+
+def test_main_topics_and_partitions_are_added_and_taken_away_on_one_checkpoint(
+    spark: SparkSession, kafka: Broker, tmp_path: Path
+) -> None:
+    job = Consumer(spark, kafka.bootstrap, tmp_path / "place")
+    for name in ("orders", "bills", "returns", "RETRY"):
+        create_topic(kafka.bootstrap, job.topic(name))
+    for name in ("orders", "bills"):
+        produce(kafka.bootstrap, job.topic(name), [name.encode()])
+    assert job.run("orders", "bills", forgets=True) == [], "there is nothing to forget yet"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    orders = job.topic("orders")
+    admin.create_partitions([NewPartitions(orders, 2)])[orders].result(SECONDS)
+    until(lambda: len(admin.list_topics(orders, timeout=SECONDS).topics[orders].partitions) == 2, SECONDS, "it has two")
+    produce(kafka.bootstrap, orders, [Out(b"more", partition=1)])
+    produce(kafka.bootstrap, job.topic("returns"), [b"returns"])
+    with pytest.raises(StreamingQueryException, match="may have been lost"):
+        job.run("orders", "returns", forgets=False)
+    assert job.run("orders", "returns", forgets=True) == [job.topic("bills")]
+    assert sorted(job.seen) == [b"bills", b"more", b"orders", b"returns"], "each once"
