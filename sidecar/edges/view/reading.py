@@ -20,6 +20,7 @@ from sidecar.edges.clock import now
 from sidecar.edges.view.age import Told, ask_events
 from sidecar.edges.view.store import Facts, Place, ViewStore, retention_of
 from sidecar.edges.view.tables import Item
+from topics import versions
 from topics.names import Kind, Names
 from topics.view_record import BadRow, Forgotten, decode_stats, decode_view
 
@@ -32,8 +33,7 @@ CHECK_EVERY = 5.0
 """Seconds between questions for where the topics end; this old is the copy at most while all is well."""
 AT_ONCE = -1e9
 FIRST_EVERY = 1.0  # seconds, until anything is known
-FUTURE = 300_000
-"""ms. A row from further ahead says nothing of when Spark wrote last: a clock is wrong, or somebody lies."""
+FUTURE = 300_000  # ms; a row from further ahead says nothing of when Spark wrote last
 BAD_EVERY = 60.0
 """Seconds between two lines about records that are passed over; the metric counts them all."""
 BEING_READ = "the view is being read for the first time"
@@ -199,6 +199,7 @@ class ViewReading:
         items: list[Item] = []
         moved: dict[Place, int] = {}
         bad: list[str] = []
+        newer: list[int] = []
         for message in messages:
             error = message.error()
             place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
@@ -210,12 +211,13 @@ class ViewReading:
                 else:
                     bad.append(f"{place[0]}, partition {place[1]}, offset {offset}: {item.text}")
                     self.bad[self._kinds[place[0]]] += 1
+                    newer += filter(None, [versions.newer(message.value() or b"")])
             elif error.code() == KafkaError._PARTITION_EOF:
                 moved[place] = offset  # behind the markers and gaps at the end
             else:
                 self._stumble(error)
         if any(self._positions.get(place) != after for place, after in moved.items()):
-            self._store.take(items, moved)
+            self._store.take(items, moved, min(newer, default=None))
             self._positions |= moved
         if bad:
             self._say_bad(bad)

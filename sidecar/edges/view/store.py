@@ -1,7 +1,7 @@
 """The local copy of the view: one SQLite file, written by one thread, rebuilt from Kafka whenever it is lost or broken.
 
-Rows, sums and the offsets up to which they were read are one transaction. Questions are `query.py`. Nothing is
-ever synced to disk: what a crash breaks is read anew.
+Rows, sums and the offsets up to which they were read are one transaction. Questions are `query.py`. What a crash loses
+or breaks is read anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
-from sidecar.edges.view.tables import PUT_MESSAGE, PUT_SUMS, TABLE, Item, connect, message_values, sums_values
+from sidecar.edges.view.tables import (
+    PASSED_OVER,
+    PUT_MESSAGE,
+    PUT_SUMS,
+    TABLE,
+    Item,
+    connect,
+    message_values,
+    sums_values,
+)
 from topics.names import Kind
 from topics.view_record import Forgotten
 
@@ -79,8 +88,11 @@ class ViewStore:
             if kind is Kind.VIEW:
                 run.execute("DELETE FROM fact WHERE name IN ('as_of', 'newest')")
 
-    def take(self, items: Sequence[Item], positions: Mapping[Place, int]) -> None:
-        """Take in records in the order in which they were read, and where to go on, all or nothing."""
+    def take(self, items: Sequence[Item], positions: Mapping[Place, int], passed_over: int | None = None) -> None:
+        """Take in records in the order in which they were read, and where to go on, all or nothing.
+
+        `passed_over` is the lowest `v` of records among them that only a newer version can read: it will read all anew.
+        """
         with self._transaction() as run:
             for (kind, gone), group in groupby(items, lambda item: (item.kind, isinstance(item.heard, Forgotten))):
                 if gone:
@@ -95,6 +107,8 @@ class ViewStore:
                 "INSERT OR REPLACE INTO position VALUES (?, ?, ?)",
                 [(topic, number, after) for (topic, number), after in positions.items()],
             )
+            if passed_over is not None:
+                self._note(PASSED_OVER, min(passed_over, self._fact(PASSED_OVER) or passed_over))
 
     def drop_older(self, kind: Kind, before: int) -> None:
         """Drop what was written before (epoch ms): it leaves the topic by its retention."""
@@ -169,7 +183,7 @@ def _opened(path: Path, lock: IO[bytes], temporary: bool) -> ViewStore:
     except sqlite3.OperationalError:
         raise  # the disk is full, or not ours to write: a new file would fare no better
     except sqlite3.DatabaseError as fault:
-        _LOG.warning("the local copy of the view is broken, and read anew: %s", fault, extra={"event": "view-rebuilt"})
+        _LOG.warning("the copy of the view is of no use, and read anew: %s", fault, extra={"event": "view-rebuilt"})
         remove(path)
         return ViewStore(path, lock, temporary)
 

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from topics import versions
 from topics.events import RANKS
 from topics.names import Kind
 from topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
@@ -16,6 +17,8 @@ from topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
 # besides would double the cost of a write (measured: 45 against 80 µs).
 FORM = 1
 """Of the tables; a file of another form is made anew."""
+PASSED_OVER = "passed-over"
+"""The fact that says which `v`, the lowest, rows had that no version that wrote the file could read."""
 BUSY_SECONDS = 5.0
 CACHE_KIB = 4_096
 WAL_LIMIT = 16 * 1024 * 1024
@@ -75,12 +78,15 @@ class Item(NamedTuple):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a file of our form. Raises sqlite3.DatabaseError for a broken one."""
+    """A connection to a file of our form. Raises sqlite3.DatabaseError for one that is broken, or lacks rows.
+
+    NORMAL syncs the log before it is written back: without that a loss of power could keep positions and lose rows.
+    """
     # Created here, and not by SQLite: nobody else may read what the records' ids and reasons say.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
     try:
-        for pragma in ("journal_mode = WAL", "synchronous = OFF", f"cache_size = -{CACHE_KIB}"):
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"cache_size = -{CACHE_KIB}"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
         (form,) = connection.execute("PRAGMA user_version").fetchone()
@@ -90,6 +96,9 @@ def connect(path: Path) -> sqlite3.Connection:
         if form == 0:
             connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
             connection.execute("INSERT INTO fact VALUES ('cursor-key', ?)", (secrets.token_bytes(32),))
+        passed = connection.execute("SELECT value FROM fact WHERE name = ?", (PASSED_OVER,)).fetchone()
+        if passed is not None and passed[0] <= versions.READ:
+            raise sqlite3.DatabaseError(f"rows of version {passed[0]} were passed over, and can be read now")
     except BaseException:
         connection.close()
         raise

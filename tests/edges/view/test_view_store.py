@@ -8,9 +8,10 @@ import pytest
 
 from sidecar.edges.view.query import ViewQuery
 from sidecar.edges.view.store import Facts, ViewStore, open_store, retention_of
-from sidecar.edges.view.tables import Item
+from sidecar.edges.view.tables import Item, connect
 from tests.support.view_copy import PLACE, item, take
 from tests.support.view_rows import GROUP, stats_row, view_row
+from topics import versions
 from topics.events import State
 from topics.names import Kind
 from topics.view_record import Forgotten, encode_row
@@ -126,7 +127,7 @@ def test_a_broken_file_is_made_anew(tmp_path: Path, junk: bytes, caplog: pytest.
     store.path.write_bytes(junk)
     again = open_store(tmp_path, GROUP)
     assert again.positions() == {}
-    assert "broken, and read anew" in caplog.text
+    assert "of no use, and read anew" in caplog.text
     take(again, view_row(1))
     again.close()
 
@@ -172,3 +173,27 @@ def test_a_folder_that_cannot_be_is_an_error_and_not_a_crash(tmp_path: Path) -> 
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         open_store(tmp_path / "file" / "view", GROUP)
+
+
+def test_rows_that_an_older_version_could_not_read_are_read_by_one_that_can(tmp_path: Path) -> None:
+    def kept(passed_over: int) -> bool:
+        """Whether a file is still there at the next start that lacks rows of this version."""
+        store = open_store(tmp_path, f"{GROUP}-{passed_over}")
+        store.take([item(view_row(1))], {PLACE: 9}, passed_over + 1)
+        store.take([], {PLACE: 10}, passed_over)
+        store.take([item(view_row(2))], {PLACE: 11})
+        store.close()
+        again = open_store(tmp_path, f"{GROUP}-{passed_over}")
+        positions = again.positions()
+        again.close()
+        assert positions in ({}, {PLACE: 11})
+        return bool(positions)
+
+    assert kept(versions.READ + 1), "this version cannot read them either"
+    assert not kept(versions.READ), "an older one has passed them over"
+
+
+def test_a_loss_of_power_cannot_keep_positions_without_their_rows(tmp_path: Path) -> None:
+    connection = connect(tmp_path / "file")
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,), "NORMAL: no row is lost behind a position"
+    connection.close()
