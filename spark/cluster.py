@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark.java import classes
@@ -22,11 +24,11 @@ OFFSET = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
 
 
 class UnansweredError(RuntimeError):
-    """The client's answer is not in the form that is known."""
+    """The brokers do not answer, or not in the form that is known."""
 
 
 class Cluster:
-    """One client for the whole life of the job. What Java raises is raised.
+    """One client for the whole life of the job. Raises UnansweredError; what Py4J raises is raised.
 
     `kafka` holds Spark's options for reaching Kafka.
     """
@@ -34,11 +36,8 @@ class Cluster:
     def __init__(
         self, spark: SparkSession, kafka: Mapping[str, str], now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._java, self._now = classes(spark), now
-        properties = self._java.java.util.Properties()
-        for name, value in kafka.items():
-            properties.setProperty(name.removeprefix(KAFKA), value)
-        self._admin = self._java.org.apache.kafka.clients.admin.Admin.create(properties)
+        self._java, self._kafka, self._now = classes(spark), kafka, now
+        self._client: Any = None
         self._topics: dict[str, str] = {}
         self._asked_at: float | None = None
         self._failure: Exception | None = None
@@ -71,18 +70,45 @@ class Cluster:
             self._places, self._questions = frozenset(places), asked
         return begins(self._answer(self._admin.listOffsets(self._questions).all()))
 
-    def commit(self, group: str, places: Mapping[Place, int]) -> None:
-        """Commit places as the offsets of a consumer group that has no members."""
-        at = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata
-        told = self._java.java.util.HashMap()
+    def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
+        """Commit places as the offsets of consumer groups that have no members."""
+        # All are asked before the first is waited for.
+        for future in [self._altered(group, places) for group, places in groups.items()]:
+            self._wait(future)
+
+    def _altered(self, group: str, places: Mapping[Place, int]) -> Any:
+        at, told = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
         for (topic, number), offset in places.items():
             told.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
-        unit = self._java.java.util.concurrent.TimeUnit.SECONDS
-        self._admin.alterConsumerGroupOffsets(group, told).all().get(ANSWER_SECONDS, unit)
+        return self._admin.alterConsumerGroupOffsets(group, told).all()
+
+    @property
+    def _admin(self) -> Any:
+        """The client, made when it is first asked: a name that cannot be resolved now may be later."""
+        if self._client is None:
+            properties = self._java.java.util.Properties()
+            for name, value in self._kafka.items():
+                properties.setProperty(name.removeprefix(KAFKA), value)
+            with saying_why():
+                self._client = self._java.org.apache.kafka.clients.admin.Admin.create(properties)
+        return self._client
 
     def _answer(self, future: Any) -> str:
         """An answer as text: one call to Java, where one for each thing in it would be thousands."""
-        return str(future.get(ANSWER_SECONDS, self._java.java.util.concurrent.TimeUnit.SECONDS).toString())
+        return str(self._wait(future).toString())
+
+    def _wait(self, future: Any) -> Any:
+        with saying_why():
+            return future.get(ANSWER_SECONDS, self._java.java.util.concurrent.TimeUnit.SECONDS)
+
+
+@contextmanager
+def saying_why() -> Iterator[None]:
+    """Turn what Java raises into an UnansweredError of one sentence: Py4J's own begins with a number."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise UnansweredError(str(error.java_exception.toString())) from error
 
 
 def listed(text: str) -> dict[str, str]:

@@ -35,8 +35,8 @@ class Kafka(Protocol):
     def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
         """The first offset that each partition has."""
 
-    def commit(self, group: str, places: Mapping[Place, int]) -> None:
-        """Commit places as the offsets of a consumer group that has no members."""
+    def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
+        """Commit places as the offsets of consumer groups that have no members."""
 
 
 class Listener(StreamingQueryListener):
@@ -80,8 +80,9 @@ class Listener(StreamingQueryListener):
     def _tell_places(self, progress: Mapping[str, Any]) -> None:
         """Tell readers how far the view has read; that it cannot is said once, until it can."""
         try:
-            for group, places in self._places.news(progress, time.monotonic()).items():
-                self._kafka.commit(Names(group).view_group, places)
+            news = self._places.news(progress, time.monotonic())
+            self._kafka.commit({Names(group).view_group: places for group, places in news.items()})
+            for places in news.values():
                 self._places.told(places)
         except Exception as error:  # noqa: BLE001 - as below
             if not self._silent:

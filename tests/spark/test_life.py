@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from spark.cluster import Cluster
+from spark.cluster import Cluster, UnansweredError
 from spark.listener import Listener
 from spark.meters import Meters
 from spark.options import Run, parse
@@ -28,7 +28,7 @@ from tests.support.kafka import SECONDS
 from tests.support.view_topics import create_view_topics, event, sums_of, tell, view_of
 from topics.names import Names
 
-SOON = 30.0
+SOON = 60.0
 SELDOM = 0.2
 MINUTE = 60_000
 
@@ -175,3 +175,18 @@ def test_events_that_were_deleted_before_they_were_read_are_counted_and_named(li
         wait(lambda: life.told(events) == life.ends(events), "how far the view has read is told")
     assert life.said == [f"7 events of {events} were deleted before they were read: the view lacks what they told"]
     assert life.meters.registry.get_sample_value("reconsume_view_events_lost_total", {"topic": events}) == 7
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "says"),
+    [("127.0.0.1:1", "TimeoutException"), ("nosuch.invalid:9092", "Failed to create new KafkaAdminClient")],
+)
+def test_brokers_that_do_not_answer_are_a_failure_in_one_sentence(
+    spark: SparkSession, bootstrap: str, says: str
+) -> None:
+    cluster = Cluster(spark, {"kafka.bootstrap.servers": bootstrap})
+    with pytest.raises(UnansweredError, match=says) as raised:
+        cluster.topics()
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UnansweredError, match=says):
+        cluster.commit({"billing-RETRY-VIEW": {("billing-RETRY-EVENTS", "0"): 1}})
