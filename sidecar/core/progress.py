@@ -95,13 +95,7 @@ def decode(offset: int, metadata: str | None) -> Progress:
     if head not in (_TAG + _CLEAN, _TAG + _OPEN):
         return Progress(offset, ours=False)
     body, _, rest = rest.partition(".")
-    numbers = [
-        *rest.split("."),
-        "",
-        "",
-        "",
-        "",
-    ]  # parts behind these are a newer version's
+    numbers = [*rest.split("."), *[""] * 4]  # parts behind these are a newer version's
     mark, reach = _number(numbers[1], SPAN), _number(numbers[2], SPAN)
     return Progress(
         offset,

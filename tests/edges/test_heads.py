@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -131,8 +132,7 @@ class Lane:
         delays = group.delays
         policy = Policy(group.names, group.mains, build_ladder(delays, delays), delays, delays, instance="pod-0")
         plan = Plan("retry", group.names.retry_group, tuple(waits), waits, "earliest", 5.0, Terms(1 << 20))
-        # A member that is lost on a busy machine comes back with everything resumed.
-        kafka = {"bootstrap.servers": group.bootstrap, "session.timeout.ms": 300_000}
+        kafka = {"bootstrap.servers": group.bootstrap}
 
         async def make() -> Engine:
             gate = Gate(Pace(8))
@@ -219,8 +219,12 @@ def test_a_partition_paused_behind_the_lanes_back_shows_as_overdue_and_no_other_
     consumer = lane.engine.consumer
     consumer._commands.put(lambda: consumer._consumer.pause([TopicPartition(*paused)]))
     lane.until(consumer._commands.empty, "the client pauses")
-    for source in (paused, healthy):
-        together(retries.bootstrap, source.topic, 1, copy_of(retries, source.topic))
+    # While the loop stands still, hand-overs pile up: the thread then pauses all partitions, and resumes all.
+    with ThreadPoolExecutor(1) as beside:
+        for source in (paused, healthy):
+            written = beside.submit(together, retries.bootstrap, source.topic, 1, copy_of(retries, source.topic))
+            lane.until(written.done, "a retry is written")
+            written.result()
     lane.until(lambda: lane.service.taken, "the other retry is delivered")
     lane.until(lambda: lane.status()[paused].overdue_for, "the wedge shows")
     shown = lane.status()

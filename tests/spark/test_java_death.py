@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark.java import hearing_of_death
-from spark.job import SparkQuery
+from spark.running import SparkQuery
 from spark.supervisor import GoneError
 
 DEATHS = [
