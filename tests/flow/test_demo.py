@@ -54,7 +54,10 @@ def end(process: subprocess.Popen[str]) -> None:
     """Kill the demo, unless it has ended; its guard clears up behind it."""
     if process.poll() is None:
         process.kill()
-        process.communicate(timeout=SECONDS)
+    process.wait(SECONDS)
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +151,7 @@ def test_a_demo_of_batches_has_a_verdict_for_each_order(playing: Playing) -> Non
     assert re.search(r"^refused +orders:\d:\d+ .*:dead-letter  DLQ", talk, re.M)
 
 
+@pytest.mark.long
 def test_an_ordered_demo_retries_in_place_and_checks_the_order(playing: Playing) -> None:
     numbers, talk = played(playing["ordered"], "ordered")
     assert numbers["in line"] >= 30, "most of 40 orders share a key and a partition with others"
@@ -156,11 +160,13 @@ def test_an_ordered_demo_retries_in_place_and_checks_the_order(playing: Playing)
     assert re.search(r"^poison +orders:\d:\d+ +[\d.]+:\S+(  [\d.]+:\S+){3}  DLQ", talk, re.M), "no due time in place"
 
 
+@pytest.mark.long
 def test_a_pulling_demo_lets_a_lease_run_out(playing: Playing) -> None:
     _, talk = played(playing["pull"], "pull")
     assert re.search(r"^stuck +orders:\d:\d+ .*:no-answer  [\d.]+→[\d.]+:commit  done", talk, re.M)
 
 
+@pytest.mark.long
 def test_a_relaying_demo_brings_what_is_due_to_a_shop_that_reads_kafka_itself(playing: Playing) -> None:
     numbers, talk = played(playing["relay"], "relay")
     assert numbers["duplicates"] == 0, "the shop ends what it has begun before it goes down"
