@@ -92,6 +92,7 @@ def told(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config(tmp_path_factory.mktemp("sql"), kafka.bootstrap, group)
 
 
+@pytest.mark.long
 def test_a_query_prints_its_rows_in_the_format_that_is_asked_for(told: Path) -> None:
     query = "SELECT state, count(*), count(*) FROM view GROUP BY state ORDER BY state"
     done = reconsume("view", "sql", query, "-o", "tsv", "-c", told)
@@ -99,7 +100,6 @@ def test_a_query_prints_its_rows_in_the_format_that_is_asked_for(told: Path) -> 
     assert done.stdout.splitlines() == ["state\tcount(1)\tcount(1)_2", "DLQ\t1\t1", "WAITING_RETRY\t2\t2"]
 
 
-@pytest.mark.long
 def test_a_wrong_query_is_one_sentence(told: Path) -> None:
     done = reconsume("view", "sql", "SELECT nothing FROM view", "-o", "jsonl", "-c", told)
     assert (done.exit_code, done.stdout) == (1, "")

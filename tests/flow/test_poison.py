@@ -75,6 +75,7 @@ def test_a_thousand_malformed_records_in_one_partition_hold_up_no_other(
     assert (run.report.dead_lettered, run.report.waiting, run.report.duplicates) == (MALFORMED, 0, 0)
 
 
+@pytest.mark.long
 def test_where_only_poison_is_left_it_comes_to_the_dlq(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

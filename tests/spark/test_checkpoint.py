@@ -41,6 +41,7 @@ def faults_of_children(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
 
 
+@pytest.mark.long
 def test_for_a_checkpoint_on_a_local_disk_few_processes_are_started(unset: SparkSession, tmp_path: Path) -> None:
     many = started(unset, tmp_path / "as-spark-does")
     write_plainly(unset, str(tmp_path))

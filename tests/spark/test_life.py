@@ -104,6 +104,7 @@ def value_of(registry: CollectorRegistry, name: str, query: str) -> float:
     return registry.get_sample_value(f"reconsume_spark_{name}", {"query": query}) or 0.0
 
 
+@pytest.mark.long
 def test_a_group_that_was_removed_leaves_open_sums_behind_and_they_stop_no_other(life: Life) -> None:
     a, b = life.group("a"), life.group("b")
     early = time.time_ns() // 1_000_000 - 3 * MINUTE

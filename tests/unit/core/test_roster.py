@@ -72,7 +72,7 @@ def test_what_they_subscribe_to_is_bounded_as_a_whole_and_room_that_is_free_agai
     roster = Roster("me", OWN)
     long = {f"topic-{number}": "A" for number in range(4_000)}
     size = sum(len(topic) + 1 for topic in long)
-    for number in range(MOST):
+    for number in range(2 * MOST_SIGNS // size):
         roster.hear(f"x{number}", SubscriptionRecord(long, WALL), START, live=True)
     roster.hear("same", told("A||B"), START, live=True)
     assert len(roster.differing(START)) == MOST_SIGNS // size
