@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.assigned import Grant
 from sidecar.core.record import Partition
 from sidecar.edges.assignment import Assignment
+from sidecar.edges.slot import Slot
 
 
 class Keeper:
@@ -17,6 +18,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self.given_up: list[Partition] = []
+        self.cuts: list[tuple[int, int]] = []
 
     def assigned(self, grants: Sequence[Grant]) -> None: ...
 
@@ -26,7 +28,8 @@ class Keeper:
 
     def dropped(self, partitions: Sequence[Partition]) -> None: ...
 
-    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None: ...
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        self.cuts.append((wanted, low))
 
     def truncated(self, partition: Partition, high: int) -> None: ...
 
@@ -44,6 +47,41 @@ class Leaving:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         self.assigned -= {(place.topic, place.partition) for place in partitions}
+
+
+class Cut:
+    """A client whose partition begins at offset 5 and ends at 10."""
+
+    def __init__(self) -> None:
+        self.fetched_from: list[int] = []
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        del timeout
+        edges = {OFFSET_BEGINNING: 5, OFFSET_END: 10}
+        return [TopicPartition(place.topic, place.partition, edges[place.offset]) for place in places]
+
+    def seek(self, place: TopicPartition) -> None: ...
+
+    def incremental_unassign(self, places: list[TopicPartition]) -> None: ...
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        self.fetched_from += [place.offset for place in places]
+
+    def resume(self, places: list[TopicPartition]) -> None: ...
+
+    def pause(self, places: list[TopicPartition]) -> None: ...
+
+
+def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -> None:
+    """Given a partition that goes on at 3, where its log was cut, while an error about offset 7 is still queued."""
+    keeper, client = Keeper(), cast("Consumer", Cut())
+    assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
+    slot = Slot(Partition("orders", 0), 1)
+    assignment.slots[slot.partition] = slot
+    assignment.seek(client, slot, 3)
+    assignment.out_of_range(client, slot, 7)
+    assert keeper.cuts == [(3, 5)]
+    assert cast("Any", client).fetched_from == [5]
 
 
 def test_a_client_that_has_left_the_group_before_it_is_asked_ends_the_membership_and_not_the_thread() -> None:
