@@ -135,7 +135,7 @@ def _made(world: World, topic: str) -> bool:
     assert {spec.config["min.insync.replicas"] for spec in specs} == {str(IN_SYNC)}
     if topic not in world.cluster.admin.list_topics(timeout=10).topics:
         with suppress(AssertionError, UnansweredError):
-            world.cluster.away.ask(create_specs, [spec for spec in specs if spec.name == topic], seconds=INSIST)
+            world.cluster.away.ask(create_specs, [spec for spec in specs if spec.name == topic], seconds=INSIST / 4)
     return world.cluster.partitions(topic) == PARTITIONS
 
 
