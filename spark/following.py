@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark.groups import Plan
-from spark.supervisor import GoneError, Running, first_line
+from spark.supervisor import GoneError, Running, fault_of, first_line
 
 LOOK_SECONDS = 5.0
 """Between two looks at which groups there are."""
@@ -46,13 +46,7 @@ class Followed:
         """Why the query has ended, or could not begin; None while it runs or waits for a group. Raises GoneError."""
         if self._running is not None and (fault := self._running.fault) is not None:
             return fault
-        try:
-            self._follow()
-        except GoneError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Spark, Java and the disk all fail in their own classes
-            return first_line(error)
-        return None
+        return fault_of(self._follow)
 
     def stop(self) -> None:
         """End the query. Raises GoneError."""

@@ -104,13 +104,11 @@ class Supervisor:
         if slot.streak.failures:
             self._restarting(name)
         slot.began = self._clock.now()
-        try:
+
+        def begin() -> None:
             slot.running = slot.start()
-        except GoneError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Spark, Java and the disk all fail in their own classes
-            return first_line(error)
-        return None
+
+        return fault_of(begin)
 
     def _failed(self, name: str, slot: Slot, fault: str) -> None:
         """Plan the next start, unless there were too many failures."""
@@ -124,6 +122,17 @@ class Supervisor:
             self._say(f"the {name} query failed, and is given up after {count}: {fault}")
             return
         self._say(f"the {name} query failed ({count}) and starts again in {slot.streak.wait:g} s: {fault}")
+
+
+def fault_of(act: Callable[[], None]) -> str | None:
+    """Act; what went wrong in a line, None if nothing did. Raises GoneError."""
+    try:
+        act()
+    except GoneError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Spark, Java and the disk all fail in their own classes
+        return first_line(error)
+    return None
 
 
 def first_line(error: BaseException) -> str:

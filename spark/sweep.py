@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from spark.supervisor import GoneError, Running, first_line
+from spark.supervisor import Running, fault_of
 
 BATCHES = 2
 """What a sweep takes: W is found in its first batch, and rows leave by it in the second."""
@@ -52,13 +52,7 @@ class Swept:
         """
         if (fault := self._running.fault) is not None:
             return fault
-        try:
-            self._take_turns()
-        except GoneError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Spark, Java and the disk all fail in their own classes
-            return first_line(error)
-        return None
+        return fault_of(self._take_turns)
 
     def stop(self) -> None:
         """End the one that has its turn. Raises GoneError."""

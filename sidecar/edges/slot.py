@@ -28,8 +28,9 @@ class Slot:
     sought: int | None = None
     """The offset of the last seek, until a message comes: an error may still be queued that is older than the seek."""
     last: int = -1
-    """The last offset that is known to have been read, and below the greatest time (epoch ms) of what was."""
+    """The last offset that is known to have been read."""
     last_at: int | None = None
+    """Of a level: the greatest time (epoch ms) of what was read, as in `Progress`."""
 
     @property
     def place(self) -> TopicPartition:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import psutil
 from confluent_kafka import Producer
@@ -19,24 +19,14 @@ from tests.support.topics import set_config
 NODES = 3
 
 
-@contextmanager
-def killed(world: World, step: Step) -> Iterator[str]:
+def killed(world: World, step: Step) -> AbstractContextManager[str]:
     """SIGKILL of one node, until it is started again."""
-    with _down(world, step) as node:
-        leads = world.cluster.led_by(node.id)
-        node.kill()
-        alive = world.cluster.await_gone(node.id)
-        yield f"node {node.id} killed, leader of {leads}; the cluster lists {sorted(alive)}"
+    return _gone(world, step, Node.kill, "killed")
 
 
-@contextmanager
-def stopped(world: World, step: Step) -> Iterator[str]:
+def stopped(world: World, step: Step) -> AbstractContextManager[str]:
     """SIGTERM of one node: its leaderships move before it ends."""
-    with _down(world, step) as node:
-        leads = world.cluster.led_by(node.id)
-        node.stop()
-        alive = world.cluster.await_gone(node.id)
-        yield f"node {node.id} stopped, leader of {leads}; the cluster lists {sorted(alive)}"
+    return _gone(world, step, Node.stop, "stopped")
 
 
 @contextmanager
@@ -48,14 +38,19 @@ def paused_shortly(world: World, step: Step) -> Iterator[str]:
         yield f"node {node.id} is {await_state(node.pid, psutil.STATUS_STOPPED)}, leader of {leads}"
 
 
-@contextmanager
-def paused_long(world: World, step: Step) -> Iterator[str]:
+def paused_long(world: World, step: Step) -> AbstractContextManager[str]:
     """SIGSTOP of one node beyond its session: its partitions get other leaders, and it wakes as one of the past."""
+    return _gone(world, step, Node.pause, "paused")
+
+
+@contextmanager
+def _gone(world: World, step: Step, take: Callable[[Node], object], word: str) -> Iterator[str]:
+    """Take one node away, until the cluster lists it no longer."""
     with _down(world, step) as node:
         leads = world.cluster.led_by(node.id)
-        node.pause()
+        take(node)
         alive = world.cluster.await_gone(node.id)
-        yield f"node {node.id} paused, leader of {leads}; the cluster lists {sorted(alive)}"
+        yield f"node {node.id} {word}, leader of {leads}; the cluster lists {sorted(alive)}"
 
 
 @contextmanager
