@@ -13,6 +13,7 @@ from tests.soak.cluster import Cluster, insist
 from tests.support.evidence import Copy, Evidence, LifeKey, place_of
 from tests.support.kafka import Row, dump_ended
 from tests.support.ledger import KEPT, Delivery, Ledger
+from topics import headers as wire
 from topics.durations import parse_duration
 
 
@@ -46,6 +47,10 @@ class SoakEvidence(Evidence):
     def sent_at(self, delivery: Delivery) -> int:
         """Under load a service reads a request long after the sidecar has given up on it."""
         return 0
+
+    def unseen(self, copy: Copy) -> bool:
+        """A service that goes away closes connections whose requests it has not read."""
+        return copy.ours[wire.RETRY_REASON].startswith(b"connection-lost")
 
     @cached_property
     def dead(self) -> tuple[Copy, ...]:

@@ -30,8 +30,8 @@ def main_row(offset: int) -> Row:
     return Row(0, offset, START + offset, b"key", b"value", ())
 
 
-def copy_row(place: int, times: int, due: int, topic: str, at: int) -> Row:
-    life = wire.Life(FLAKY, "orders", times, 0, due, START + 1, START, "http-500")
+def copy_row(place: int, times: int, due: int, topic: str, at: int, reason: str = "http-500") -> Row:
+    life = wire.Life(FLAKY, "orders", times, 0, due, START + 1, START, reason)
     return Row(0, place, at, b"key", b"value", tuple(wire.render_life(life, GROUP.group, topic)))
 
 
@@ -111,6 +111,29 @@ def test_what_follows_a_copy_that_went_unseen_is_held_against_every_rule() -> No
     assert any("I1 lost" in text for text in found(world(**later, windows=windows, deliveries=made[:-1])))
     early = (*made[:-1], delivery(FLAKY, 2, DUE + 5_000, TOOK))
     assert any("I4 early" in text for text in found(world(**later, windows=windows, deliveries=early)))
+
+
+def test_a_hop_that_is_written_after_a_delivery_does_not_make_that_delivery_early() -> None:
+    """Its answer was not counted, as the pod was fenced; the pod that came next passed the copy on."""
+    hopped: dict[str, object] = {
+        "retries": {LEVEL: (copy_row(0, 1, DUE, LEVEL, START + 90),), NEXT: (copy_row(0, 1, DUE, NEXT, DUE + 50),)},
+        "progress": {("orders", 0): Progress(2), (LEVEL, 0): Progress(1), (NEXT, 0): Progress(1)},
+    }
+    taken = delivery(FLAKY, 1, DUE + 5_060, TOOK)
+    known = (*world().deliveries, delivery(FLAKY, 1, DUE + 10, FAILED), taken)
+    assert not [text for text in judge(world(**hopped, deliveries=known), Kept(world(), {})).found if "I4" in text]
+    for early in (delivery(FLAKY, 1, DUE - 10, FAILED), delivery(FLAKY, 1, DUE + 60, FAILED)):
+        wrong = world(**hopped, deliveries=(*world().deliveries, early, taken))
+        assert [text for text in judge(wrong, Kept(wrong, {})).found if "I4 early" in text]
+
+
+def test_a_request_that_died_unread_with_its_connection_is_an_attempt_and_any_other_unseen_one_is_not() -> None:
+    for reason, allowed in (("connection-lost", True), ("http-500", False)):
+        unread = world(
+            retries={LEVEL: (copy_row(0, 1, DUE, LEVEL, START + 110, reason),)},
+            deliveries=(delivery(GOOD, 0, START + 50, TOOK), delivery(FLAKY, 1, DUE + 5, TOOK)),
+        )
+        assert allowed != any("I2 no attempt" in text for text in judge(unread, Kept(unread, {})).found)
 
 
 def test_each_life_of_a_topic_stands_for_itself() -> None:

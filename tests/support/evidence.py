@@ -131,6 +131,10 @@ class Evidence:
         """When it was sent at the earliest: it arrives at once where the service does nothing else."""
         return delivery.received
 
+    def unseen(self, copy: Copy) -> bool:
+        """Whether the attempt that a copy counts may have ended before the service read it."""
+        return False
+
     # --- what an operator destroyed on purpose: nothing, but in the soak ---------------------------------------------
 
     def name_of(self, topic: str) -> str:

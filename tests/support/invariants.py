@@ -69,7 +69,8 @@ def miscounted(evidence: Evidence) -> Violations:
             yield f"I2 gap: {ident} has copies with the counts {sorted(life)}"
         for times, chain in life.items():
             yield from _broken_chain(evidence, chain)
-            if times and (ident, redrives, times - 1) not in attempts:
+            attempt_seen = (ident, redrives, times - 1) in attempts or evidence.unseen(chain[0])
+            if times and not attempt_seen:
                 yield f"I2 no attempt: {chain[0]} counts an attempt that the service never saw"
             if not _source_covered(evidence, (ident, redrives), times):
                 yield f"I2 torn: {chain[0]} is there and its source is not committed"
@@ -105,7 +106,8 @@ def _dead_twice(evidence: Evidence, attempts: set[tuple[str, int, int]]) -> Viol
         in_memory = _counted_in_memory(evidence, (copy.id, copy.redrives))
         if copy.times != max(life, default=0) and not (copy.times > max(life, default=0) and copy.times in in_memory):
             yield f"I2 gap: the dead letter {copy} has copies with the counts {sorted(life)}"
-        if (copy.id, copy.redrives, copy.times) not in attempts and not _passed_on(copy):
+        attempt_seen = (copy.id, copy.redrives, copy.times) in attempts or evidence.unseen(copy)
+        if not attempt_seen and not _passed_on(copy):
             yield f"I2 no attempt: the dead letter {copy} ends an attempt that the service never saw"
         if not _source_covered(evidence, (copy.id, copy.redrives), copy.times + 1):
             yield f"I2 torn: the dead letter {copy} is there and its source is not committed"
@@ -137,9 +139,10 @@ def early(evidence: Evidence) -> Violations:
             if delivery.times and (delivery.id, delivery.redrives, delivery.times - 1) not in evidence.kept:
                 yield f"I4 unknown: {delivery.idempotency_key} was delivered and has no copy"
             continue
-        due = due_of(evidence, chain)
+        known = _written_by(chain, delivery.received)
+        due = due_of(evidence, known)
         if delivery.received < due:
-            yield f"I4 early: {chain[-1]} was delivered {due - delivery.received} ms before it was due"
+            yield f"I4 early: {known[-1]} was delivered {due - delivery.received} ms before it was due"
     failures = _failures(evidence)
     for (ident, redrives), life in evidence.lives.items():
         for times, chain in life.items():
@@ -169,6 +172,11 @@ def _failed_at(evidence: Evidence, delivery: Delivery) -> int:
 
 def chain_of(evidence: Evidence, delivery: Delivery) -> list[Copy] | None:
     return evidence.lives.get((delivery.id, delivery.redrives), {}).get(delivery.times)
+
+
+def _written_by(chain: list[Copy], at: int) -> list[Copy]:
+    """The copies that a delivery at `at` can have been of: a hop may follow a delivery whose answer was not counted."""
+    return [copy for copy in chain if copy.row.timestamp <= at] or chain[:1]
 
 
 def due_of(evidence: Evidence, chain: list[Copy]) -> int:
