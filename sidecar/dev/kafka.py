@@ -66,6 +66,7 @@ class EmbeddedKafka:
         folder: Path | None = None,
         *,
         release: str = NEWEST,
+        features: Mapping[str, int] | None = None,
         port: int = 0,
         advertised: Callable[[int], str] | None = None,
         progress: Progress = lambda _done, _total: None,
@@ -73,7 +74,8 @@ class EmbeddedKafka:
     ) -> EmbeddedKafka:
         """Start a cluster of a release (`releases.py`) and wait until all its nodes answer.
 
-        `properties` override server.properties on each node. `folder` keeps the data over `close` and the next
+        `properties` override server.properties on each node, `features` the levels that the release gives to Kafka's
+        features (`kafka-features.sh describe` lists them). `folder` keeps the data over `close` and the next
         `start`; without it the data is temporary. `port` is node 0's, node 1 has the next one, and so on; 0 picks free
         ones. `advertised` gives, for a node id, the `host:port` of a proxy in front of it: the node then listens on
         `plan.proxied_port` too, for the proxy to connect to; `{port}` in it is that port, where there is no proxy but a
@@ -88,7 +90,7 @@ class EmbeddedKafka:
         kafka = cls(home, plans, java, jars, keep=folder is not None)
         try:
             kafka._write_files(properties or {})
-            kafka._format_all(seconds)
+            kafka._format_all(features or {}, seconds)
             kafka._launch_all(seconds)
         except BaseException:
             kafka.close()
@@ -146,14 +148,15 @@ class EmbeddedKafka:
             plan.properties.write_text(server_properties(plan, plans, overrides), "utf-8")
         (self.folder / LOG4J_FILE).write_text(LOG4J, "utf-8")
 
-    def _format_all(self, seconds: float) -> None:
+    def _format_all(self, features: Mapping[str, int], seconds: float) -> None:
         """Write the cluster id and the first metadata into each empty data folder."""
         empty = [node for node in self.nodes if not (node.plan.data / "meta.properties").exists()]
         with ThreadPoolExecutor(max(1, len(empty))) as pool:
-            list(pool.map(lambda node: self._format_one(node, seconds), empty))
+            list(pool.map(lambda node: self._format_one(node, features, seconds), empty))
 
-    def _format_one(self, node: Node, seconds: float) -> None:
-        command = [*self._format, str(node.plan.properties)]
+    def _format_one(self, node: Node, features: Mapping[str, int], seconds: float) -> None:
+        levels = (f"--feature={name}={level}" for name, level in features.items())
+        command = [*self._format, str(node.plan.properties), *levels]
         try:
             with node.plan.log.open("ab") as log:
                 subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
