@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from tests.soak.book import MARK, Book, Window, name_of
 from tests.soak.cluster import Cluster, insist
 from tests.support.evidence import Copy, Evidence, LifeKey, place_of
 from tests.support.kafka import Row, dump_ended
-from tests.support.ledger import KEPT, Delivery, Ledger
+from tests.support.ledger import KEPT, TOOK, Delivery, Ledger
 from topics import headers as wire
 from topics.durations import parse_duration
 
@@ -81,7 +82,16 @@ class SoakEvidence(Evidence):
             for key, life in self.lives.items()
             if any(self._is_cut(copy.topic, copy.row) for chain in life.values() for copy in chain)
         }
-        return frozenset(cut | self._vanished.keys() | self._dead_unseen)
+        return frozenset(cut | self._vanished.keys() | self._dead_unseen | set(self._hops_unseen()))
+
+    def _hops_unseen(self) -> Iterator[LifeKey]:
+        """The lives whose last copy, which nobody took, may have hopped into a topic that was about to be deleted."""
+        took = {(d.id, d.redrives, d.times) for d in self.deliveries if d.means == TOOK}
+        for key, life in self.lives.items():
+            last = life[max(life)][-1]
+            open_end = (*key, last.times) not in took and self.covers(last.topic, last.row)
+            if open_end and self._hop_unseen(last.topic, last.row):
+                yield key
 
     @cached_property
     def kept(self) -> frozenset[tuple[str, int, int]]:

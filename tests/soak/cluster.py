@@ -54,12 +54,23 @@ def insist(ask: Callable[[], T], what: str, seconds: float = INSIST) -> T:
     raise NotSoError(f"not within {seconds:g} s: {what} (last: {last!r})")
 
 
+PAUSED_FOR = 3_000
+"""ms without an answer after which a connection counts as that of a paused node."""
+
+
 class Cluster:
     """The soak's view of Kafka, without any of the product's code."""
 
     def __init__(self, kafka: EmbeddedKafka, group: GroupTopics) -> None:
         self.kafka, self.group = kafka, group
-        quiet = {"bootstrap.servers": kafka.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500}
+        quiet = {
+            "bootstrap.servers": kafka.bootstrap,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
+            # A paused node takes connections and answers nothing: the next question must go to another one.
+            "socket.timeout.ms": PAUSED_FOR,
+            "socket.connection.setup.timeout.ms": PAUSED_FOR,
+        }
         self.admin = AdminClient(quiet)  # for what it lists; its other calls may abort the process
         self.away = admin.Away(kafka.bootstrap)
         # Watermarks as of read_uncommitted, and `committed` that never waits for an open transaction.

@@ -136,6 +136,16 @@ def test_a_request_that_died_unread_with_its_connection_is_an_attempt_and_any_ot
         assert allowed != any("I2 no attempt" in text for text in judge(unread, Kept(unread, {})).found)
 
 
+def test_a_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_though_no_event_tells_of_it() -> None:
+    windows = (Window(NEXT, DUE - 100, DUE + 200),)
+    hopped = world(windows=windows)
+    assert judge(hopped, Kept(hopped, {})).found == ()
+    waits = world(windows=windows, progress={("orders", 0): Progress(2), (LEVEL, 0): Progress(0)})
+    assert [text.split(":")[0] for text in judge(waits, Kept(waits, {})).found] == ["rest"], "it has hopped nowhere yet"
+    taken = world(windows=windows, deliveries=(*hopped.deliveries, delivery(FLAKY, 1, DUE + 60, TOOK)))
+    assert [text.split(":")[0] for text in judge(taken, Kept(taken, {})).found] == ["event"]
+
+
 def test_each_life_of_a_topic_stands_for_itself() -> None:
     book = Book()
     row = copy_row(0, 1, DUE, LEVEL, START)
