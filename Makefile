@@ -78,12 +78,12 @@ soak-sim: $(READY)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer
-COMPAT_FLOWS := main_job sidecar_killed rebalance redrive broker_killed
+COMPAT_FLOWS := lifecycle/test_main_job faults/test_sidecar_killed lifecycle/test_rebalance operations/test_redrive faults/test_broker_killed
 compat: $(READY)
 	@failed=; for run in $(COMPAT_RUNS); do \
 		echo "== Kafka $${run%%:*}, group protocol $${run##*:}"; \
 		$(BIN)/python -m pytest --kafka "$${run%%:*}" --group-protocol "$${run##*:}" $(ARGS) \
-			$(COMPAT_FLOWS:%=tests/flow/test_%.py) || failed="$$failed $$run"; \
+			$(COMPAT_FLOWS:%=tests/flow/%.py) || failed="$$failed $$run"; \
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 soak: $(READY)
 	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak $(ARGS)

@@ -20,7 +20,7 @@ from benchmarks.pull import pulled
 from benchmarks.relay import fill, relay
 from benchmarks.service import Nginx
 from benchmarks.sidecar import Sidecar, Usage
-from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka.embedded import EmbeddedKafka
 
 SCENARIOS = ("push", "unix", "keyed", "batch", "pull", "fail", "relay")
 console = Console(width=120)

@@ -144,7 +144,7 @@ def audited(bootstrap: str) -> tuple[float, int, str]:
 
 def main() -> None:
     """Fill, audit, print."""
-    from sidecar.dev.kafka import EmbeddedKafka
+    from sidecar.dev.kafka.embedded import EmbeddedKafka
 
     records, percent = (int(text) for text in [*sys.argv[1:], "1000000", "30"][:2])
     with EmbeddedKafka.start() as kafka:

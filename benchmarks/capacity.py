@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from benchmarks import cluster
 from benchmarks.flaky import Flaky
 from benchmarks.sidecar import Sidecar
-from sidecar.core.capacity import Load, events, instance, transactions, waiting
-from sidecar.dev.accounts import Row
-from sidecar.dev.dump import dump_topics
+from sidecar.capacity.model import Load, events, instance, transactions, waiting
+from sidecar.dev.demo.record_histories import Row
+from sidecar.dev.demo.topic_dump import dump_topics
 from topics.durations import render_duration
 from topics.events import Event, State, decode_event
 from topics.headers import ORIGIN_MESSAGE_ID
@@ -126,7 +126,7 @@ def committed() -> int:
 
 def main() -> None:
     """Run it once and print both sides."""
-    from sidecar.dev.kafka import EmbeddedKafka
+    from sidecar.dev.kafka.embedded import EmbeddedKafka
 
     given = [*sys.argv[1:], *("200", "80", "0.1")[len(sys.argv) - 1 :]]
     rate, seconds, fails = int(given[0]), int(given[1]), float(given[2])

@@ -15,7 +15,7 @@ import psutil
 CODE = """
 import sys
 from sidecar.settings.load import load
-from sidecar.run import run
+from sidecar.runtime.run import run
 run(load(None, sys.argv[1:], {}))
 """
 

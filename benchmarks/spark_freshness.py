@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import cluster, served
 from benchmarks.sidecar import Sidecar
-from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka.embedded import EmbeddedKafka
 from topics.events import Event, State, encode_event
 from topics.names import Names
 

@@ -41,8 +41,9 @@ def connection(options: Run | Sql) -> dict[str, str]:
 
 def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     """Start Spark: its modules are slow to load, and not needed for what is wrong before."""
-    from spark import java, job, query
-    from spark.supervisor import GoneError
+    from spark import java, query
+    from spark.errors import GoneError
+    from spark.job import run as job
 
     java.hush_broken_calls()
     master = options.master or ("" if java.submitted() else job.LOCAL)

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from spark.supervisor import GoneError, first_line
+from spark.errors import GoneError, first_line
 
 END_SECONDS = 20
 BROKEN_CALL = "Exception while sending command."

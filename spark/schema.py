@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
-from topics.bounds import DEEPEST
 from topics.events import LARGEST, RANKS
+from topics.json_bounds import DEEPEST
 
 LONGEST = LARGEST
 """Bytes. An event has some 400; a row of the view is a little larger than its event, and must fit its topic."""

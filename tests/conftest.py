@@ -10,11 +10,11 @@ from collections.abc import Callable, Generator, Iterator
 import hypothesis
 import pytest
 
-from sidecar.dev.kafka import EmbeddedKafka
-from sidecar.dev.releases import lock_of
-from tests.support.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays
-from tests.support.kafka import create_topic
+from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
+from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
 from tests.support.rings import may_skip
 

@@ -11,7 +11,10 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from topics import bounds, versions
+from topics import json_bounds as bounds
+from topics import versions
+from topics.durations import render_duration
+from topics.headers import Life, reason_class
 
 
 class State(enum.StrEnum):
@@ -99,3 +102,25 @@ def latest(events: Iterable[Event]) -> Event | None:
     Two different events of the same place are decided by their bytes, so that all readers agree.
     """
     return max(events, key=lambda event: (order(event), encode_event(event)), default=None)
+
+
+def event_of(life: Life, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
+    """The event that says that a record stands so at `at` (epoch ms); `level`: the delay (ms) of where it waits."""
+    topic, partition, offset = life.id.rsplit(":", 2)
+    return Event(
+        group=group,
+        id=life.id,
+        state=state,
+        times=life.times,
+        redrives=life.redrives,
+        level=None if level is None else render_duration(level),
+        due=life.due_at,
+        at=at,
+        reason=reason_class(life.reason),
+        topic=topic,
+        partition=int(partition),
+        offset=int(offset),
+        timestamp=life.timestamp,
+        first_failed_at=life.first_failed_at,
+        instance=instance,
+    )

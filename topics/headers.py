@@ -245,3 +245,8 @@ def shortened(text: str) -> str:
         text = "".join(char if char.isprintable() else " " for char in text[:LONGEST_REASON])
     data = text.encode()
     return text if len(data) <= LONGEST_REASON else data[:LONGEST_REASON].decode(errors="ignore")
+
+
+EDITED = "RETRY_EDITED"
+"""The audit header of a dead letter that was changed by hand: JSON with who, at (epoch ms), and SHA-256 of the value
+as it was and as it is. It stays with the record like its own headers; a second edit adds a second one."""

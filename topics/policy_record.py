@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from topics import bounds, versions
+from topics import json_bounds as bounds
+from topics import versions
 
 KEY = b"policy"
 """The key of the group's policy."""

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from topics import bounds, versions
+from topics import json_bounds as bounds
+from topics import versions
 from topics.events import Count, Event, Long, order
 
 LARGEST = 16 * 1024

@@ -10,30 +10,16 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import (
-    audit,
-    config,
-    demo,
-    dev,
-    doctor,
-    drain,
-    explain,
-    inject,
-    policy,
-    reference,
-    run,
-    simulate,
-    topics,
-    ui,
-    view,
-)
+from sidecar.cli import audit, config, demo, dev, doctor, drain, explain, inject, reference, run, simulate, ui, view
 from sidecar.cli.acls import commands as acls
 from sidecar.cli.dlq import commands as dlq
-from sidecar.cli.failures import READER_GONE, exit_code, report
-from sidecar.cli.options import Options, take_common
-from sidecar.cli.output import write
+from sidecar.cli.policy import commands as policy
 from sidecar.cli.retries import commands as retries
-from sidecar.cli.streams import make_good
+from sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
+from sidecar.cli.terminal.options import Options, take_common
+from sidecar.cli.terminal.output import write
+from sidecar.cli.terminal.std_streams import make_good
+from sidecar.cli.topics import commands as topics
 
 app = typer.Typer(
     help="A Kafka retry sidecar: delayed retries, dead letters and a group-wide view, for a service in any language.",

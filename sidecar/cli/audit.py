@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.failures import DONE, FAILED
-from sidecar.cli.moments import before
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import Row, talk
-from sidecar.core.audit.facts import NOTES, Finding
+from sidecar.audit.facts import NOTES, Finding
+from sidecar.cli.terminal.arguments import before
+from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import Row, talk
 from sidecar.errors import SetupError
 from sidecar.settings import load
 from topics.durations import parse_duration
 
 if TYPE_CHECKING:
-    from sidecar.edges.audit.known import Unknown
+    from sidecar.audit.unknowns import Unknown
 
 COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
 LONGEST_SLACK = 600_000
@@ -61,7 +61,7 @@ def audit(
       reconsume audit -o table
       reconsume audit --since 1h
     """
-    from sidecar.edges.audit.run import Ask, Audit, tallied
+    from sidecar.audit.audit import Ask, Audit, tallied
 
     settings = load(options.config, options.sets)
     ask = Ask(None if since is None else before(since, "--since"), duration(slack), not skip_main)

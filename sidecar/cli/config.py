@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.options import Options, command, take_common
-from sidecar.cli.output import Format, write
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import Format, write
 from sidecar.errors import ConfigError
 from sidecar.settings import load
 
@@ -26,7 +26,9 @@ def check(options: Options) -> None:
     Example:
       reconsume config check -c reconsume.yaml
     """
-    from sidecar.edges.admin import property_faults  # the Kafka client is slow to import; help and schema need none
+    from sidecar.kafka.client_config import (
+        property_faults,  # the Kafka client is slow to import; help and schema need none
+    )
 
     settings = load(options.config, options.sets)
     faults = property_faults(settings.kafka)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sidecar.cli.failures import DONE
-from sidecar.cli.options import Options, command, take_common
-from sidecar.cli.output import talk, write
-from sidecar.dev.releases import NEWEST, RELEASES
+from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import talk, write
+from sidecar.dev.kafka.releases import NEWEST, RELEASES
 from sidecar.errors import SetupError
 
 if TYPE_CHECKING:
-    from sidecar.dev.kafka import EmbeddedKafka
+    from sidecar.dev.kafka.embedded import EmbeddedKafka
 
 LOOK_SECONDS = 0.2
 """How often it is looked whether the nodes still run."""
@@ -47,8 +47,8 @@ def broker(
         raise typer.BadParameter("--nodes must be 1 or 3: two nodes are no safer than one")
     if kafka not in RELEASES:
         raise typer.BadParameter(f"--kafka {kafka}: known are {', '.join(RELEASES)}")
-    from sidecar.dev.kafka import EmbeddedKafka
-    from sidecar.dev.progress import progress_bar
+    from sidecar.dev.kafka.embedded import EmbeddedKafka
+    from sidecar.java.download_bar import progress_bar
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress_bar() as progress:

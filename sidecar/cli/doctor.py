@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.failures import DONE, FAILED
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import Row, talk
-from sidecar.cli.topic_plan import make_step
+from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import Row, talk
+from sidecar.cli.topics.plan import make_step
 from sidecar.settings import load
-from topics.rights import User
+from topics.acls import User
 from topics.specs import TopicSpec
 
 if TYPE_CHECKING:
-    from sidecar.edges.admin import FoundTopic
-    from sidecar.edges.checkup.findings import Report
-    from sidecar.edges.checkup.runner import Check
+    from sidecar.doctor.findings import Report
+    from sidecar.doctor.runner import Check
+    from sidecar.kafka.admin.topics import FoundTopic
 
 COLUMNS = ("check", "status", "finding", "mend")
 
@@ -44,7 +44,7 @@ def doctor(
     Example:
       reconsume doctor -o table
     """
-    from sidecar.edges.checkup.every import KAFKA, first, rest, unreachable  # they know the Kafka client, which is slow
+    from sidecar.doctor.all_checks import KAFKA, first, rest, unreachable  # they know the Kafka client, which is slow
 
     settings = load(options.config, options.sets)
     beginning = first(settings)
@@ -62,7 +62,7 @@ def doctor(
 
 def told(checks: list[Check]) -> Iterator[Report]:
     """The reports as they come, each with a word to the user."""
-    from sidecar.edges.checkup.runner import run
+    from sidecar.doctor.runner import run
 
     for report in run(checks):
         talk(f"{report.check}: {report.status}")

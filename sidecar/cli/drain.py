@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.failures import DONE, FAILED
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import talk
-from sidecar.edges.drain_call import drain as call
-from sidecar.edges.drain_call import shown, token_in
+from sidecar.cli.drain_client import drain as call
+from sidecar.cli.drain_client import shown, token_in
+from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import talk
 from sidecar.settings import load
 from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import Format, Row, talk
-from sidecar.cli.policy import governed
-from sidecar.cli.timeline import notes, timeline
+from sidecar.cli.explain_timeline import notes, timeline
+from sidecar.cli.policy.commands import governed
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import Settings, load
 from topics.durations import parse_duration, render_duration
 from topics.levels import LONGEST, SHORTEST_ASKED, hops

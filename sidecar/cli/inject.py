@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sidecar.cli.failures import DONE
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import taken, talk
-from sidecar.deploy.documents import Change, Changed, change_all
-from sidecar.deploy.wish import faults
+from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import taken, talk
+from sidecar.deploy.annotations import faults
+from sidecar.deploy.manifest_file import Change, Changed, change_all
 from sidecar.deploy.workload import WrongManifestError, wish_of, with_sidecar, without_sidecar
 from sidecar.errors import ConfigError
 

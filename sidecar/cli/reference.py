@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import typer
 
-from sidecar.cli.failures import MEANINGS
-from sidecar.cli.options import COMMON, Options, command
-from sidecar.cli.output import Row, write
+from sidecar.cli.terminal.exit_codes import MEANINGS
+from sidecar.cli.terminal.options import COMMON, Options, command
+from sidecar.cli.terminal.output import Row, write
 
 Tree = Any
 """A command or a group as typer builds it; its class is typer's own, and not the same in all its versions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sidecar.cli.options import Options, command
+from sidecar.cli.terminal.options import Options, command
 from sidecar.errors import ConfigError
 from sidecar.settings import load
 
@@ -24,8 +24,10 @@ def run(options: Options) -> int:
       reconsume run -c reconsume.yaml
     """
     settings = load(options.config, options.sets)
-    from sidecar.edges.admin import property_faults
-    from sidecar.run import run as run_sidecar  # a wrong configuration is told before the Kafka client is loaded
+    from sidecar.kafka.client_config import property_faults
+    from sidecar.runtime.run import (
+        run as run_sidecar,  # a wrong configuration is told before the Kafka client is loaded
+    )
 
     if faults := property_faults(settings.kafka):
         raise ConfigError(faults)

@@ -8,11 +8,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import Format, Row, talk
-from sidecar.core import capacity_figures as figures
-from sidecar.core.capacity import Load, crash, events, flow, instance, storage, transactions, waiting
-from sidecar.core.capacity_limits import lateness, limits, outage
+from sidecar.capacity import constants as figures
+from sidecar.capacity.limits import lateness, limits, outage
+from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import load as load_settings
 from sidecar.settings.values import parse_size
 from topics.durations import parse_duration, render_duration

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import talk
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import talk
 from sidecar.settings import load
 from sidecar.settings.addresses import Listen, parse_listen
 
 if TYPE_CHECKING:
-    from sidecar.edges.server import Server
+    from sidecar.http.server import Server
 
 LISTEN = "127.0.0.1:8473"
 AUDIT = "reconsume-ui-audit.jsonl"
@@ -60,8 +60,8 @@ def ui(
     if token_file is not None and not token_file.is_file():
         raise typer.BadParameter(f"--token-file: {token_file} is not a file")
     settings = load(options.config, options.sets)
-    from sidecar.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
-    from sidecar.process import give_back_memory, keep_memory_private
+    from sidecar.runtime.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
+    from sidecar.runtime.process import give_back_memory, keep_memory_private
     from sidecar.ui.app import Dashboard, Wanted, serve
 
     keep_memory_private()

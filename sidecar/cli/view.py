@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.failures import DONE
-from sidecar.cli.options import Options, command, take_common
+from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.errors import ConfigError, SetupError
+from sidecar.java.kafka_properties import to_java
 from sidecar.settings import Settings, load
-from sidecar.settings.kafka_java import to_java
 from topics.durations import parse_duration
 
 if TYPE_CHECKING:
-    from sidecar.dev.spark_process import Cluster
+    from sidecar.java.spark_job import Cluster
 
 UNUSED = ("topics=[none]", "deliver={mode: pull}")
 """What a configuration must say for a sidecar, and need not say for the view: stand-ins, over whatever is there."""
@@ -122,7 +122,7 @@ def run(
     numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
     times = {"keep": keep, "evict-every": evict_every, "trigger": trigger, "slow-trigger": slow_trigger}
     rest = {"sums-delay": sums_delay, "bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
-    from sidecar.dev.spark_process import run_job
+    from sidecar.java.spark_job import run_job
 
     return run_job(words({kind: named, "checkpoint": place, **times, **numbers, **rest}, conf or ()), cluster)
 
@@ -157,7 +157,7 @@ def sql(
     """
     settings = load(options.config, (*options.sets, *UNUSED))
     cluster = reached(settings, kafka_properties)
-    from sidecar.dev.spark_process import run_query
+    from sidecar.java.spark_job import run_query
 
     with run_query(query, settings.group, cluster) as answer:
         options.output.rows(answer.columns, answer.rows)
@@ -166,7 +166,7 @@ def sql(
 
 def reached(settings: Settings, file: Path | None) -> Cluster:
     """How Spark's Kafka client reaches the cluster; ConfigError with all that cannot be said to it."""
-    from sidecar.dev.spark_process import Cluster
+    from sidecar.java.spark_job import Cluster
 
     bootstrap = settings.kafka["bootstrap.servers"]
     if file is not None:

@@ -10,7 +10,7 @@ import msgspec
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
-from topics.events import State, encode_event
+from topics.events import State, encode_event, event_of
 from topics.headers import (
     RETRY_TRACEPARENT,
     Headers,
@@ -20,8 +20,7 @@ from topics.headers import (
     render_life,
     without_ours,
 )
-from topics.life_event import event_of
-from topics.rendered import moved
+from topics.headers_fast import moved
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):

@@ -11,17 +11,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.outcome import (
-    Cancelled,
-    Committed,
-    Expired,
-    Failed,
-    Nacked,
-    NotSent,
-    Outcome,
-    Rejected,
-    Throttled,
-)
+from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, Nacked, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.policy import MAX_DELAY, InPlace, Policy
 from sidecar.core.record import Record
 from topics.headers import Life, reason_class, reason_text

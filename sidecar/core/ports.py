@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol, TypeAlias
 
-from sidecar.core.batch import Batch
+from sidecar.core.commit_batch import Batch
+from sidecar.core.counters import Distribution
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
 
@@ -68,3 +69,19 @@ class Ports(NamedTuple):
     wake: Callable[[int], None]
     recall: Recall = nothing_to_recall
     notice: Notice = nobody_to_tell
+
+
+class Delivery(Protocol):
+    """The ports `Deliver` and `Recall` in one, for both lanes. Made and called on the event loop."""
+
+    durations: Distribution
+    """Seconds that deliveries took, of those that were sent."""
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Start one delivery; `reply` gets its outcome later, exactly once."""
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Give back what the service does not have yet; when `lost`, what it has too: no answer would count."""
+
+    def close(self) -> None:
+        """Take no more deliveries; what is not with the service is cancelled."""

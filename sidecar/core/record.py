@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from topics.headers import Headers, Life
-from topics.rendered import RENDERED
+from topics.headers_fast import RENDERED
 
 RECORD_COST = 1_024
 """Bytes that a record counts for beside key, value and headers: the Python objects around it."""
@@ -108,3 +108,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 RecordId: TypeAlias = tuple[Partition, int]
+
+
+NEVER = 1 << 62

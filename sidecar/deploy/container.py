@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from sidecar.deploy.wish import Wish
+from sidecar.deploy.annotations import Wish
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sidecar.deploy.annotations import LABEL, Wish, annotation, names, read_wish
 from sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
-from sidecar.deploy.wish import LABEL, Wish, annotation, names, read_wish
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": (),

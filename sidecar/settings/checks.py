@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from sidecar.settings.addresses import Listen, is_local_url, is_loopback, parse_listen
-from sidecar.settings.deliver import Deliver
 from sidecar.settings.faults import Fault
-from sidecar.settings.kafka import MAX_POLL_INTERVAL
 from sidecar.settings.model import Settings
+from sidecar.settings.sections.deliver import Deliver
+from sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
 from sidecar.settings.values import KeyPath
 from topics.durations import render_duration
 from topics.levels import build_ladder

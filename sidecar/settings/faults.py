@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidecar.settings.fields import allowed, field_at, siblings
-from sidecar.settings.kafka import FIXED
 from sidecar.settings.layers import Layers
 from sidecar.settings.masks import masked
+from sidecar.settings.sections.kafka import FIXED
 from sidecar.settings.values import KeyPath, RefusedError
 from sidecar.settings.yaml_text import dotted
 

@@ -9,13 +9,17 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from sidecar.settings.addresses import Listen, parse_listen
-from sidecar.settings.deliver import Deliver, Subscription
-from sidecar.settings.kafka import KAFKA
-from sidecar.settings.secret_files import Kafka
-from sidecar.settings.section import Section
-from sidecar.settings.sections import FOLDER, Api, Log, Pull, Retry, Tracing, View
-from sidecar.settings.ui import Ui
-from sidecar.settings.values import duration, text
+from sidecar.settings.sections.api import Api
+from sidecar.settings.sections.deliver import Deliver, Subscription
+from sidecar.settings.sections.kafka import KAFKA
+from sidecar.settings.sections.kafka_secrets import Kafka
+from sidecar.settings.sections.pull import Pull
+from sidecar.settings.sections.retry import Retry
+from sidecar.settings.sections.telemetry import Log, Tracing
+from sidecar.settings.sections.ui import Ui
+from sidecar.settings.sections.view import FOLDER, View
+from sidecar.settings.values import Section, duration, text
+from topics.acls import Group
 from topics.durations import parse_duration as ms
 from topics.levels import Ladder, build_ladder, level_delays
 from topics.names import Names
@@ -162,3 +166,19 @@ class Settings(Section):
     def probe_listen(self) -> Listen | None:
         """Where the probes listen; None when only the API serves them."""
         return None if self.api.probe_listen is None else parse_listen(self.api.probe_listen)
+
+
+def group_of(settings: Settings, *, direct: bool = False) -> Group:
+    """The group as its users' rights see it. `direct`: the service of a relay writes retries by itself."""
+    deliver = settings.deliver
+    return Group(
+        names=settings.names,
+        topics=settings.topic_names,
+        delays=settings.delays,
+        mode=deliver.mode,
+        broadcast=deliver.broadcast,
+        view=settings.view.enabled,
+        ui=settings.ui.enabled,
+        redrives=settings.ui.enabled and settings.ui.token_file is not None,
+        direct=direct,
+    )

@@ -9,8 +9,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sidecar.settings.fields import allowed, leaves, written
-from sidecar.settings.kafka import FIXED
-from sidecar.settings.secret_files import FILED
+from sidecar.settings.sections.kafka import FIXED
+from sidecar.settings.sections.kafka_secrets import FILED
 
 INTRODUCTION = """\
 # Configuration

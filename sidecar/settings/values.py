@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from topics.durations import parse_duration, render_duration
@@ -201,3 +201,9 @@ def read_each(item: Checked, values: list[object] | tuple[object, ...]) -> tuple
     if faults:
         raise RefusedError(faults)
     return tuple(taken)
+
+
+class Section(BaseModel):
+    """Frozen, strict about types, and no key that we do not know."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")

@@ -19,23 +19,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sidecar.core.policy import Policy
-from sidecar.edges.access import LOOPBACK_NAMES, Access, Guard
-from sidecar.edges.api_view import Readers
-from sidecar.edges.dlq.survey import why
-from sidecar.edges.server import Server
-from sidecar.edges.tokens import Tokens
-from sidecar.edges.view.topic import ViewTopic
+from sidecar.dlq.plan import why
 from sidecar.errors import ConfigError
+from sidecar.http.access import LOOPBACK_NAMES, Access, Guard
+from sidecar.http.server import Server
+from sidecar.http.tokens import Tokens
 from sidecar.settings import Settings
 from sidecar.settings.addresses import Listen, is_loopback
-from sidecar.ui.actions import Desk
-from sidecar.ui.asking import Asker, Front
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.doing import Doing
-from sidecar.ui.looks import Looks
+from sidecar.ui.endpoint import Asker, Front
+from sidecar.ui.forms import Doing
 from sidecar.ui.pages import Pages
-from sidecar.ui.rendering import ASSETS, FOLDER, Renderer
+from sidecar.ui.queries import Looks
+from sidecar.ui.redrives import Desk
 from sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
+from sidecar.ui.templating import ASSETS, FOLDER, Renderer
+from sidecar.view.follower import ViewTopic
+from sidecar.view.query_pool import Readers
 
 STOPPED_WITHIN = 15.0
 """Seconds that a redrive under way has to end its transaction."""

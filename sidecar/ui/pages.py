@@ -12,19 +12,19 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.core.preview import preview, told
-from sidecar.core.redrive import Filter
-from sidecar.core.storm import Rule
-from sidecar.edges.api_view import Readers, UnknownError
-from sidecar.edges.view.query import Filters
-from sidecar.edges.view.topic import ViewTopic
-from sidecar.ui.asking import Asker
-from sidecar.ui.drawing import due_picture, minutes_picture
-from sidecar.ui.journey import journey_picture
-from sidecar.ui.looks import Looks
-from sidecar.ui.rendering import Renderer
+from sidecar.dlq.letters import Filter
+from sidecar.dlq.preview import preview, told
+from sidecar.ui.charts import due_picture, minutes_picture
+from sidecar.ui.endpoint import Asker
+from sidecar.ui.journey_chart import journey_picture
+from sidecar.ui.queries import Looks
 from sidecar.ui.security import Session
 from sidecar.ui.summary import MINUTES, summarize
+from sidecar.ui.templating import Renderer
+from sidecar.view.follower import ViewTopic
+from sidecar.view.query import Filters
+from sidecar.view.query_pool import Readers, UnknownError
+from sidecar.view.storm import Rule
 from topics.events import State
 
 ROWS = 50

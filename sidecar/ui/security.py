@@ -1,6 +1,6 @@
 """Who may see and who may change: headers of every answer, sessions, tokens against forged forms (http-delivery §8).
 
-`Host`, the size of bodies and foreign origins are `edges/access.py`'s. Here a page may do nothing but load our own
+`Host`, the size of bodies and foreign origins are `http/access.py`'s. Here a page may do nothing but load our own
 style and script, and a form counts only with the session's own token, from our own origin.
 """
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.core.storm import Failures, Rule, Storm, storm_of
-from sidecar.edges.view.query import Filters, ViewQuery
-from sidecar.ui.drawing import Lane, Minute
+from sidecar.ui.charts import Lane, Minute
+from sidecar.view.query import Filters, ViewQuery
+from sidecar.view.storm import Failures, Rule, Storm, storm_of
 from topics.durations import parse_duration
 from topics.events import State
 

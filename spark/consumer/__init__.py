@@ -4,10 +4,10 @@
 whose group it is, `retry` and `dead_letter` are what a handler may answer.
 """
 
-from spark.consumer.change import forget_topics
 from spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
 from spark.consumer.record import Record
 from spark.consumer.rules import Rules, build_rules
+from spark.consumer.rules_change import forget_topics
 from spark.consumer.streams import read_gated, read_relay, with_batch_time
 from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 

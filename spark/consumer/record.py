@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from spark.consumer.rules import Rules
 from topics.headers import BadHeader, Headers, Life, parse_life, without_ours
-from topics.rendered import rendered_life
+from topics.headers_fast import rendered_life
 
 REPLACED = "\ufffd"
 """What a client puts for bytes that are not UTF-8: a header key that holds it is not what was written."""

@@ -13,17 +13,9 @@ from msgspec.structs import replace
 from spark.consumer.record import UNREADABLE, Taken
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
-from topics.events import State, encode_event
-from topics.headers import (
-    Headers,
-    Life,
-    dead_letter_headers,
-    reason_text,
-    render_life,
-    without_ours,
-)
-from topics.life_event import event_of
-from topics.rendered import moved
+from topics.events import State, encode_event, event_of
+from topics.headers import Headers, Life, dead_letter_headers, reason_text, render_life, without_ours
+from topics.headers_fast import moved
 
 UNKNOWN_TOPIC = "unknown-topic"
 NEAR = 1_000

@@ -31,7 +31,7 @@ from spark.consumer.offsets import (
     taken_since,
     to_json,
 )
-from spark.consumer.reading import Row, read
+from spark.consumer.reader import Row, read
 
 NAME = "reconsume_levels"
 SCHEMA = (

@@ -1,4 +1,4 @@
-"""`audit`'s words and its answer where nothing can be read; what it finds is told in tests/flow/test_audit.py."""
+"""`audit`'s words and its answer where nothing can be read; what it finds: flow/operations/test_audit.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from sidecar.audit.facts import Breach, Finding
 from sidecar.cli.audit import kept, row_of, sum_up
-from sidecar.core.audit.facts import Breach, Finding
 from sidecar.errors import SetupError
-from tests.support.cli import reconsume
+from tests.support.sidecar.cli import reconsume
 
 SETS = ("group=g", "topics=[t]", "kafka={bootstrap.servers: '127.0.0.1:1'}", "deliver.url=http://127.0.0.1:1/")
 GIVEN = tuple(word for text in SETS for word in ("--set", text))

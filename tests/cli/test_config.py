@@ -9,8 +9,8 @@ import pytest
 
 from sidecar.settings.fields import json_schema
 from sidecar.settings.reference import markdown_page
-from tests.support.cli import reconsume
-from tests.support.settings import write_good
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import write_good
 
 
 def test_a_good_configuration_is_said_to_be_good(tmp_path: Path) -> None:

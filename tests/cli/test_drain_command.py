@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
-from sidecar.edges.api import Access, build_app
-from sidecar.edges.drain_call import drain
+from sidecar.api.app import Access, build_app
+from sidecar.cli.drain_client import drain
 from sidecar.settings.addresses import Listen
-from tests.support.cli import reconsume
 from tests.support.deadline import until
-from tests.support.running_api import Operation, serving
-from tests.support.service import free_port
-from tests.support.settings import write_good
+from tests.support.service.service import free_port
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.running_api import Operation, serving
+from tests.support.sidecar.settings import write_good
 
 
 def the_app(sidecar: Operation, access: Access | None = None) -> Starlette:

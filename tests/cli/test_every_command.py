@@ -15,10 +15,10 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from tests.cli.test_help import COMMANDS, GROUPS
-from tests.cli.test_process import environ
-from tests.support.cli import reconsume
-from tests.support.settings import write_good
+from tests.cli.terminal.test_help import COMMANDS, GROUPS
+from tests.cli.terminal.test_process import environ
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import write_good
 
 SECONDS = 100.0
 AT_ONCE = 18

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import reconsume
-from tests.support.settings import write_good
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import write_good
 
 
 def rows(tmp_path: Path, *words: str) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from sidecar.deploy.annotations import LABEL, Wish, annotation
 from sidecar.deploy.container import container, image
-from sidecar.deploy.wish import LABEL, Wish, annotation
-from tests.support.cli import reconsume
+from tests.support.sidecar.cli import reconsume
 
 POD = """\
       containers:

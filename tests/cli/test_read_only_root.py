@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cli.read_only import HOME, NOBODY, SECONDS, environ, read_only, why_not
 from tests.support.deadline import until
-from tests.support.read_only import HOME, NOBODY, SECONDS, environ, read_only, why_not
-from tests.support.service import free_port
+from tests.support.service.service import free_port
 
 RECONSUME = [sys.executable, "-m", "sidecar"]
 REASON = why_not()

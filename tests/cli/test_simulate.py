@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import reconsume
+from tests.support.sidecar.cli import reconsume
 
 ASKED = ("simulate", "--rate", "1000", "--fail-rate", "0.01")
 

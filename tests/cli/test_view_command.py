@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from sidecar.cli.view import folder_name, state_folder
-from tests.support.broker import Broker
-from tests.support.cli import reconsume
-from tests.support.view_topics import create_view_topics, event, tell
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.view_topics import create_view_topics, event, tell
+from tests.support.sidecar.cli import reconsume
 from topics.events import State
 
 ROOT = Path(__file__).parents[2]

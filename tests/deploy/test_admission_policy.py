@@ -14,10 +14,10 @@ import pytest
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
+from sidecar.deploy.annotations import LABEL, annotation
 from sidecar.deploy.container import container, volumes
-from sidecar.deploy.wish import LABEL, annotation
 from sidecar.deploy.workload import WrongManifestError, read_wish, with_sidecar
-from tests.support.kubernetes import Object, named, of_kind, overlay
+from tests.support.kubernetes.kubectl import Object, named, of_kind, overlay
 
 STATUS = "reconsume.io/status"
 PARAMETERS = named(overlay("injection"), "ConfigMap", "reconsume-injection")

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
-from sidecar.deploy.wish import annotation
+from sidecar.deploy.annotations import annotation
 from sidecar.deploy.workload import read_wish, with_sidecar
 from tests.deploy.test_admission_policy import CASES, STATUS
 from tests.support.deadline import until
-from tests.support.kubernetes import K8S, Object, chart, kustomized, overlay, run, tool
-from tests.support.manifests import FULL, OVERLAYS
-from tests.support.service import free_port
+from tests.support.kubernetes.kubectl import K8S, Object, chart, kustomized, overlay, run, tool
+from tests.support.kubernetes.manifests import FULL, OVERLAYS
+from tests.support.service.service import free_port
 
 PROGRAM = os.environ.get("RECONSUME_KUBE_APISERVER")
 ETCD = shutil.which("etcd")

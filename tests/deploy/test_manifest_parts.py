@@ -8,12 +8,11 @@ from typing import Any
 
 import yaml
 
-from sidecar.cli.strimzi import documents as strimzi_documents
-from sidecar.cli.strimzi import topic_resource
-from sidecar.deploy.wish import LABEL
+from sidecar.cli.acls.strimzi import documents as strimzi_documents
+from sidecar.cli.acls.strimzi import topic_resource
+from sidecar.deploy.annotations import LABEL
 from sidecar.settings import load
-from tests.support.cli import reconsume
-from tests.support.kubernetes import (
+from tests.support.kubernetes.kubectl import (
     K8S,
     chart,
     named,
@@ -23,11 +22,12 @@ from tests.support.kubernetes import (
     pod_of,
     sidecars,
 )
-from tests.support.manifests import (
+from tests.support.kubernetes.manifests import (
     FULL,
     settings_of,
 )
-from tests.support.promql import alerts
+from tests.support.kubernetes.promql import alerts
+from tests.support.sidecar.cli import reconsume
 from topics.names import Kind
 from topics.specs import Source, group_specs
 

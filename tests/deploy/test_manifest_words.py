@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from sidecar.deploy.annotations import Wish
 from sidecar.deploy.container import container, memory_limit
-from sidecar.deploy.wish import Wish
 from sidecar.deploy.workload import with_sidecar
 from spark import options as spark_options
-from tests.support.command_lines import parsed
-from tests.support.kubernetes import (
+from tests.support.kubernetes.kubectl import (
     CHART,
     K8S,
     Part,
@@ -24,13 +23,14 @@ from tests.support.kubernetes import (
     pod_of,
     sidecars,
 )
-from tests.support.kubernetes import run as run_tool
-from tests.support.manifests import (
+from tests.support.kubernetes.kubectl import run as run_tool
+from tests.support.kubernetes.manifests import (
     WITH_SIDECAR,
     configured,
     everything,
     settings_of,
 )
+from tests.support.sidecar.command_lines import parsed
 
 JOB = "local:///opt/reconsume/view.py"
 

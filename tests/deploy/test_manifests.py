@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.support.kubernetes import (
+from tests.support.kubernetes.kubectl import (
     K8S,
     chart,
     check,
@@ -17,7 +17,7 @@ from tests.support.kubernetes import (
     parts,
     pod_of,
 )
-from tests.support.manifests import (
+from tests.support.kubernetes.manifests import (
     FULL,
     OURS,
     OVERLAYS,

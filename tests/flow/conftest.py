@@ -12,12 +12,12 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.behaviours import Script
-from tests.support.broker import Broker
-from tests.support.ledger import Ledger
-from tests.support.service import Service
-from tests.support.sidecar_process import Config, SidecarProcess
-from tests.support.topics import DELAYS, GroupTopics, fresh_group
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import DELAYS, GroupTopics, fresh_group
+from tests.support.proof.ledger import Ledger
+from tests.support.service.behaviours import Script
+from tests.support.service.service import Service
+from tests.support.sidecar.process import Config, SidecarProcess
 
 FreshGroup = Callable[..., GroupTopics]
 StartService = Callable[[Script], Service]

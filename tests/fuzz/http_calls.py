@@ -9,9 +9,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from sidecar.edges.api import Access, build_app
-from sidecar.edges.protocol import Limits, protocol_of
-from tests.support.running_api import Operation
+from sidecar.api.app import Access, build_app
+from sidecar.http.protocol import Limits, protocol_of
+from tests.support.sidecar.running_api import Operation
 
 TURNS = 20
 """Turns of the loop after each read: an answer takes some five."""

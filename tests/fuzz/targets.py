@@ -9,24 +9,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from sidecar.assembly import policy_of
-from sidecar.core.preview import preview
 from sidecar.core.progress import decode as decode_progress
 from sidecar.core.record import Now
-from sidecar.core.redrive_past import decode_past
-from sidecar.deploy.documents import change_all
+from sidecar.delivery.push.response_reader import Reading
+from sidecar.delivery.push.verdict import Rules
+from sidecar.deploy.manifest_file import change_all
 from sidecar.deploy.workload import wish_of, with_sidecar
-from sidecar.edges.dlq.files import ImportedError, import_line
-from sidecar.edges.push.answer import Rules
-from sidecar.edges.push.reading import Reading
+from sidecar.dlq.archive import ImportedError, import_line
+from sidecar.dlq.preview import preview
+from sidecar.dlq.redrive_history import decode_past
 from sidecar.errors import ConfigError
+from sidecar.runtime.assembly import policy_of
 from sidecar.settings import Settings, load
 from sidecar.settings.group_policy import overridden
 from sidecar.settings.yaml_text import read_yaml
 from tests.fuzz.http_calls import CALLS, Caller
-from tests.support.settings import GOOD, write_good
+from tests.support.sidecar.settings import GOOD, write_good
 from topics.events import BadEvent, decode_event
-from topics.foreign import SYSTEMS, foreign_life, read_foreign
+from topics.foreign_headers import SYSTEMS, foreign_life, read_foreign
 from topics.headers import LARGEST_LONG, BadHeader, Headers, Life, parse_life, render_life
 from topics.names import LEGAL_NAMES
 from topics.policy_record import BadRecord, PolicyHeard, parse_record

@@ -14,14 +14,13 @@ from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN, Progress, encode
 from sidecar.core.record import Partition, Record
-from sidecar.core.redrive import Filter, Letter
-from sidecar.core.redrive_past import Claim, Past, encode_past
-from sidecar.edges.dlq.files import export_line
-from sidecar.edges.handles import Handles
+from sidecar.delivery.pull.handles import Handles
+from sidecar.dlq.archive import export_line
+from sidecar.dlq.letters import Filter, Letter
+from sidecar.dlq.redrive_history import Claim, Past, encode_past
 from tests.sim.samples import policy
-from topics.events import Event, State, encode_event
+from topics.events import Event, State, encode_event, event_of
 from topics.headers import Headers, Life, render_life
-from topics.life_event import event_of
 from topics.policy_record import KEY, PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.behaviours import FAIL, OK
-from tests.support.broker import Broker
-from tests.support.checker import check
-from tests.support.evidence import collect
-from tests.support.kafka import produce
-from tests.support.quiet import await_quiet
-from tests.support.service import Service, free_port
-from tests.support.sidecar_process import config_of
-from tests.support.topics import create_group, fresh_group
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import create_group, fresh_group
+from tests.support.kafka.topic_io import produce
+from tests.support.proof.checker import check
+from tests.support.proof.evidence import collect
+from tests.support.proof.quiet import await_quiet
+from tests.support.service.behaviours import FAIL, OK
+from tests.support.service.service import Service, free_port
+from tests.support.sidecar.process import config_of
 
 IMAGE = os.environ.get("RECONSUME_IMAGE", "")
 VERSION = version("reconsume")

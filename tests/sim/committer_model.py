@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.batch import Batch, Entry, Refusal, Result
-from sidecar.edges.assignment import Membership
-from sidecar.edges.committer import UNNAMED, _apart, _as_found, _fenced, _refused, _without
+from sidecar.core.commit_batch import Batch, Entry, Refusal, Result
+from sidecar.kafka.committer.committer import UNNAMED, _apart, _as_found, _fenced, _refused, _without
+from sidecar.kafka.consumer.assignment import Membership
 
 if TYPE_CHECKING:
     from tests.sim.process import LaneHost

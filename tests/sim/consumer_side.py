@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sidecar.core.hold import NEVER
-from sidecar.core.record import Partition
-from sidecar.edges.assignment import Assignment
-from sidecar.edges.consumer import CHOKED_AFTER, ENDS_EVERY, ConsumerThread
-from sidecar.edges.messages import Reading
+from sidecar.core.record import NEVER, Partition
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.consumer import CHOKED_AFTER, ENDS_EVERY, ConsumerThread
+from sidecar.kafka.messages import Reading
 from tests.sim.client_model import ClientModel
 from tests.sim.driver_model import DriverModel
 from tests.sim.lockstep import Lockstep

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.assigned import Grant, Run
-from sidecar.core.lane import Lane
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.partition import Grant, Run
 from sidecar.core.record import Partition
-from sidecar.edges.driver import HAND_OVERS
+from sidecar.runtime.loop_bridge import HAND_OVERS
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

@@ -21,7 +21,7 @@ from tests.sim.group_model import GroupModel, Membership
 from tests.sim.kafka_model import KafkaModel
 from tests.sim.twin import config, name_of
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
-from tests.support.kafka import create_topic
+from tests.support.kafka.topic_io import create_topic
 
 
 class Member:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidecar.core.order import By
+from sidecar.core.lane.key_queues import By
 from tests.sim.service_model import Weights
 
 TABLE = (1_000, 5_000, 10_000)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.gate import Gate
-from sidecar.core.intake import Terms
-from sidecar.core.lane import Lane
+from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.lane import Lane
 from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace import Pace
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.record import Now, Partition, Record
-from sidecar.edges.messages import Reading
+from sidecar.kafka.messages import Reading
 from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
 from tests.sim.samples import WALL, read, waits

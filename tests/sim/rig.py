@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sidecar.core.assigned import Assigned, Grant, Run
-from sidecar.core.batch import Batch, Entry, Refusal, Result
-from sidecar.core.gate import Gate
-from sidecar.core.hold import NEVER
-from sidecar.core.intake import Terms
-from sidecar.core.lane import Lane
-from sidecar.core.order import By
+from sidecar.core.commit_batch import Batch, Entry, Refusal, Result
+from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.key_queues import By
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.partition import Assigned, Grant, Run
 from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace import Pace
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
-from sidecar.core.record import Now, Partition, Record
-from sidecar.core.tags import Subscriptions
+from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.tag_filter import Subscriptions
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
 

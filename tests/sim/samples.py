@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.core.origins import Origins
+from sidecar.core.main_topics import Origins
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from topics.headers import BadHeader, Headers, Life, parse_life

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.batch import Batch
+from sidecar.core.commit_batch import Batch
 from sidecar.core.outcome import COMMITTED, Failed, Outcome
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from sidecar.core.capacity import Flow, Load, flow, waiting
+from sidecar.capacity.model import Flow, Load, flow, waiting
 from tests.sim.plan import TABLE, Plan
 from tests.sim.samples import WALL
 from tests.sim.service_model import Weights

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.sim.twin import Twin, twin
 from tests.sim.twin_broker import Broker
-from tests.support.broker import Broker as Kafka
+from tests.support.kafka.broker import Broker as Kafka
 
 EXAMPLES = int(os.environ.get("RECONSUME_CONFORMANCE_EXAMPLES", "12"))
 PARTITIONS = 2

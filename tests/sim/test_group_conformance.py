@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 from tests.sim.group_model import Membership
 from tests.sim.group_twin import GroupTwin, Member, group_twin
 from tests.sim.twin_broker import Broker
-from tests.support.broker import Broker as Kafka
+from tests.support.kafka.broker import Broker as Kafka
 
 
 @pytest.fixture(scope="module")

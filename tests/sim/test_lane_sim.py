@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.pace import State
+from sidecar.core.pace.pace import State
 from tests.sim.checker import Found, check, repeats
 from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights

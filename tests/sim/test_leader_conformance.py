@@ -2,8 +2,8 @@
 
 import pytest
 
-from sidecar.dev.kafka import EmbeddedKafka
-from sidecar.dev.kafka_node import Node
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from sidecar.dev.kafka.node import Node
 from tests.sim.twin import Twin, twin
 from tests.sim.twin_broker import SECONDS, Broker
 from tests.support.deadline import until

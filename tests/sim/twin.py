@@ -17,12 +17,12 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from sidecar.core.record import Partition
-from sidecar.edges.clients import consumer_config
+from sidecar.kafka.client_config import consumer_config
 from tests.sim.client_model import ClientModel, Event
 from tests.sim.kafka_model import KafkaModel
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
 from tests.support.deadline import until
-from tests.support.kafka import create_topic
+from tests.support.kafka.topic_io import create_topic
 
 EOF = "_PARTITION_EOF"
 BEATS = 2

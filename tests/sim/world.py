@@ -14,7 +14,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from sidecar.core.assigned import Grant
+from sidecar.core.lane.partition import Grant
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Partition
 from tests.sim import samples

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tests.soak.book import MARK, Book, Window, name_of
 from tests.soak.cluster import Cluster, insist
-from tests.support.evidence import Copy, Evidence, LifeKey, place_of
-from tests.support.kafka import Row, dump_ended
-from tests.support.ledger import KEPT, TOOK, Delivery, Ledger
+from tests.support.kafka.topic_io import Row, dump_ended
+from tests.support.proof.evidence import Copy, Evidence, LifeKey, place_of
+from tests.support.proof.ledger import KEPT, TOOK, Delivery, Ledger
 from topics import headers as wire
 from topics.durations import parse_duration
 

@@ -35,7 +35,7 @@ class Away:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._processes = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload(["tests.soak.admin", "tests.support.topics"])
+        self._processes.set_forkserver_preload(["tests.soak.admin", "tests.support.kafka.group_topics"])
 
     def ask(self, question: Callable[..., T], *words: object, seconds: float = ANSWER) -> T:
         """Call a function of some module there, with the bootstrap servers before `words`; it takes so long at most.

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tests.support.evidence import Place, Progress
-from tests.support.kafka import Row
+from tests.support.kafka.topic_io import Row
+from tests.support.proof.evidence import Place, Progress
 
 BEFORE, AFTER = 30_000, 15_000
 """ms around a deletion. Copies that were decided on so shortly before and committed after the archive was read went

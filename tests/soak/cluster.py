@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import admin
 from tests.soak.admin import ANSWER, UnansweredError
-from tests.support.evidence import Place, Progress, read_progress
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
+from tests.support.proof.evidence import Place, Progress, read_progress
 
 T = TypeVar("T")
 INSIST = 120.0

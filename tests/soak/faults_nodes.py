@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 import psutil
 from confluent_kafka import Producer
 
-from sidecar.dev.kafka_node import Node
+from sidecar.dev.kafka.node import Node
 from tests.soak.cluster import NotSoError, insist
 from tests.soak.pods import await_state
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
-from tests.support.kafka import SECONDS
-from tests.support.topics import set_config
+from tests.support.kafka.group_topics import set_config
+from tests.support.kafka.topic_io import SECONDS
 
 NODES = 3
 

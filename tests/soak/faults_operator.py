@@ -18,10 +18,10 @@ from tests.soak.cluster import INSIST, NotSoError, insist
 from tests.soak.layout import IN_SYNC, LADDER, PARTITIONS, POLICIES, REPLICAS
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
-from tests.support.evidence import Place, Progress
-from tests.support.kafka import Row, dump_part
-from tests.support.policy import write
-from tests.support.topics import create_specs, specs_of
+from tests.support.kafka.group_topics import create_specs, specs_of
+from tests.support.kafka.topic_io import Row, dump_part
+from tests.support.proof.evidence import Place, Progress
+from tests.support.sidecar.policy import write
 from topics.durations import render_duration
 from topics.names import Kind
 

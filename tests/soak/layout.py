@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.topics import GroupTopics, create_group
+from tests.support.kafka.group_topics import GroupTopics, create_group
 from topics.names import Kind
 
 PARTITIONS, REPLICAS, IN_SYNC = 4, 3, 2

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
 
 STEP = 0.05
 """Seconds between two portions."""

@@ -14,8 +14,8 @@ import psutil
 from tests.soak.journal import Journal
 from tests.soak.layout import config
 from tests.support.deadline import until
-from tests.support.sidecar_process import SidecarProcess
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
+from tests.support.sidecar.process import SidecarProcess
 
 SLOTS = 3
 GRACE = 25.0

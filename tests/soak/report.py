@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tests.soak.account import SoakEvidence
-from tests.support.checker import Report, report_of
-from tests.support.evidence import Copy, place_of, read_copy
-from tests.support.invariants import RULES
-from tests.support.kafka import Row
+from tests.support.kafka.topic_io import Row
+from tests.support.proof.checker import Report, report_of
+from tests.support.proof.evidence import Copy, place_of, read_copy
+from tests.support.proof.invariants import RULES
 from topics import headers as wire
 
 IDENT = re.compile(r"[\w.-]+:\d+:\d+")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import faults_nodes, faults_operator, faults_pods, faults_service
 from tests.soak.account import collect
 from tests.soak.journal import Journal

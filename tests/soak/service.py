@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.soak.layout import ASKED, TIMEOUT
-from tests.support.behaviours import CLOSE, FAIL, HANG, OK, Answer, Behaviour, Request, verdict
-from tests.support.ledger import TOOK, Delivery, Ledger
-from tests.support.service import Service
+from tests.support.proof.ledger import TOOK, Delivery, Ledger
+from tests.support.service.behaviours import CLOSE, FAIL, HANG, OK, Answer, Behaviour, Request, verdict
+from tests.support.service.service import Service
 
 ODD: Mapping[int, Behaviour] = {
     76: verdict(f"retry; delay={ASKED:g}s"),

@@ -12,11 +12,11 @@ import pytest
 from tests.soak.account import SoakEvidence
 from tests.soak.book import Book, Window
 from tests.soak.report import Kept, judge, keep, kept
-from tests.support.checker import ViolationError, check
-from tests.support.evidence import Evidence, Progress
-from tests.support.kafka import Row
-from tests.support.ledger import FAILED, TOOK, Delivery
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
+from tests.support.kafka.topic_io import Row
+from tests.support.proof.checker import ViolationError, check
+from tests.support.proof.evidence import Evidence, Progress
+from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from topics import headers as wire
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (2_000, 5_000))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tests.soak.cluster import UNSAID, Ends
 from tests.soak.world import World
-from tests.support.evidence import Place, Progress
+from tests.support.proof.evidence import Place, Progress
 
 LOOK = 2.0
 """Seconds between two looks at Kafka."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
-from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak.book import Book
 from tests.soak.cluster import Cluster
 from tests.soak.journal import Journal
@@ -15,8 +15,8 @@ from tests.soak.load import SoakLoad
 from tests.soak.pods import Pods
 from tests.soak.schedule import Step
 from tests.soak.service import SlimLedger
-from tests.support.service import Service
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
+from tests.support.service.service import Service
 
 
 class World:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import sidecar.dev
-from sidecar.dev.jars import fetch
+import sidecar.java
+from sidecar.java.jars import fetch
 from spark import session
 from spark.checkpoint import write_plainly
 
-SPARK_LOCK = Path(sidecar.dev.__file__).with_name("spark.lock")
+SPARK_LOCK = Path(sidecar.java.__file__).with_name("spark.lock")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,9 +11,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.consumer import build_rules, forget_topics, read_relay
-from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import SECONDS, Out, create_topic, produce
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce
 
 BATCH_SECONDS = 120
 

@@ -14,14 +14,14 @@ from confluent_kafka.admin import AdminClient
 
 from spark.consumer.lookup import LevelTopicError, Lookup
 from spark.consumer.offsets import Place
-from spark.consumer.reading import ReadError, Row
+from spark.consumer.reader import ReadError, Row
 from spark.consumer.record import REPLACED
 from spark.consumer.source import LevelsReader, Options, options_of
 from tests.conftest import MakeTopic
-from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import SECONDS, Out, create_topic, produce
-from tests.support.raw_producer import produce_raw
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.raw_producer import produce_raw
+from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce
 
 HOUR = 3_600_000
 OWN = (("a", b"1"), ("b", None), ("a", b"\xff"))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sidecar.core import copies, decide, outcome, policy
 from sidecar.core import record as core
-from sidecar.core.origins import Origins
+from sidecar.core.main_topics import Origins
 from spark.consumer.record import Read, given, take
 from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules, build_rules

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from spark.cluster import UnansweredError, begins, listed
-from spark.following import LOOK_SECONDS, Followed, NothingToReadError
-from spark.groups import Plan, planned
-from spark.supervisor import GoneError
+from spark.errors import GoneError
+from spark.job.cluster import UnansweredError, begins, listed
+from spark.job.groups import Plan, planned
+from spark.job.serving_groups import LOOK_SECONDS, Followed, NothingToReadError
 
 VIEW = "-RETRY-VIEW"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from spark.errors import GoneError
 from spark.java import hearing_of_death
-from spark.running import SparkQuery
-from spark.supervisor import GoneError
+from spark.job.running_query import SparkQuery
 
 DEATHS = [
     Py4JError("An error occurred while calling o1119.isActive"),

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from spark.java import BROKEN_CALL
-from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import Out, create_topic, dump, produce
-from tests.support.view_process import SELDOM, START_SECONDS, Batches, ViewProcess, numbers
-from tests.support.view_topics import create_view_topics, event, tell, view_of
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from tests.support.kafka.view_topics import create_view_topics, event, tell, view_of
+from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess, numbers
 from topics.events import State
 from topics.names import Names
 

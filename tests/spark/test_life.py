@@ -17,15 +17,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from spark.cluster import Cluster, UnansweredError
-from spark.listener import Listener
-from spark.meters import Meters
+from spark.job.cluster import Cluster, UnansweredError
+from spark.job.listener import Listener
+from spark.job.meters import Meters
+from spark.job.queries import QUERIES, Queries
 from spark.options import Run, parse
-from spark.queries import QUERIES, Queries
-from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import SECONDS
-from tests.support.view_topics import create_view_topics, event, sums_of, tell, view_of
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import SECONDS
+from tests.support.kafka.view_topics import create_view_topics, event, sums_of, tell, view_of
 from topics.names import Names
 
 SOON = 60.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spark.losses import Place, lost
+from spark.job.lost_events import Place, lost
+from spark.job.read_positions import AGAIN_SECONDS, Places
 from spark.renewal import forgotten, ids_in, ids_text, renewed, topics_in
-from spark.told import AGAIN_SECONDS, Places
 
 E, F = "a-RETRY-EVENTS", "b-RETRY-EVENTS"
 

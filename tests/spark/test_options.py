@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from spark.backoff import HEALTHY_AFTER, LONGEST_WAIT, Streak
+from spark.errors import GoneError
+from spark.job.progress import Board, line, read_batch
+from spark.job.supervisor import HEALTHY_AFTER, LONGEST_WAIT, LOOK_SECONDS, Running, Streak, Supervisor
 from spark.options import Run, Sql, parse
-from spark.progress import Board, line, read_batch
 from spark.properties import parse_properties
-from spark.supervisor import LOOK_SECONDS, GoneError, Running, Supervisor
 from topics.specs import VIEW_RETENTION
 
 PLACE = ("--checkpoint", "/tmp/place")

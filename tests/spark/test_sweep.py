@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark.supervisor import GoneError
-from spark.sweep import SETTLED, Swept
+from spark.errors import GoneError
+from spark.job.eviction import SETTLED, Swept
 
 
 class Query:

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from spark import names, schema, view
 from tests.spark.frames import batch, changed, written
 from tests.spark.histories import history, truth
-from tests.support.broker import Broker
-from tests.support.kafka import create_topic
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import create_topic
 from topics.events import Event, encode_event
 
 TIMEOUT = 30

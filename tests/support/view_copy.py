@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.edges.view.store import ViewStore
-from sidecar.edges.view.tables import Item
+from sidecar.view.store import ViewStore
+from sidecar.view.tables import Item
 from tests.support.view_rows import GROUP
 from topics.names import Kind
 from topics.view_record import Forgotten, StatsRow, ViewRow, stats_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.support.kafka import Out
+from tests.support.kafka.topic_io import Out
 from topics.events import State
 from topics.view_record import MINUTE, StatsRow, ViewRow, encode_row, stats_key
 

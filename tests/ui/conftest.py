@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import SECONDS
-from tests.support.topics import GroupTopics, fresh_group
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, fresh_group
+from tests.support.kafka.topic_io import SECONDS
 from tests.ui.scene import DELAYS, Scene, dashboard, member, plant
 from tests.ui.web import Visitor
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.assembly import policy_of
+from sidecar.runtime.assembly import policy_of
 from sidecar.settings import Settings, load
 from sidecar.settings.addresses import parse_listen
 from sidecar.ui.app import Dashboard, Wanted
 from tests.support.deadline import until
-from tests.support.kafka import SECONDS, Out, produce
-from tests.support.redrive import dead_letter
-from tests.support.running_api import Loop
-from tests.support.topics import UNUSED, GroupTopics, create_group
+from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
+from tests.support.kafka.topic_io import SECONDS, Out, produce
+from tests.support.kafka.view_topics import event
+from tests.support.sidecar.redrive import dead_letter
+from tests.support.sidecar.running_api import Loop
 from tests.support.view_rows import out, stats_row, view_row
-from tests.support.view_topics import event
 from tests.ui.hostile import ATTACKS, TOGETHER
 from topics.durations import render_duration
 from topics.events import Event, State, encode_event

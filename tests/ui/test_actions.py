@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.assembly import policy_of
-from sidecar.core.redrive import Filter
+from sidecar.dlq.letters import Filter
 from sidecar.errors import BrokerError
-from sidecar.ui.actions import PLAN_AGE, Desk, Job, RefusedError
-from sidecar.ui.asking import MOST_WAITING, Asker, BusyError
+from sidecar.runtime.assembly import policy_of
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.looks import Looks, within
-from tests.support.broker import Broker
+from sidecar.ui.endpoint import MOST_WAITING, Asker, BusyError
+from sidecar.ui.queries import Looks, within
+from sidecar.ui.redrives import PLAN_AGE, Desk, Job, RefusedError
 from tests.support.deadline import until
-from tests.support.kafka import produce
-from tests.support.redrive import dead_letter
-from tests.support.topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import produce
+from tests.support.sidecar.redrive import dead_letter
 from tests.ui.scene import settings_of
 
 SECONDS = 30.0

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.kafka import dump_ended, produce
+from tests.support.kafka.topic_io import dump_ended, produce
 from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER

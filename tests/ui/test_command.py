@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_process import environ
-from tests.support.cli import reconsume
-from tests.support.running_api import Client
-from tests.support.settings import write_good
+from tests.cli.terminal.test_process import environ
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.running_api import Client
+from tests.support.sidecar.settings import write_good
 
 SECONDS = 30.0
 

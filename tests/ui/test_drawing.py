@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from sidecar.ui.drawing import Lane, Minute, across, bar, due_picture, minutes_picture, short
-from sidecar.ui.journey import journey_picture
-from sidecar.ui.words import ago, cut, length, moment, plain
-from tests.support.view_topics import event
+from sidecar.ui.charts import Lane, Minute, across, bar, due_picture, minutes_picture, short
+from sidecar.ui.journey_chart import journey_picture
+from sidecar.ui.text import ago, cut, length, moment, plain
+from tests.support.kafka.view_topics import event
 from tests.ui.hostile import ATTACKS
 from topics.events import Event, State
 

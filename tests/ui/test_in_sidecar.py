@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.broker import Broker
 from tests.support.deadline import until
-from tests.support.kafka import produce
-from tests.support.redrive import dead_letter, lives_once_redriven
-from tests.support.running_api import Client
-from tests.support.service import Service
-from tests.support.sidecar_process import SidecarProcess
-from tests.support.topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import produce
+from tests.support.service.service import Service
+from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.redrive import dead_letter, lives_once_redriven
+from tests.support.sidecar.running_api import Client
 from tests.ui.scene import TOKEN, Scene
 from tests.ui.web import Visitor
 

@@ -16,14 +16,14 @@ import yaml
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
-from tests.cli.test_process import environ
-from tests.support.broker import Broker
-from tests.support.kafka import Out
-from tests.support.redrive import dead_letter
-from tests.support.running_api import Client
-from tests.support.sidecar_process import config_of
-from tests.support.topics import UNUSED, GroupTopics, create_group, fresh_group
-from tests.support.view_topics import event
+from tests.cli.terminal.test_process import environ
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import Out
+from tests.support.kafka.view_topics import event
+from tests.support.sidecar.process import config_of
+from tests.support.sidecar.redrive import dead_letter
+from tests.support.sidecar.running_api import Client
 from topics.events import encode_event
 
 SECONDS = 60.0

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from sidecar.assembly import policy_of
-from sidecar.edges.tokens import Tokens
 from sidecar.errors import ConfigError, SetupError
+from sidecar.http.tokens import Tokens
+from sidecar.runtime.assembly import policy_of
 from sidecar.settings.addresses import parse_listen
 from sidecar.ui.app import Dashboard, Wanted
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, SHORTEST_TOKEN, Sessions
-from tests.support.settings import good
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
+from tests.support.sidecar.settings import good
 from tests.ui.scene import TOKEN, Scene, dashboard
 from tests.ui.web import Visitor
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit
 
-from tests.support.running_api import Answer, Client
+from tests.support.sidecar.running_api import Answer, Client
 from tests.ui.scene import TOKEN, Scene
 
 

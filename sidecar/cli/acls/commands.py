@@ -11,17 +11,16 @@ import typer
 
 from sidecar.cli.acls.export import commands, user_name
 from sidecar.cli.acls.plan import Step, make_plan, principals_of
-from sidecar.cli.failures import DONE, FAILED, PARTLY
-from sidecar.cli.options import Options, command, take_common
-from sidecar.cli.output import Row, talk, write
-from sidecar.cli.strimzi import Authentication, documents, user_resource
-from sidecar.cli.topic_plan import plural
+from sidecar.cli.acls.strimzi import Authentication, documents, user_resource
+from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import Row, plural, talk, write
 from sidecar.settings import Settings, load
-from sidecar.settings.users import group_of
-from topics.rights import Right, User, rights_of
+from sidecar.settings.model import group_of
+from topics.acls import Right, User, rights_of
 
 if TYPE_CHECKING:
-    from sidecar.edges.acls import Acls
+    from sidecar.kafka.admin.acls import Acls
 
 PLAN_COLUMNS = ("role", "principal", "action", "operation", "resource", "name", "pattern", "by")
 RESULT_COLUMNS = ("role", "principal", "operation", "resource", "name", "pattern", "result", "error")
@@ -152,7 +151,7 @@ def look(
     options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool
 ) -> tuple[Acls, list[Step]]:
     """The cluster's rules, compared with what the configuration's roles need."""
-    from sidecar.edges.acls import Acls  # the Kafka client is slow to import, and --help needs none
+    from sidecar.kafka.admin.acls import Acls  # the Kafka client is slow to import, and --help needs none
 
     settings = load(options.config, options.sets)
     whose = named(settings, roles, principals)

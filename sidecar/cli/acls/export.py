@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from sidecar.cli.strimzi import camel, resource_name, together
-from topics.rights import Resource, Right
+from sidecar.cli.acls.strimzi import camel, resource_name, together
+from topics.acls import Resource, Right
 
 FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACTIONAL_ID: "--transactional-id"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from topics.rights import Group, Operation, Resource, Right, User, rights_of
+from topics.acls import Group, Operation, Resource, Right, User, rights_of
 
 if TYPE_CHECKING:
-    from sidecar.edges.acls import Rule
+    from sidecar.kafka.admin.acls import Rule
 
 EVERYBODY = "User:*"
 EVERYTHING = "*"

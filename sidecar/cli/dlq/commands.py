@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.dlq import back, edit, keep
-from sidecar.cli.dlq.asked import (
+from sidecar.cli.dlq import archive as keep
+from sidecar.cli.dlq import edit
+from sidecar.cli.dlq import redrive as back
+from sidecar.cli.dlq.filters import (
     SCANNED,
     Asked,
     Headers,
@@ -22,15 +24,15 @@ from sidecar.cli.dlq.asked import (
     telling,
 )
 from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
-from sidecar.cli.failures import DONE, FAILED
-from sidecar.cli.options import Options, command, take_common
-from sidecar.cli.output import Format, Row, talk, visible, write
-from sidecar.core.redrive import MOST_REDRIVES, Verdict, Wish
+from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import Format, Row, talk, visible, write
+from sidecar.dlq.letters import MOST_REDRIVES, Verdict, Wish
 
 if TYPE_CHECKING:
-    from sidecar.core.redrive import Letter
-    from sidecar.edges.dlq.find import Found
-    from sidecar.edges.dlq.topics import DlqTopics
+    from sidecar.dlq.letters import Letter
+    from sidecar.dlq.search import Found
+    from sidecar.dlq.topics import DlqTopics
 
 MOST_EVENTS = 5_000_000
 
@@ -69,7 +71,7 @@ def list_(
     """
     asked, states = filter_of(Asked(ids, reasons, topics, headers, since, until)), states_of(state)
     _, there, policy = look(options)
-    from sidecar.edges.dlq.find import find
+    from sidecar.dlq.search import find
 
     found = find(there, policy, Wish(asked, most_redrives), limit, scan, telling("matched"), states)
     options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters])
@@ -98,7 +100,7 @@ def show(
       reconsume dlq show billing-DLQ:0:17
     """
     _, there, policy = look(options)
-    from sidecar.edges.dlq.find import find_id
+    from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, telling("found"))
     if not found.letters:
@@ -131,7 +133,7 @@ def sum_up(found: Found) -> None:
 def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
     """The record's events as rows, and why they may not be all of them."""
     from sidecar.cli.retries.rows import journey
-    from sidecar.edges.event_scan import scan_events
+    from sidecar.view.journey import scan_events
 
     if letter.life is None:
         return [], "the record's id is not known"

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from sidecar.cli.dlq.asked import SCANNED, DryRun, ScanMost, Yes, ask, look, stopping, telling
-from sidecar.cli.dlq.back import code_of
-from sidecar.cli.failures import DONE
-from sidecar.cli.options import Options, command
-from sidecar.cli.output import Row, talk, visible
-from sidecar.cli.policy_plan import author
+from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, look, telling
+from sidecar.cli.dlq.redrive import code_of
+from sidecar.cli.terminal.arguments import author
+from sidecar.cli.terminal.confirm import ask, stopping
+from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import Row, talk, visible
 from sidecar.core.policy import Policy
-from sidecar.core.redrive import Filter, Letter, Verdict, Wish, edited
-from sidecar.core.redrive_past import MOST_REDRIVES_EVER
+from sidecar.dlq.letters import Filter, Letter, Verdict, Wish, edited
+from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.errors import ConfigError, ContractError, SetupError
 
 if TYPE_CHECKING:
-    from sidecar.edges.dlq.topics import DlqTopics
+    from sidecar.dlq.topics import DlqTopics
 
 CHANGE = ("id", "place", "target", "was", "is", "bytes")
 
@@ -74,8 +75,8 @@ def edit(
 
 def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, row: Row) -> int:
     """Redrive the changed letter, unless somebody has redriven it meanwhile."""
-    from sidecar.core.redrive_past import judge
-    from sidecar.edges.dlq.redrive import Redriver
+    from sidecar.dlq.redrive_history import judge
+    from sidecar.dlq.redriver import Redriver
 
     wish = Wish(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
     with stopping() as stop, Redriver(there, policy, wish, stop) as redriver:
@@ -88,7 +89,7 @@ def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, r
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Letter:
     """The newest dead letter of this id; ContractError when it is not there, or not to be sent."""
-    from sidecar.edges.dlq.find import find_id
+    from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, telling("found"))
     if not found.letters:
@@ -117,7 +118,7 @@ def change_row(letter: Letter, value: bytes, target: str) -> Row:
 
 def audit_of(who: str, row: Row) -> bytes:
     """The value of the audit header."""
-    from sidecar.edges.clock import now
+    from sidecar.clock import now
 
     return msgspec.json.encode({"v": 1, "who": who, "at": now().wall, "was": row["was"], "is": row["is"]})
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli.output import Row
-from sidecar.cli.policy_plan import clock
-from sidecar.core.preview import preview, told
-from sidecar.core.redrive import Letter, Verdict
+from sidecar.cli.terminal.output import Row, clock
+from sidecar.dlq.letters import Letter, Verdict
+from sidecar.dlq.preview import preview, told
 
 if TYPE_CHECKING:
-    from sidecar.edges.dlq.survey import Tally
+    from sidecar.dlq.plan import Tally
 
 LIST = ("id", "died", "reason", "topic", "times", "redrives", "state", "place", "fault")
 PLAN = ("action", "reason", "topic", "target", "letters", "why")
@@ -44,7 +43,7 @@ def list_row(letter: Letter, verdict: Verdict) -> Row:
 
 def plan_rows(tally: Tally, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
     """A row for each kind of letter, those that are redriven first; `ready` is the topic that they go to."""
-    from sidecar.edges.dlq.survey import why
+    from sidecar.dlq.plan import why
 
     words = AFTER if done else BEFORE
     kinds = sorted(tally.counts.items(), key=lambda item: (item[0].verdict != Verdict.READY, -item[1], item[0]))
@@ -64,7 +63,7 @@ def plan_rows(tally: Tally, ready: str, most_redrives: int, *, done: bool) -> li
 
 def letter_row(letter: Letter, verdict: Verdict) -> dict[str, Any]:
     """All of a dead letter."""
-    from sidecar.edges.dlq.files import export_line
+    from sidecar.dlq.archive import export_line
 
     life, line = letter.life, export_line(letter)
     return {

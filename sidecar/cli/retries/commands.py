@@ -10,28 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.failures import DONE, FAILED
-from sidecar.cli.moments import wall
-from sidecar.cli.options import Options, command, take_common
-from sidecar.cli.output import Format, Row, talk
-from sidecar.cli.retries.asked import ALL, duration, filters_of, rule_of, telling
-from sidecar.cli.retries.rows import (
-    JOURNEY,
-    LIST,
-    STATS,
-    age_text,
-    facts,
-    for_people,
-    journey,
-    row_of,
-    storm_text,
-)
+from sidecar.cli.retries.filters import ALL, duration, filters_of, rule_of, telling
+from sidecar.cli.retries.rows import JOURNEY, LIST, STATS, age_text, facts, for_people, journey, row_of, storm_text
+from sidecar.cli.terminal.arguments import wall
+from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import Settings, load
 from topics.events import State
 
 if TYPE_CHECKING:
-    from sidecar.edges.view.look import Look
-    from sidecar.edges.view.query import Filters
+    from sidecar.view.query import Filters
+    from sidecar.view.snapshot import Look
 
 PAGE = 1_000
 MOST_SCANNED = 5_000_000
@@ -94,7 +84,7 @@ def show(
     Example:
       reconsume retries show orders:3:1024 -o table
     """
-    from sidecar.edges.event_scan import scan_events
+    from sidecar.view.journey import scan_events
 
     settings = load(options.config, options.sets)
     with view(settings) as look, look.questions() as ask:
@@ -182,7 +172,7 @@ def watch(
 @contextmanager
 def view(settings: Settings) -> Iterator[Look]:
     """The view, read to its end; says how old it is."""
-    from sidecar.edges.view.look import looking  # the Kafka client is slow to import, and --help needs none
+    from sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
 
     with looking(settings.kafka, settings.names) as look:
         look.read_all(telling("records of the view"))

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from sidecar.cli.output import Format, Row
-from sidecar.cli.policy_plan import clock
-from sidecar.core.storm import Failures, Rule, storm_of
+from sidecar.cli.terminal.output import Format, Row, clock
+from sidecar.view.storm import Failures, Rule, storm_of
 from topics.durations import render_duration
 from topics.events import Event
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli.moments import wall
-from sidecar.cli.output import Format, cell, visible
 from sidecar.cli.retries.rows import LIST, age_text, for_people, row_of, storm_text
-from sidecar.core.storm import Rule
+from sidecar.cli.terminal.arguments import wall
+from sidecar.cli.terminal.output import Format, cell, visible
+from sidecar.view.storm import Rule
 from topics.view_record import ViewRow, encode_row
 
 if TYPE_CHECKING:
-    from sidecar.edges.view.look import Look
-    from sidecar.edges.view.query import Filters
+    from sidecar.view.query import Filters
+    from sidecar.view.snapshot import Look
 
 POLL = 0.2
 DRAW_EVERY = 1.0

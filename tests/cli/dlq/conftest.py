@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Broker
-from tests.support.cli import reconsume
-from tests.support.dlq_calls import Call
-from tests.support.topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.dlq_calls import Call
 
 
 @pytest.fixture

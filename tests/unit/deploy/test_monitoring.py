@@ -16,9 +16,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
-from spark.meters import Meters
-from tests.support.metrics_world import World, fresh
-from tests.support.promql import MONITORING, TARGET, Exported, alerts, dashboard, exported_by, expressions, faults, uses
+from spark.job.meters import Meters
+from tests.support.kubernetes.promql import (
+    MONITORING,
+    TARGET,
+    Exported,
+    alerts,
+    dashboard,
+    exported_by,
+    expressions,
+    faults,
+    uses,
+)
+from tests.support.sidecar.metrics_world import World, fresh
 
 ROOT = Path(__file__).parents[3]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.accounts import Finding
-from sidecar.dev.board import Board
-from sidecar.dev.demo import judge
-from sidecar.dev.lateness import Spread
-from sidecar.dev.ledger import (
+from sidecar.dev.demo.lateness import Spread
+from sidecar.dev.demo.ledger import (
     Answered,
     Began,
     Closed,
@@ -23,10 +20,13 @@ from sidecar.dev.ledger import (
     digest_of,
     outages_of,
 )
-from sidecar.dev.modes import Mode
-from sidecar.dev.orders import CASE_HEADER, Case, make_orders
-from sidecar.dev.plan import make_plan
-from sidecar.dev.verify import Report
+from sidecar.dev.demo.modes import Mode
+from sidecar.dev.demo.orders import CASE_HEADER, Case, make_orders
+from sidecar.dev.demo.plan import make_plan
+from sidecar.dev.demo.record_histories import Finding
+from sidecar.dev.demo.run import judge
+from sidecar.dev.demo.screen import Board
+from sidecar.dev.demo.verify import Report
 from topics.headers import OURS
 
 

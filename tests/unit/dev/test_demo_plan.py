@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sidecar.assembly import in_place_of
 from sidecar.core.policy import InPlace
-from sidecar.dev.modes import Mode
-from sidecar.dev.plan import SPECIAL, make_plan
+from sidecar.dev.demo.modes import Mode
+from sidecar.dev.demo.plan import SPECIAL, make_plan
 from sidecar.errors import ConfigError
+from sidecar.runtime.assembly import in_place_of
 from sidecar.settings import Settings, load
 
 

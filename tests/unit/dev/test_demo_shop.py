@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from sidecar.dev.ledger import Answered, Began, LedgerReader, LedgerWriter, Line, digest_of
-from sidecar.dev.shop.batch import BatchFront
-from sidecar.dev.shop.behaviour import BROKEN, OK, answer_to
-from sidecar.dev.shop.counter import Counter
-from sidecar.dev.shop.pull import saying
-from sidecar.dev.shop.push import words_of
-from sidecar.dev.shop.relay import wish_of
-from sidecar.dev.shop.web import Request
+from sidecar.dev.demo.ledger import Answered, Began, LedgerReader, LedgerWriter, Line, digest_of
+from sidecar.dev.demo.shop.batch import BatchFront
+from sidecar.dev.demo.shop.behaviour import BROKEN, OK, answer_to
+from sidecar.dev.demo.shop.order_log import Counter
+from sidecar.dev.demo.shop.pull import saying
+from sidecar.dev.demo.shop.push import words_of
+from sidecar.dev.demo.shop.relay import wish_of
+from sidecar.dev.demo.shop.web import Request
 
 LATER, REFUSED, STUCK = answer_to("later", 0), answer_to("refused", 0), answer_to("stuck", 0)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.dev.ledger import Answered, Began, Closed, Opened, Verdict
-from sidecar.dev.story import Counts, Story
+from sidecar.dev.demo.ledger import Answered, Began, Closed, Opened, Verdict
+from sidecar.dev.demo.tracking import Counts, Story
 from topics.events import Event, State
 
 ID = "orders:0:7"

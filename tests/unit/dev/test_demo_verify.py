@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sidecar.dev.accounts import Row
-from sidecar.dev.lateness import spread
-from sidecar.dev.ledger import Outage, digest_of
-from sidecar.dev.verify import Report, verify
-from tests.support.history import FLAKY, GOOD, POISON, START, World, copy_row, delivery, event_row, life, sound
+from sidecar.dev.demo.lateness import spread
+from sidecar.dev.demo.ledger import Outage, digest_of
+from sidecar.dev.demo.record_histories import Row
+from sidecar.dev.demo.verify import Report, verify
+from tests.support.proof.history import FLAKY, GOOD, POISON, START, World, copy_row, delivery, event_row, life, sound
 from topics.events import State
 from topics.names import Names
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.policy import InPlace
-from sidecar.dev.ledger import Delivery, Verdict
-from sidecar.dev.verify import Report, Rules, verify
-from tests.support.history import START, World, copy_row, delivery, event_row, life, main_row
+from sidecar.dev.demo.ledger import Delivery, Verdict
+from sidecar.dev.demo.verify import Report, Rules, verify
+from tests.support.proof.history import START, World, copy_row, delivery, event_row, life, main_row
 from topics.events import State
 from topics.names import Names
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.dev.verify import Report, Rules, verify
-from tests.support.history import FLAKY, POISON, START, World, copy_row, event_row, life, sound
+from sidecar.dev.demo.verify import Report, Rules, verify
+from tests.support.proof.history import FLAKY, POISON, START, World, copy_row, event_row, life, sound
 from topics.events import State
 from topics.names import Names
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.jars import KAFKA_LOCK, read_lock
-from sidecar.dev.releases import NEWEST, RELEASES, lock_of
+from sidecar.dev.kafka.releases import NEWEST, RELEASES, lock_of
 from sidecar.errors import ConfigError
-from tests.support.broker import release_of
-from tests.support.cli import reconsume
-from tests.support.sidecar_process import by_protocol
+from sidecar.java.jars import read_lock
+from tests.support.kafka.broker import release_of
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.process import by_protocol
 
 ROOT = Path(__file__).parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -37,8 +37,7 @@ def test_a_lock_has_each_jar_once_and_kafka_of_one_patch(release: str) -> None:
     assert patch in lock_of(release).read_text(encoding="utf-8").splitlines()[0], "and its first line says which"
 
 
-def test_the_newest_is_the_one_that_is_embedded_by_default() -> None:
-    assert lock_of(NEWEST) == KAFKA_LOCK
+def test_the_newest_is_called_so() -> None:
     assert max(RELEASES, key=lambda release: tuple(map(int, release.split(".")))) == NEWEST
 
 
@@ -82,5 +81,5 @@ def test_make_compat_tries_each_release_with_each_protocol_that_it_has() -> None
     protocols = {release: ["classic"] if release == "3.9" else ["classic", "consumer"] for release in RELEASES}
     assert runs.split() == [f"{release}:{protocol}" for release, all_ in protocols.items() for protocol in all_]
     (flows,) = re.findall(r"^COMPAT_FLOWS := (.+)$", MAKEFILE, re.MULTILINE)
-    assert [flow for flow in flows.split() if not (ROOT / f"tests/flow/test_{flow}.py").is_file()] == []
+    assert [flow for flow in flows.split() if not (ROOT / f"tests/flow/{flow}.py").is_file()] == []
     assert "compat" not in (ROOT / ".ci" / "run").read_text(encoding="utf-8"), "it takes too long for every change"

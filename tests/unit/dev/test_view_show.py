@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from sidecar.dev.view_show import differences, fold, newer
+from sidecar.dev.demo.view import differences, fold, newer
 from topics.events import Event, State
 from topics.view_record import ViewRow
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from once import DeliveryKey, claim, create_table, forget, once
-from tests.support.once_service import (
+from tests.support.service.once_service import (
     GROUP,
     STOPS,
     BrokenError,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.settings import GOOD, problems, write_good
+from tests.support.sidecar.settings import GOOD, problems, write_good
 
 DURATION = "with a unit: {0}s or {0}ms, say"
 SINGLE: list[tuple[str, str]] = [

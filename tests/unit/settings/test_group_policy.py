@@ -22,7 +22,7 @@ from sidecar.settings.group_policy import (
     tree_of,
 )
 from sidecar.settings.load import validate
-from tests.support.settings import good, problems, write_good
+from tests.support.sidecar.settings import good, problems, write_good
 
 LEVELS = "retry.levels=[1s, 2s]"
 FULL = (

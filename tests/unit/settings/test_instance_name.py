@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sidecar.settings.instance import instance_name
-from tests.support.settings import good
+from sidecar.runtime.assembly import instance_name
+from tests.support.sidecar.settings import good
 
 
 def test_it_is_the_pods_name_and_its_namespace(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import ConfigError
-from sidecar.settings.kafka import FIXED
 from sidecar.settings.load import effective, load, load_with_origins
 from sidecar.settings.masks import MASK
-from tests.support.settings import good, problems, write_good
+from sidecar.settings.sections.kafka import FIXED
+from tests.support.sidecar.settings import good, problems, write_good
 
 SECRETS = [
     "sasl.password",

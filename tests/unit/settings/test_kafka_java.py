@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.settings.kafka_java import properties_text, to_java
+from sidecar.java.kafka_properties import properties_text, to_java
 from spark.properties import parse_properties
 
 SERVERS = {"bootstrap.servers": "b:1"}

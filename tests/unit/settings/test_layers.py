@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.settings.load import effective, load, load_with_origins
-from tests.support.settings import GOOD, good, problems, write_good
+from tests.support.sidecar.settings import GOOD, good, problems, write_good
 
 
 def origins(file: Path, sets: tuple[str, ...] = (), **environ: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.settings import good, problems, write_good
+from tests.support.sidecar.settings import good, problems, write_good
 
 ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"
 

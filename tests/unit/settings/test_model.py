@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from sidecar.settings.addresses import Listen, is_loopback
 from sidecar.settings.values import parse_size, render_size
-from tests.support.settings import good
+from tests.support.sidecar.settings import good
 from topics.levels import TABLE
 
 

@@ -14,10 +14,10 @@ import confluent_kafka
 import pytest
 
 from sidecar.errors import ConfigError
-from sidecar.settings.kafka import check_property
 from sidecar.settings.load import load
-from tests.support.cli import reconsume
-from tests.support.settings import problems, write_good
+from sidecar.settings.sections.kafka import check_property
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import problems, write_good
 
 SUSPICIOUS = re.compile(r"librar|engine|provider|\bshell\b|command|execut|plugin|dedicated API|local file", re.I)
 HARMLESS = {

@@ -12,7 +12,7 @@ import yaml
 from sidecar.settings.fields import json_schema, leaves
 from sidecar.settings.load import validate
 from sidecar.settings.reference import markdown_page, reference
-from tests.support.settings import GOOD
+from tests.support.sidecar.settings import GOOD
 
 DOCS = Path(__file__).parents[3] / "docs"
 FULL = """\

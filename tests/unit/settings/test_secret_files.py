@@ -11,9 +11,9 @@ import pytest
 from sidecar.errors import ConfigError
 from sidecar.settings import load
 from sidecar.settings.load import effective, load_with_origins
-from sidecar.settings.secret_files import FILED, Kafka
+from sidecar.settings.sections.kafka_secrets import FILED, Kafka
 from tests.support.canary import CANARY, betrays
-from tests.support.settings import good, problems, write_good
+from tests.support.sidecar.settings import good, problems, write_good
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="billing" password="{}";'
 Fill = Callable[[Path], None]

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.settings.addresses import Listen
 from sidecar.settings.load import effective, load, load_with_origins
-from tests.support.settings import good, problems, write_good
+from tests.support.sidecar.settings import good, problems, write_good
 
 ON = "ui.enabled=true"
 TOKEN, AUDIT = "ui.token_file=/run/token", "ui.audit_file=/var/log/ui.jsonl"

@@ -11,8 +11,8 @@ import pytest
 
 from sidecar.settings.yaml_bounds import MOST
 from sidecar.settings.yaml_text import read_yaml
-from tests.support.cli import reconsume
-from tests.support.settings import problems, write_good
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import problems, write_good
 
 LISTS = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" for n in range(1, 9))
 MERGES = "".join(f"x{n}: &x{n} {{<<: [{', '.join([f'*x{n - 1}'] * 10)}], k{n}: 1}}\n" for n in range(1, 9))

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.checker import ViolationError, check
-from tests.support.evidence import Evidence, Progress, read_progress
-from tests.support.kafka import Row
-from tests.support.ledger import FAILED, THROTTLED, TOOK, Delivery
-from tests.support.topics import GroupTopics
+from tests.support.kafka.group_topics import GroupTopics
+from tests.support.kafka.topic_io import Row
+from tests.support.proof.checker import ViolationError, check
+from tests.support.proof.evidence import Evidence, Progress, read_progress
+from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
 from topics import headers as wire
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (1_000, 2_000))

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka_proxy import FRAME, HOST, KafkaProxy
-from tests.support.proxy_rules import PREFIX, Api, Fate, Moment, Request, Rule
+from tests.support.kafka.proxy import FRAME, HOST, KafkaProxy
+from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Moment, Request, Rule
 
 SECONDS = 30.0
 SOON = 0.2

@@ -5,17 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.durations import parse_duration, render_duration
-from topics.levels import (
-    LONGEST,
-    TABLE,
-    Exponential,
-    Ladder,
-    LadderSpec,
-    build_ladder,
-    hops,
-    level_delays,
-    longest_fit,
-)
+from topics.levels import LONGEST, TABLE, Exponential, Ladder, LadderSpec, build_ladder, hops, level_delays, longest_fit
 
 DELAYS = st.integers(1, LONGEST)
 LEVELS = st.sets(st.integers(1_000, LONGEST), min_size=1, max_size=18).map(lambda levels: tuple(sorted(levels)))

@@ -11,9 +11,9 @@ import json
 import pytest
 
 from sidecar.core.progress import decode, unread
-from sidecar.core.redrive_past import NewerPast, decode_past
-from sidecar.edges.dlq.files import import_line
-from sidecar.edges.handles import Handles
+from sidecar.delivery.pull.handles import Handles
+from sidecar.dlq.archive import import_line
+from sidecar.dlq.redrive_history import NewerPast, decode_past
 from tests.golden.files import golden, unpacked
 from tests.golden.written import (
     EVENTS,
@@ -30,8 +30,8 @@ from tests.golden.written import (
 )
 from topics.events import decode_event
 from topics.headers import parse_life
+from topics.headers_fast import rendered_life
 from topics.policy_record import InstanceHeard, PolicyHeard, parse_record, render_record
-from topics.rendered import rendered_life
 from topics.view_record import decode_stats, decode_view
 
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from sidecar.core.assigned import Grant
-from sidecar.core.lease import Status
+from sidecar.core.lane.partition import Grant
 from sidecar.core.progress import Progress, decode, encode, unread
 from sidecar.core.record import Partition
-from sidecar.edges.assignment import Assignment
-from sidecar.edges.handles import Handles
+from sidecar.delivery.pull.handles import Handles
+from sidecar.delivery.pull.lease_table import Status
+from sidecar.kafka.consumer.assignment import Assignment
 
 PART = Progress(100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at=1_795_391_078_015)
 NEWER = ("rc2o.eJxjAAAAAQAB.2.5.11", "rc10c.", "rc2", "rc1x.eJxjAAAAAQAB", "rc1.")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.core.redrive import Filter
-from sidecar.core.redrive_past import TAG, Claim, NewerPast, Past, decode_past, encode_past
+from sidecar.dlq.letters import Filter
+from sidecar.dlq.redrive_history import TAG, Claim, NewerPast, Past, decode_past, encode_past
 
 PAST = Past("id", 5, (Claim(Filter(reasons=("http-500",)), 30),), frozenset({3}))
 

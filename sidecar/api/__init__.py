@@ -1,0 +1,1 @@
+"""The HTTP API (INTERFACE §3), one file per group of calls."""

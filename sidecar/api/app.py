@@ -1,0 +1,153 @@
+"""The HTTP API of the sidecar (INTERFACE §3): what each call means.
+
+Who may call is `access.py`, the server is `server.py`. Nothing here decides anything: every call asks the running
+sidecar, through `Operated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.http.access import Access, Guard
+from sidecar.http.problems import problem
+from sidecar.observability.metrics import CONTENT_TYPE
+from topics.durations import parse_duration
+
+__all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app"]
+
+LONGEST_DRAIN = 3600.0
+"""Seconds. Nobody waits longer for a call, and no pod has a longer grace period to spend."""
+USUAL_DRAIN = 25.0
+
+Scrape = Callable[[], bytes]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Operated(Protocol):
+    """The running sidecar, as its API sees it. Called on the event loop."""
+
+    def problems(self) -> list[str]:
+        """Own threads that do not make progress; empty while the sidecar is alive."""
+
+    def started(self) -> bool:
+        """Whether both lanes' producers are ready and their consumers subscribed."""
+
+    def status(self) -> dict[str, object]:
+        """What `/status` shows: values that JSON knows."""
+
+    async def drain(self, timeout: float) -> int:
+        """Stop fetching, finish, commit, within `timeout` seconds; how many records were left, at most.
+
+        Safe to call again, and while another call waits.
+        """
+
+
+def build_app(
+    sidecar: Operated,
+    scrape: Scrape,
+    access: Access,
+    drain_timeout: float = USUAL_DRAIN,
+    calls: Sequence[Route] = (),
+) -> Starlette:
+    """The API for the service beside the sidecar. `drain_timeout`: seconds, where a call names none.
+
+    `calls`: those that the mode of delivery brings along.
+    """
+    routes = [
+        *_probes(sidecar, scrape),
+        Route("/status", _status(sidecar), methods=["GET"]),
+        Route("/drain", _drain(sidecar, drain_timeout), methods=["POST"]),
+        *calls,
+    ]
+    return _app(routes, access)
+
+
+def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
+    """Probes and metrics alone, for the kubelet and Prometheus, which call by whatever name they know."""
+    return _app(_probes(sidecar, scrape), None)
+
+
+def _app(routes: list[Route], access: Access | None) -> Starlette:
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={HTTPException: _on_http_error, Exception: _on_fault},
+    )
+    app.router.redirect_slashes = False  # the redirect would name the host that the caller sent
+    return app
+
+
+def _probes(sidecar: Operated, scrape: Scrape) -> list[Route]:
+    async def alive(request: Request) -> Response:
+        problems = sidecar.problems()
+        if problems:
+            return problem(503, "; ".join(problems))
+        return _json({"status": "ok"})
+
+    async def started(request: Request) -> Response:
+        if not sidecar.started():
+            return problem(503, "The sidecar has not subscribed yet; it waits for Kafka.")
+        return _json({"status": "ok"})
+
+    async def metrics(request: Request) -> Response:
+        return Response(scrape(), media_type=CONTENT_TYPE)
+
+    return [
+        # Ready although Kafka or the service is away: readiness gates the pod's own endpoints, which must not go with
+        # Kafka, so both probes ask the same question.
+        Route("/livez", alive, methods=["GET"]),
+        Route("/readyz", alive, methods=["GET"]),
+        Route("/startupz", started, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+    ]
+
+
+def _status(sidecar: Operated) -> Endpoint:
+    async def status(request: Request) -> Response:
+        return _json(sidecar.status())
+
+    return status
+
+
+def _drain(sidecar: Operated, usual: float) -> Endpoint:
+    async def drain(request: Request) -> Response:
+        given = request.query_params.getlist("timeout")
+        try:
+            timeout = parse_duration(given[0]) / 1000 if given else usual
+        except ValueError:
+            return _bad_timeout()
+        if len(given) > 1:
+            return _bad_timeout()
+        left = await sidecar.drain(min(timeout, LONGEST_DRAIN))
+        return _json({"drained": left == 0, "left": left})
+
+    return drain
+
+
+def _bad_timeout() -> Response:
+    return problem(400, "timeout must be one duration such as 500ms, 20s or 1m30s.")
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"})
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):  # starlette types all handlers alike
+        raise error
+    details = {404: "There is no such call.", 405: "This call has another method; see the Allow header."}
+    return problem(error.status_code, details.get(error.status_code, error.detail), error.headers)
+
+
+async def _on_fault(request: Request, fault: Exception) -> Response:
+    """The fault itself goes to the log, never to the caller."""
+    return problem(500, "The sidecar failed to answer this call; its log says why.")

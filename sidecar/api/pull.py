@@ -1,0 +1,146 @@
+"""The calls of pull mode (INTERFACE §3): how they are read and answered. What they do is `leases.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.core.outcome import COMMITTED, NACKED, Outcome
+from sidecar.delivery.pull.lease_table import Fate, Status
+from sidecar.delivery.pull.queue import Leases, Received
+from sidecar.delivery.push.request import envelope
+from sidecar.delivery.push.verdict import Said, verdict_of
+from sidecar.http.json_body import MEDIA_TYPE, read_fields, refusing
+from sidecar.http.problems import problem
+
+MOST_RECORDS = 1_024
+USUAL_RECORDS = 32
+LONGEST_INVISIBLE = 43_200_000
+"""ms: 12 h (contract §6)."""
+USUAL_INVISIBLE = 30_000
+LONGEST_WAIT = 60_000
+USUAL_WAIT = 10_000
+PATHS = ("receive", "ack", "nack", "change-invisible", "reconsume-later", "dead-letter")
+
+OVER = {
+    Status.EXPIRED: "The lease has expired: this call has changed nothing, and the record is delivered again.",
+    Status.FENCED: "The handle does not speak for the record any more: this call has changed nothing.",
+    Status.UNKNOWN: "This is no handle of this sidecar.",
+}
+
+
+class PullCalls:
+    """The endpoints. `shortest`: the shortest invisible duration that may be asked for, in ms."""
+
+    def __init__(self, leases: Leases, shortest: int) -> None:
+        self._leases = leases
+        self._shortest = shortest
+
+    async def receive(self, request: Request) -> Response:
+        """Lease records to the caller; waits for the first."""
+        fields = await read_fields(request, ("max", "invisible", "wait"))
+        most = fields.whole("max", 1, MOST_RECORDS, USUAL_RECORDS)
+        usual = max(self._shortest, USUAL_INVISIBLE)
+        invisible = fields.duration("invisible", self._shortest, LONGEST_INVISIBLE, usual)
+        wait = fields.duration("wait", 0, LONGEST_WAIT, USUAL_WAIT)
+        if self._leases.closed:
+            return problem(503, "The sidecar drains and gives out no more records.")
+        gone = asyncio.ensure_future(_hang_up(request))
+        try:
+            async with self._leases.turn(wait / 1000, gone):
+                # For a caller that has hung up a lease would only run out, and count as a failure.
+                received = [] if gone.done() else self._leases.receive(most, invisible)
+        finally:
+            gone.cancel()
+        return _json({"records": [_written(one) for one in received]})
+
+    async def ack(self, request: Request) -> Response:
+        """Commit records."""
+        return await self._settle_all(request, Fate.ACKED, COMMITTED)
+
+    async def nack(self, request: Request) -> Response:
+        """Have records delivered again after the nack delay."""
+        return await self._settle_all(request, Fate.NACKED, NACKED)
+
+    async def change_invisible(self, request: Request) -> Response:
+        """Let a lease end at another time, counted from this call."""
+        fields = await read_fields(request, ("handle", "invisible"))
+        handle = fields.handle()
+        changed = self._leases.change(handle, fields.duration("invisible", self._shortest, LONGEST_INVISIBLE))
+        return _refusal(handle, changed) if isinstance(changed, Status) else _json({"handle": changed})
+
+    async def reconsume_later(self, request: Request) -> Response:
+        """Spend one retry; delay, level and reason are read as leniently as in the answer to a push."""
+        fields = await read_fields(request, ("handle", "delay", "level", "reason"))
+        said = Said("retry", fields["delay"], fields["level"], fields["reason"])
+        return self._settle(fields.handle(), Fate.RETRIED, verdict_of(said))
+
+    async def dead_letter(self, request: Request) -> Response:
+        """Send a record to the DLQ."""
+        fields = await read_fields(request, ("handle", "reason"))
+        return self._settle(fields.handle(), Fate.CONDEMNED, verdict_of(Said("dead-letter", reason=fields["reason"])))
+
+    def _settle(self, handle: str, verdict: Fate, outcome: Outcome) -> Response:
+        status = self._leases.settle(handle, verdict, outcome)
+        return _json({"handle": handle, "status": status}) if status is Status.OK else _refusal(handle, status)
+
+    async def _settle_all(self, request: Request, verdict: Fate, outcome: Outcome) -> Response:
+        handles = (await read_fields(request, ("handles",))).handles()
+        told = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
+        if any(one["status"] in (Status.EXPIRED, Status.FENCED) for one in told):
+            return _conflict("At least one lease was over; `handles` says what became of each.", told)
+        return _json({"handles": told})
+
+
+def pull_routes(leases: Leases, shortest: int) -> list[Route]:
+    """The calls of a sidecar in pull mode."""
+    calls = PullCalls(leases, shortest)
+    endpoints = (
+        calls.receive,
+        calls.ack,
+        calls.nack,
+        calls.change_invisible,
+        calls.reconsume_later,
+        calls.dead_letter,
+    )
+    return [Route(f"/v1/{path}", refusing(call), methods=["POST"]) for path, call in zip(PATHS, endpoints, strict=True)]
+
+
+def no_pull_routes(mode: str) -> list[Route]:
+    """The same calls where there is nothing to receive: whoever makes them learns why."""
+
+    async def absent(_request: Request) -> Response:
+        return problem(404, f"This call is for pull mode, and this sidecar runs with deliver.mode: {mode}.")
+
+    return [Route(f"/v1/{path}", absent, methods=["POST"]) for path in PATHS]
+
+
+async def _hang_up(request: Request) -> None:
+    """Return when the caller has gone; its body was read already."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _written(one: Received) -> dict[str, Any]:
+    return {"handle": one.handle, **asdict(envelope(one.record))}
+
+
+def _refusal(handle: str, status: Status) -> Response:
+    if status is Status.UNKNOWN:
+        return problem(404, OVER[status])
+    return _conflict(OVER[status], [{"handle": handle, "status": status}])
+
+
+def _conflict(detail: str, told: Sequence[Mapping[str, Any]]) -> Response:
+    return problem(409, detail, more={"handles": told})
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})

@@ -1,0 +1,96 @@
+"""`POST /v1/retry` (INTERFACE §3): a record that a service of a relay read itself, and could not handle.
+
+Only the JSON is read here; what follows from it is `posting.py`. Unlike the words of a push answer, what cannot be
+read is refused, because whoever posts it is there to be told.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol, TypeAlias
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.core.outcome import Failed
+from sidecar.core.record import Partition, Record
+from sidecar.delivery.push.verdict import ASKED_DEAD_LETTER, ASKED_RETRY, LONGEST_FIELD, reason_of
+from sidecar.delivery.relay.post_writer import NotWrittenError, TooLargeError, UnknownError
+from sidecar.delivery.relay.posts import NotOursError, Placed
+from sidecar.http.problems import problem
+from topics.durations import parse_duration
+from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers
+
+RETRY_AFTER = {"retry-after": "1"}
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_LONG)]
+
+
+class Post(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of the call. Bytes are base64 in JSON; `timestamp` is epoch ms, −1 for a record without one."""
+
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_PARTITION)]
+    offset: Number
+    key_base64: bytes | None
+    value_base64: bytes | None
+    headers: Headers
+    timestamp: Annotated[int, msgspec.Meta(ge=-1, le=LARGEST_LONG)]
+    delay: str | None = None
+    level: Annotated[int, msgspec.Meta(ge=-9_999, le=9_999)] | None = None
+    reason: str | None = None
+
+
+_BODY = msgspec.json.Decoder(Post)
+
+
+class Posts(Protocol):
+    """Who takes posts."""
+
+    async def post(self, record: Record, failure: Failed) -> Placed:
+        """Write what follows from the failure of a record."""
+
+
+def retry_routes(posts: Posts) -> list[Route]:
+    """The call."""
+
+    async def retry(request: Request) -> Response:
+        try:
+            post = _BODY.decode(await request.body())
+            record, failure = record_of(post), failure_of(post)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+            return problem(400, f"The body is not a record to retry: {fault}.")
+        try:
+            placed = await posts.post(record, failure)
+        except NotOursError:
+            return problem(400, "topic must be a main topic of this group, or its ready topic.")
+        except TooLargeError as fault:
+            return problem(413, f"Kafka does not take a record of this size: {fault}")
+        except NotWrittenError as fault:
+            return problem(503, f"{fault}; post it again.", RETRY_AFTER)
+        except UnknownError as fault:
+            return problem(503, f"It is not known whether it was written ({fault}); post it again.", RETRY_AFTER)
+        return Response(msgspec.json.encode(placed._asdict()), 201, media_type="application/json")
+
+    return [Route("/v1/retry", retry, methods=["POST"])]
+
+
+def record_of(post: Post) -> Record:
+    """The record as the consumer would have brought it; ValueError when the client cannot write its headers."""
+    # The client would cut the name short. (Lone surrogates, which it cannot take either, are refused as JSON.)
+    if any("\0" in name for name, _ in post.headers):
+        raise ValueError("a header's name has a NUL")
+    source = Partition(post.topic, post.partition)
+    return Record(source, post.offset, 0, post.timestamp, post.key_base64, post.value_base64, post.headers, None)
+
+
+def failure_of(post: Post) -> Failed:
+    """The failure that it tells of; ValueError for a delay that is none."""
+    try:
+        delay = None if post.delay is None else parse_duration(post.delay[:LONGEST_FIELD])
+    except ValueError:
+        raise ValueError("delay must be a duration such as 90s") from None
+    reason, text = reason_of(post.reason)
+    usual = ASKED_DEAD_LETTER if post.level == -1 else ASKED_RETRY
+    return Failed(reason or usual, text, delay=delay, level=post.level, asked=True)

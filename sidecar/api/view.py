@@ -1,0 +1,176 @@
+"""`/v1/view/*` (INTERFACE §3): the group-wide view out of the local copy, with the age of what is told.
+
+404 is for what the view does not have; 503 says that nothing is known: the copy was never read to its end, or the view
+never written. The file is read by a few threads of its own, never on the event loop, and few calls may wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.clock import now
+from sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
+from sidecar.http.problems import problem
+from sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
+from sidecar.view.query_pool import Readers, UnknownError, age
+from sidecar.view.storm import Rule, Storm, storm_of
+from topics.durations import parse_duration
+from topics.events import State
+
+MOST_ROWS = 1_000
+USUAL_ROWS = 100
+USUAL_SINCE = 3_600_000
+LONGEST_SINCE = 7 * 86_400_000
+"""ms; the sums are kept as long."""
+LONGEST_TEXT = 4_096
+RETRY_AFTER = {"retry-after": "5"}
+PATHS = ("messages", "messages/{id:path}", "stats")
+
+
+class ViewCalls:
+    """The endpoints."""
+
+    def __init__(self, readers: Readers, rule: Rule) -> None:
+        self._readers, self._rule = readers, rule
+
+    async def message(self, request: Request) -> Response:
+        """One message's VIEW value."""
+        read_query(request, ())
+        key = request.path_params["id"]
+        value, as_of = await self._readers.ask(lambda query: query.message(key))
+        if value is None:
+            return problem(404, "The view has no such message: it never failed, or it is forgotten.", headers_of(as_of))
+        return Response(value, media_type=MEDIA_TYPE, headers=headers_of(as_of))
+
+    async def messages(self, request: Request) -> Response:
+        """A page of messages, those that are due first come first."""
+        asked = read_query(request, ("state", "level", "topic", "reason", "due_before", "limit", "cursor"))
+        due_before = None if "due_before" not in asked else read_moment(asked["due_before"])
+        filters = Filters(
+            read_state(asked.get("state")), asked.get("level"), asked.get("topic"), asked.get("reason"), due_before
+        )
+        limit, cursor = read_limit(asked.get("limit")), asked.get("cursor")
+        page, as_of = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
+        return page_response("messages", page, as_of, {})
+
+    async def stats(self, request: Request) -> Response:
+        """Sums by minute, and whether there is a storm."""
+        asked = read_query(request, ("since", "limit", "cursor"))
+        moment, rule = now().wall, self._rule
+        since = moment - read_since(asked.get("since"))
+        limit, cursor = read_limit(asked.get("limit"), MOST_ROWS), asked.get("cursor")
+
+        def question(query: ViewQuery) -> tuple[Page, Storm | None]:
+            return query.sums(since, limit, cursor), storm_of(query.failures(moment - rule.window, moment), rule)
+
+        (page, storm), as_of = await self._readers.ask(question)
+        told = None if storm is None else storm._asdict()
+        return page_response("stats", page, as_of, {"storm": storm is not None, "storm_reason": told})
+
+
+def view_routes(readers: Readers, rule: Rule) -> list[Route]:
+    """The calls; they change nothing, so they need no token."""
+    calls = ViewCalls(readers, rule)
+    endpoints = (calls.messages, calls.message, calls.stats)
+    return [_route(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
+
+
+def no_view_routes() -> list[Route]:
+    """The same calls where no view is followed: whoever makes them learns why."""
+
+    async def absent(_request: Request) -> Response:
+        return problem(404, "This sidecar does not follow the group's view: view.enabled is false.")
+
+    return [_route(path, absent) for path in PATHS]
+
+
+def _route(path: str, call: Callable[[Request], Awaitable[Response]]) -> Route:
+    return Route(f"/v1/view/{path}", call, methods=["GET"])
+
+
+def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await call(request)
+        except UnknownError as unknown:
+            return problem(503, f"Nothing is known of the view now: {unknown}.", RETRY_AFTER)
+        except BadCursorError:
+            return problem(400, "The cursor was not given out for this list, or the list was made anew since.")
+
+    return endpoint
+
+
+# --- what a call asks for ---------------------------------------------------------------------------------------------
+
+
+def read_query(request: Request, known: Sequence[str]) -> dict[str, str]:
+    """The parameters, each at most once. Raises RefusedError."""
+    given = request.query_params.multi_items()
+    asked = dict(given)
+    if not asked.keys() <= set(known):
+        raise RefusedError(f"The call knows {', '.join(known) or 'no parameters'}, and nothing else.")
+    if len(asked) < len(given) or any(not 0 < len(value) <= LONGEST_TEXT for value in asked.values()):
+        raise RefusedError("Each parameter may be given once, and not be empty.")
+    return asked
+
+
+def read_state(text: str | None) -> State | None:
+    """A state. Raises RefusedError."""
+    try:
+        return None if text is None else State(text)
+    except ValueError:
+        raise RefusedError(f"state must be {', '.join(State)}.") from None
+
+
+def read_limit(text: str | None, usual: int = USUAL_ROWS) -> int:
+    """How many rows. Raises RefusedError."""
+    limit = usual if text is None else int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
+    if not 1 <= limit <= MOST_ROWS:
+        raise RefusedError(f"limit must be a whole number from 1 to {MOST_ROWS}.")
+    return limit
+
+
+def read_since(text: str | None) -> int:
+    """A length of time, in ms. Raises RefusedError."""
+    try:
+        length = USUAL_SINCE if text is None else parse_duration(text)
+    except ValueError:
+        length = 0
+    if not 0 < length <= LONGEST_SINCE:
+        raise RefusedError("since must be a duration up to 7d, written like 1h.")
+    return length
+
+
+def read_moment(text: str) -> int:
+    """Epoch ms, written so or as RFC 3339. Raises RefusedError."""
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise RefusedError("due_before must be epoch milliseconds, or RFC 3339 with a time zone (a + is written %2B).")
+
+
+# --- how it is answered -----------------------------------------------------------------------------------------------
+
+
+def headers_of(as_of: int) -> dict[str, str]:
+    """What tells the age of an answer: `Age` in seconds, and the moment itself (epoch ms)."""
+    return {"cache-control": "no-store", "age": str(int(age(as_of))), "reconsume-as-of": str(as_of)}
+
+
+def page_response(name: str, page: Page, as_of: int, more: dict[str, object]) -> Response:
+    """A page: its rows are JSON already."""
+    rest = {"cursor": page.cursor, **more, "as_of": as_of, "age_seconds": age(as_of)}
+    rows = msgspec.Raw(b"[" + b",".join(page.values) + b"]")
+    body = msgspec.json.encode({name: rows, **rest})
+    return Response(body, media_type=MEDIA_TYPE, headers=headers_of(as_of))

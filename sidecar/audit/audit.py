@@ -1,0 +1,189 @@
+"""One audit from beginning to end: what was committed first, then all records, then what was committed meanwhile.
+
+The order is what makes a running group give no false alarm. Progress is taken before the ends, so that what follows
+from it is read. What came while the first look was read is read in a second one: every companion of a record of the
+first look is then there. The progress that sources are held against is taken last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from sidecar.audit.copy_rules import judge
+from sidecar.audit.facts import Fact, Finding, Known, Number, Terms, What
+from sidecar.audit.parsing import Row, copy_fact, event_fact, main_fact
+from sidecar.audit.reader import AuditKafka, Marks
+from sidecar.audit.scope import Survey, survey_of, terms_of
+from sidecar.audit.store import AuditStore
+from sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
+from sidecar.clock import now
+from sidecar.core.progress import Progress
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.topics import Admin
+from sidecar.settings import Settings
+from topics.names import Kind
+
+OPEN_MS = 20_000
+"""ms before an unreadable record that companions of others may be in its transaction; ours end after 10 s."""
+MOST_AT_ONCE = 500
+"""Partitions of main topics that are compared at once: each costs a cursor."""
+
+Tell: TypeAlias = Callable[[str, int, int], None]
+"""What is being done, how far, of how much."""
+
+
+class Ask(NamedTuple):
+    """What is asked of an audit: from when on (epoch ms; None: from the beginning), how far clocks may differ (ms), and
+    whether copies are compared with the main topics' records."""
+
+    since: int | None = None
+    slack: int = 500
+    compare: bool = True
+
+
+class Audit:
+    """One audit. A context manager; `findings` does the work, the rest is known after it.
+
+    Raises BrokerError, ContractError, sqlite3.Error, OSError.
+    """
+
+    def __init__(self, settings: Settings, ask: Ask, tell: Tell = lambda what, done, total: None) -> None:
+        self.read = 0
+        """Records that were read, and kept or compared."""
+        self.lives = 0
+        """Records that have ever failed, of which something is there."""
+        self.unknown: list[Unknown] = []
+        """What cannot be known, a sentence each: the audit is incomplete where there is one."""
+        self._settings, self._ask, self._tell = settings, ask, tell
+        self._sources = frozenset[str]()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Audit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def findings(self) -> Iterator[Finding]:
+        """All that is not as it must be."""
+        names = self._settings.names
+        kafka = self._stack.enter_context(AuditKafka(self._settings.kafka, names.retry_group))
+        store = self._stack.enter_context(AuditStore())
+        terms = self._collect(kafka, store)
+        total = self.lives
+        for facts in store.by_record():
+            self.lives += 1
+            if self.lives % 5_000 == 0:
+                self._tell("judging", self.lives, total)
+            yield from judge(facts, terms)
+        self.unknown += [Unknown(f"of {identity} only a part was looked at: it is a flood") for identity in store.cut]
+
+    # --- what is committed -------------------------------------------------------------------------------------------
+
+    def _progress(self, kafka: AuditKafka, survey: Survey, *, stable: bool) -> dict[Number, Progress]:
+        names = self._settings.names
+        main = kafka.progress(names.group, survey.mains, stable=stable)
+        return main | kafka.progress(names.retry_group, survey.retries, stable=stable)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _collect(self, kafka: AuditKafka, store: AuditStore) -> Terms:
+        """Read everything, in the order that the module's docstring gives the reason for."""
+        survey = survey_of(settings := self._settings, kafka.topics())
+        self._sources = frozenset((*settings.topic_names, *survey.waits))
+        began = now().wall
+        before = self._progress(kafka, survey, stable=False)
+        first = kafka.marks(survey.read)
+        starts = kafka.starts(first, self._ask.since)
+        ends = {place: mark.end for place, mark in first.items()}
+        self._take("reading", kafka, store, survey, starts, ends, later=False)
+        last = {place: mark.end for place, mark in kafka.marks(survey.read).items()}
+        if not kafka.stuck:
+            self._take("reading what came meanwhile", kafka, store, survey, ends, last, later=True)
+        self._tell("arranging", 0, 0)
+        store.arrange()
+        mains = self._compare(kafka, store, survey) if self._ask.compare else {}
+        after = self._last_progress(kafka, survey)
+        horizon = Horizon(first, starts, kafka.seen, kafka.overtaken, self._ask.since, began)
+        there = Admin(settings.kafka).find({topic for topic, _ in (*survey.read, *mains)})
+        configs = {name: found.config for name, found in there.items()}
+        since = known_of(horizon, configs, survey.own[Kind.DLQ])
+        self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, kafka.stuck)
+        terms = terms_of(settings, survey, self._ask.slack, Known(since, until(kafka)))
+        compacted = frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"])
+        begins = {place: mark.begin for place, mark in mains.items()}
+        return replace(terms, before=before, after=after, begins=begins, compacted=compacted, compare=self._ask.compare)
+
+    def _last_progress(self, kafka: AuditKafka, survey: Survey) -> dict[Number, Progress]:
+        try:
+            return self._progress(kafka, survey, stable=True)
+        except BrokerError as fault:
+            self.unknown.append(Unknown(f"whether sources are done is not known: {fault}"))
+            return {}
+
+    def _take(
+        self,
+        what: str,
+        kafka: AuditKafka,
+        store: AuditStore,
+        survey: Survey,
+        starts: Mapping[Number, int],
+        ends: Mapping[Number, int],
+        *,
+        later: bool,
+    ) -> None:
+        """Read from `starts` to `ends` and keep the facts."""
+        kinds = {name: kind for kind, topics in survey.own.items() for name in topics}
+        total = sum(max(0, end - starts[place]) for place, end in ends.items())
+        done = 0
+        for rows in kafka.read(starts, ends):
+            store.put(self._fact(row, kinds[row.topic], later) for row in rows)
+            done += len(rows)
+            self._tell(what, done, total)
+        self.read += done
+
+    def _fact(self, row: Row, kind: Kind, later: bool) -> Fact:
+        group = self._settings.group
+        if kind is Kind.EVENTS:
+            return event_fact(row, group, later)
+        return copy_fact(row, What.DEAD if kind is Kind.DLQ else What.COPY, group, self._sources, later)
+
+    def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Marks]:
+        """Read the records that copies and events speak of; where the partitions of the main topics begin and end."""
+        topics = survey.own.get(Kind.MAIN, {})
+        spans = {place: span for place, span in store.want(topics).items() if place[1] < survey.partitions[place[0]]}
+        marks = kafka.marks(spans)
+        total = sum(last - first + 1 for first, last in spans.values())
+        done = 0
+        for chunk in chunks(tuple(spans), MOST_AT_ONCE):
+            starts = {place: max(marks[place].begin, spans[place][0]) for place in chunk}
+            ends = {place: min(marks[place].end, spans[place][1] + 1) for place in chunk}
+            for rows in kafka.read(starts, ends, {place: store.wanted(place) for place in chunk}):
+                store.put(map(main_fact, rows))
+                done += len(rows)
+                self._tell("comparing with the main topics", done, total)
+        self.read += done
+        return marks
+
+
+def chunks(items: tuple[Number, ...], size: int) -> Iterator[tuple[Number, ...]]:
+    """The items, so many at once."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def until(kafka: AuditKafka) -> int:
+    """What is younger may have companions behind an open transaction; epoch ms."""
+    last = [kafka.seen[place].last if place in kafka.seen else 0 for place in kafka.stuck]
+    return min(last) - OPEN_MS if last else 2**63
+
+
+def tallied(findings: Iterable[Finding], counts: Counter[str]) -> Iterator[Finding]:
+    """The findings, each counted by its kind as it passes."""
+    for finding in findings:
+        counts[finding.kind] += 1
+        yield finding

@@ -1,0 +1,224 @@
+"""What must be true of a record's copies (contract §1, §3, §7): nothing lost, each attempt counted once, never early.
+
+Each rule is a function from a story to what breaks it; `judge` is all of them. What events must say is in
+`events.py`. Where the topics do not tell, a rule is silent: `docs/audit.md` says of each what cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+from sidecar.audit.event_rules import ended_twice, mistold, no_copy, no_event, told_twice
+from sidecar.audit.facts import Breach, Fact, Finding, Story, Terms, stories
+from sidecar.audit.retry_chains import last_below, ways
+from topics.events import State
+
+Findings: TypeAlias = Iterator[Finding]
+Rule: TypeAlias = Callable[[Story, Terms], Findings]
+
+
+def lost(story: Story, terms: Terms) -> Findings:
+    """What the progress covers goes on: as the next copy, in the DLQ, or with an event that says that it is done."""
+    known = terms.complete_since()
+    for times, copies in story.by_times().items():
+        for way in ways(copies, terms):
+            last = way[-1]
+            seen = known <= last.at < terms.known.until and not last.later
+            if seen and terms.covered(last.topic, last.partition, last.offset) and not goes_on(story, times):
+                yield story.finding(
+                    Breach.LOST, times, "it is done by the committed progress, and nothing follows", last
+                )
+
+
+def goes_on(story: Story, times: int) -> bool:
+    """Whether anything comes after the copies with this count: a later one, an end."""
+    ends = any(fact.times >= times for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)))
+    return ends or any(fact.times > times for fact in (*story.copies, *story.tells(State.WAITING_RETRY)))
+
+
+def condemned(story: Story, terms: Terms) -> Findings:
+    """What cannot be read is in the DLQ under its own place, once it is done."""
+    for bad in story.bad:
+        if bad.topic == terms.names.events:
+            yield story.finding(Breach.BAD_EVENT, 0, bad.reason, bad)
+            continue
+        yield story.finding(Breach.BAD_HEADER, 0, bad.reason, bad)
+        seen = terms.known.from_(terms.dlqs) <= bad.at < terms.known.until and not bad.later
+        if seen and terms.covered(bad.topic, bad.partition, bad.offset) and not (story.dead or story.told):
+            yield story.finding(Breach.LOST, 0, "its headers are broken, it is done, and not in the DLQ", bad)
+
+
+def counted_twice(story: Story, terms: Terms) -> Findings:
+    """One copy counts an attempt; what is the same retry further on follows it."""
+    for times, copies in story.by_times().items():
+        found = ways(copies, terms)
+        told = len([fact for fact in story.tells(State.WAITING_RETRY) if fact.times == times])
+        if len(found) <= 1:
+            continue
+        if not terms.relay or 0 < told < len(found):
+            yield story.finding(Breach.TWICE, times, f"{len(found)} copies count one attempt", *copies)
+        else:
+            yield story.finding(Breach.REPEATED, times, f"a service posted one failure {len(found)} times", *copies)
+
+
+def gap(story: Story, terms: Terms) -> Findings:
+    """Counts rise by one from the first; the DLQ has the greatest."""
+    told = story.tells(State.WAITING_RETRY, State.REDRIVEN)
+    numbers = {fact.times: fact for fact in (*told, *story.copies)}
+    zero = [copy for copy in story.copies if copy.times == 0 and not story.redrives]
+    if zero:
+        yield story.finding(Breach.GAP, 0, "it waits for a retry and counts none", *zero)
+    if not terms.complete_since() <= story.began() or any(fact.later for fact in numbers.values()):
+        return
+    first = min(numbers, default=1) if terms.foreign else int(story.redrives == 0)
+    missing = sorted(set(range(first, max(numbers, default=0))) - set(numbers))
+    if missing and not terms.in_memory:
+        text = f"there is no retry {', '.join(map(str, missing[:10]))}, and there is a retry {max(numbers)}"
+        yield story.finding(Breach.GAP, max(numbers), text, *(numbers[number] for number in sorted(numbers)[:10]))
+    yield from dead_gap(story, terms, max(numbers, default=0))
+
+
+def dead_gap(story: Story, terms: Terms, made: int) -> Findings:
+    """The DLQ has the retries that were made; retries in memory are known to it alone."""
+    for dead in story.dead:
+        if dead.times < made or (dead.times > made and not (terms.in_memory or terms.foreign)):
+            text = f"the DLQ says {dead.times} retries, and {made} were made"
+            yield story.finding(
+                Breach.GAP, dead.times, text, dead, *(copy for copy in story.copies if copy.times == made)
+            )
+
+
+def dead_twice(story: Story, terms: Terms) -> Findings:
+    """A life ends in the DLQ once."""
+    if len(story.dead) > 1:
+        kind = Breach.REPEATED if terms.relay else Breach.DEAD_TWICE
+        yield story.finding(kind, story.dead[0].times, f"it is {len(story.dead)} times in the DLQ", *story.dead)
+
+
+def torn(story: Story, terms: Terms) -> Findings:
+    """What follows from a record is there only when the progress says that the record is done."""
+    numbered = story.by_times()
+    for times, copies in numbered.items():
+        found = ways(copies, terms)
+        for before, after in (pair for way in found for pair in pairwise(way)):
+            yield from torn_off(story, terms, before, after)
+        yield from torn_off(story, terms, last_below(numbered, times), found[0][0])
+    for end in (*story.dead, *story.tells(State.COMMIT)):
+        yield from torn_off(story, terms, last_below(numbered, end.times + 1), end)
+
+
+def torn_off(story: Story, terms: Terms, source: Fact | None, after: Fact) -> Findings:
+    """Whether `source` (None: the record itself) is not done, though `after` follows from it."""
+    if source is not None:
+        covered = terms.covered(source.topic, source.partition, source.offset, after=True)
+    elif story.redrives or terms.relay:
+        return  # a redrive's source is the DLQ; a relay's service keeps its own progress
+    else:
+        topic, number, offset = story.id.rsplit(":", 2)
+        covered = terms.covered(topic, int(number), int(offset), after=True)
+    if covered is False:
+        shown = (after,) if source is None else (source, after)
+        yield story.finding(Breach.TORN, after.times, "it is there, and its source is not done by the progress", *shown)
+
+
+def early(story: Story, terms: Terms) -> Findings:
+    """What follows a copy is not older than its due time, nor than the end of its level."""
+    numbered = story.by_times()
+    for times, copies in numbered.items():
+        found = ways(copies, terms)
+        for way in found:
+            for before, after in pairwise(way):
+                due = max(terms.release(before), before.due if after.topic == terms.names.ready else 0)
+                yield from _early(story, terms, due, before, after)
+        after_all = successor(story, times)
+        if len(found) == 1 and after_all is not None:
+            last = found[0][-1]
+            yield from _early(story, terms, max(last.due, terms.release(last)), last, after_all)
+
+
+def successor(story: Story, times: int) -> Fact | None:
+    """The first thing that came of the attempt after the retry `times`: an end, or the next retry."""
+    ends = [fact for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)) if fact.times >= times]
+    nexts = [fact for fact in (*story.copies, *story.tells(State.WAITING_RETRY)) if fact.times > times]
+    return min((*ends, *nexts), key=lambda fact: fact.at, default=None)
+
+
+def _early(story: Story, terms: Terms, due: int, before: Fact, after: Fact) -> Findings:
+    if after.at + terms.slack < due:
+        text = f"what follows is {due - after.at} ms older than its due time"
+        yield story.finding(Breach.EARLY, before.times, text, before, after)
+
+
+def altered(story: Story, terms: Terms) -> Findings:
+    """Key, value, own headers and first timestamp are the same in every copy as in the record itself."""
+    written = (*story.copies, *story.dead)
+    first = original(story, written)
+    if first is None:
+        return
+    for fact in written:
+        if fact.digest != first.digest:
+            text = "key, value or headers of its own are not the same"
+            yield story.finding(Breach.ALTERED, fact.times, text, first, fact)
+        elif fact.timestamp != first.timestamp and not (terms.relay or terms.foreign):
+            text = f"RETRY_REAL_TIMESTAMP is {fact.timestamp}, and the record's is {first.timestamp}"
+            yield story.finding(Breach.ALTERED, fact.times, text, first, fact)
+
+
+def original(story: Story, written: tuple[Fact, ...]) -> Fact | None:
+    """What the copies are held against; None where that cannot be read."""
+    edited = next((fact for fact in written if fact.state), None)
+    if edited is not None or story.main is None:  # an operator changed it on its redrive: that is the record now
+        return edited or next(iter(written), None)
+    return story.main if story.main.digest else None
+
+
+def no_record(story: Story, terms: Terms) -> Findings:
+    """What is retried is a record of a main topic."""
+    topic, number, offset = story.id.rsplit(":", 2)
+    begin = terms.begins.get((topic, int(number)))
+    if not terms.compare or story.main is not None or topic in terms.delays or topic in terms.dlqs or story.bad:
+        return
+    if terms.mains and topic not in terms.mains:
+        return
+    if begin is not None and (int(offset) < begin or topic in terms.compacted):
+        return
+    shown = (*story.copies, *story.dead, *story.told)[:10]
+    if shown:
+        yield story.finding(Breach.NO_RECORD, shown[0].times, "no main topic has such a record", *shown)
+
+
+def elsewhere(story: Story, terms: Terms) -> Findings:
+    """A record of a topic that this configuration does not have: its copies are judged, and compared with nothing."""
+    topic = story.id.rsplit(":", 2)[0]
+    if terms.mains and topic not in (*terms.mains, *terms.delays, *terms.dlqs) and not story.bad:
+        shown = (*story.copies, *story.dead, *story.told)[:10]
+        text = f"its topic {topic} is not among the topics of this configuration"
+        yield story.finding(Breach.UNKNOWN_TOPIC, 0, text, *shown)
+
+
+RULES: tuple[Rule, ...] = (
+    lost,
+    condemned,
+    counted_twice,
+    gap,
+    dead_twice,
+    torn,
+    early,
+    altered,
+    no_record,
+    elsewhere,
+    no_copy,
+    no_event,
+    told_twice,
+    ended_twice,
+    mistold,
+)
+
+
+def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
+    """All that is not as it must be with one record; `facts` are all that there are with its id."""
+    for story in stories(facts):
+        for rule in RULES:
+            yield from rule(story, terms)

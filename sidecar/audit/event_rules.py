@@ -1,0 +1,125 @@
+"""What must be true of the events: one for each change of a record's state, saying what its copy says (contract §5).
+
+Each rule is a function from a story to what breaks it. A relay's service may write copies itself, of which no event
+tells; what only it knows is not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from sidecar.audit.facts import Breach, Fact, Finding, Story, Terms
+from sidecar.audit.retry_chains import ways
+from topics.durations import parse_duration
+from topics.events import State
+
+Findings: TypeAlias = Iterator[Finding]
+OPENS = (State.WAITING_RETRY, State.REDRIVEN)
+"""States that a copy on a retry topic goes with."""
+
+
+def no_copy(story: Story, terms: Terms) -> Findings:
+    """What an event tells of is there: the copy that waits, the dead letter."""
+    numbers = {copy.times for copy in story.copies}
+    for told in story.told:
+        if told.later or not told.at < terms.known.until:
+            continue
+        if told.state in OPENS and told.times not in numbers:
+            topic = topic_of(told, terms)
+            if topic is None or told.at >= terms.known.from_([topic]):
+                yield story.finding(Breach.NO_COPY, told.times, f"{told.state} is told of, and there is no copy", told)
+        elif told.state == State.DLQ and not story.dead and told.at >= terms.known.from_(terms.dlqs):
+            yield story.finding(Breach.NO_COPY, told.times, "DLQ is told of, and it is not there", told)
+        elif told.state == State.COMMIT and not numbers and not terms.foreign and told_alone(story, terms):
+            yield story.finding(Breach.NO_COPY, told.times, "COMMIT is told of a record that never failed", told)
+
+
+def told_alone(story: Story, terms: Terms) -> bool:
+    """Whether a life without copies never had any: nothing is missing since it began, and no retry is told of."""
+    return not story.tells(*OPENS) and terms.complete_since() <= story.began()
+
+
+def topic_of(told: Fact, terms: Terms) -> str | None:
+    """Where the copy that an event tells of was written; None for a level that the group does not have."""
+    if told.level is None:
+        return terms.names.ready
+    try:
+        name = terms.names.level(parse_duration(told.level), told.id.rsplit(":", 2)[0])
+    except ValueError:
+        return None
+    return name if name in terms.delays else None
+
+
+def no_event(story: Story, terms: Terms) -> Findings:
+    """What is there is told of: each retry, each dead letter."""
+    told = {fact.times for fact in story.tells(*OPENS)}
+    since, until = terms.told_since(), terms.known.until
+    for times, copies in story.by_times().items():
+        first = copies[0]
+        if times not in told and not terms.relay and since <= first.at < until and not first.later:
+            yield story.finding(Breach.NO_EVENT, times, "no event tells of this retry", first)
+    for dead in story.dead:
+        if not story.tells(State.DLQ) and since <= dead.at < until and not dead.later:
+            yield story.finding(Breach.NO_EVENT, dead.times, "no event tells of this dead letter", dead)
+
+
+def told_twice(story: Story, terms: Terms) -> Findings:
+    """Each retry is told of once; a service of a relay may have posted a failure again."""
+    by_times: dict[int, list[Fact]] = {}
+    for fact in story.tells(*OPENS):
+        by_times.setdefault(fact.times, []).append(fact)
+    for times, facts in sorted(by_times.items()):
+        if len(facts) > 1 and not terms.relay:
+            yield story.finding(Breach.TWICE, times, f"{len(facts)} events count one attempt", *facts)
+
+
+def ended_twice(story: Story, terms: Terms) -> Findings:
+    """A life ends once, and nothing comes after. Not of a relay: its service may go two ways with one record."""
+    if terms.relay:
+        return
+    ends = story.tells(State.COMMIT, State.DLQ)
+    if len(ends) > 1:
+        yield story.finding(Breach.ENDED_TWICE, ends[0].times, f"{len(ends)} events tell of its end", *ends)
+    for end in ends[:1]:
+        after = [fact for fact in (*story.copies, *story.tells(*OPENS)) if fact.times > end.times]
+        if after:
+            text = f"{end.state} ended it after {end.times} retries, and it goes on"
+            yield story.finding(Breach.ENDED_TWICE, end.times, text, end, *after[:10])
+
+
+def mistold(story: Story, terms: Terms) -> Findings:
+    """An event and its copy say the same, and an event promises no less than its level's delay."""
+    numbered = story.by_times()
+    for told in story.tells(State.WAITING_RETRY):
+        yield from hasty(story, terms, told)
+        found = ways(numbered.get(told.times, ()), terms)
+        if len(found) == 1:
+            yield from differing(story, told, found[0][0], topic_of(told, terms))
+    for told in story.tells(State.DLQ):
+        if len(story.dead) == 1:
+            yield from differing(story, told, story.dead[0], story.dead[0].topic)
+
+
+def hasty(story: Story, terms: Terms, told: Fact) -> Findings:
+    """The wait counts from the failure, which is when the event was made."""
+    topic = None if told.level is None else topic_of(told, terms)
+    if topic is not None and told.due + terms.slack < told.at + terms.delays[topic]:
+        text = f"it failed at {told.at} and is due at {told.due}, which is less than {told.level}"
+        yield story.finding(Breach.EARLY, told.times, text, told)
+
+
+def differing(story: Story, told: Fact, copy: Fact, topic: str | None) -> Findings:
+    """What an event says otherwise than its copy."""
+    says = {
+        "topic": (topic, copy.topic),
+        "times": (told.times, copy.times),
+        "due": (told.due, copy.due),
+        "reason": (told.reason, copy.reason),
+        "first failure": (told.first_failed_at, copy.first_failed_at),
+        "timestamp": (told.timestamp, copy.timestamp),
+    }
+    wrong = [f"{name} {event} and {header}" for name, (event, header) in says.items() if event != header]
+    if wrong:
+        text = f"event and copy do not agree: {', '.join(wrong)}"
+        yield story.finding(Breach.MISTOLD, told.times, text, told, copy)

@@ -1,0 +1,167 @@
+"""From a record on a topic, as bytes, to the fact that an audit keeps of it. Pure, and raises nothing for any bytes.
+
+The headers are held against their one strict form (`topics/headers.py`), the events against theirs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from sidecar.audit.facts import Fact, What
+from sidecar.core.policy import CLOCK_SLACK, MAX_DELAY
+from topics.events import BadEvent, decode_event
+from topics.headers import (
+    EDITED,
+    ID,
+    RESERVED,
+    RETRY_GROUP,
+    RETRY_TOPIC,
+    BadHeader,
+    Headers,
+    Life,
+    parse_life,
+    reason_class,
+    without_ours,
+)
+from topics.headers_fast import rendered_life
+from topics.names import LEGAL_NAMES
+
+UNREADABLE = "headers-unreadable"
+CHANGED = "edited"
+"""`Fact.state` of a copy whose value an operator has changed on purpose (RETRY_EDITED)."""
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Row(NamedTuple):
+    """A record as it lies in a topic. `headers`: None when the client cannot read them. `timestamp` epoch ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+
+    @property
+    def place(self) -> str:
+        """`topic:partition:offset`."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+def copy_fact(row: Row, what: What, group: str, sources: Collection[str], later: bool) -> Fact:
+    """The fact of a record on a level topic, the ready topic or a DLQ; of `What.BAD` when its headers break the form.
+
+    `sources`: the topics that REAL_TOPIC names as a rule; of others it is a copy all the same.
+    """
+    if row.headers is None:
+        return bad_fact(row, UNREADABLE, later)
+    latest = row.timestamp + MAX_DELAY + CLOCK_SLACK
+    life = rendered_life(row.headers, sources, latest) or parse_life(row.headers, LEGAL_NAMES, latest)
+    fault = life.text if isinstance(life, BadHeader) else misplaced(row, group)
+    if fault or isinstance(life, BadHeader):
+        return bad_fact(row, fault, later)
+    return fact_of(row, what, life, later)
+
+
+def fact_of(row: Row, what: What, life: Life, later: bool) -> Fact:
+    """The fact of a record whose headers are as agreed."""
+    return Fact(
+        what=what,
+        id=life.id,
+        redrives=life.redrives,
+        times=life.times,
+        topic=row.topic,
+        partition=row.partition,
+        offset=row.offset,
+        at=row.timestamp,
+        due=life.due_at,
+        first_failed_at=life.first_failed_at,
+        timestamp=life.timestamp,
+        reason=reason_class(life.reason),
+        later=later,
+        digest=digest_of(row),
+        state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
+    )
+
+
+def misplaced(row: Row, group: str) -> str:
+    """What RETRY_TOPIC and RETRY_GROUP say that is not so, as one sentence; empty when they are right.
+
+    The ten headers are the last ones on nearly every record, so that they are looked at from the end.
+    """
+    for name, value in reversed(row.headers or []):
+        if name == RETRY_TOPIC and value != row.topic.encode():
+            return f"{RETRY_TOPIC} is {(value or b'')[:60]!r}, and it lies in {row.topic}"
+        if name == RETRY_GROUP and value != group.encode():
+            return f"{RETRY_GROUP} is {(value or b'')[:60]!r}, and the group is {group}"
+    return ""
+
+
+def bad_fact(row: Row, fault: str, later: bool) -> Fact:
+    """The fact of a record that breaks the form: its id is its own place."""
+    return Fact(
+        What.BAD, row.place, 0, 0, row.topic, row.partition, row.offset, row.timestamp, reason=fault, later=later
+    )
+
+
+def event_fact(row: Row, group: str, later: bool) -> Fact:
+    """The fact of a record on the events topic; of `What.BAD` when it is no event of this group."""
+    event = decode_event(row.value)
+    if isinstance(event, BadEvent):
+        return bad_fact(row, event.text, later)
+    if event.group != group:
+        return bad_fact(row, f"the event is of group {event.group[:60]!r}", later)
+    own = f"{event.topic}:{event.partition}:{event.offset}"
+    if event.id != own or ID.fullmatch(own.encode()) is None:
+        return bad_fact(row, f"the id {event.id[:300]!r} is not its topic, partition and offset", later)
+    if row.key != event.id.encode():
+        return bad_fact(row, f"the key {(row.key or b'')[:300]!r} is not its id {event.id[:300]!r}", later)
+    return Fact(
+        What.TOLD,
+        event.id,
+        event.redrives,
+        event.times,
+        row.topic,
+        row.partition,
+        row.offset,
+        event.at,
+        event.due,
+        event.first_failed_at,
+        max(event.timestamp, 0),
+        event.reason,
+        later,
+        b"",
+        str(event.state),
+        event.level,
+    )
+
+
+def main_fact(row: Row) -> Fact:
+    """The fact of a record on a main topic."""
+    digest = b"" if row.headers is None else digest_of(row)
+    return Fact(
+        What.MAIN,
+        row.place,
+        0,
+        0,
+        row.topic,
+        row.partition,
+        row.offset,
+        row.timestamp,
+        timestamp=max(row.timestamp, 0),
+        digest=digest,
+    )
+
+
+def digest_of(row: Row) -> bytes:
+    """16 bytes that two records share only when key, value and own headers are the same, byte for byte.
+
+    Names that begin with RETRY_ are left out: a newer version may have added one to the copy.
+    """
+    own = [header for header in without_ours(row.headers or []) if not header[0].startswith(RESERVED)]
+    return hashlib.blake2b(_ENCODER.encode((row.key, row.value, own)), digest_size=16).digest()

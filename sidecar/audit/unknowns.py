@@ -1,0 +1,105 @@
+"""What an audit cannot know, and from when on it can: records that retention has deleted, progress that is not there.
+
+Plain values in, sentences out; the reading is `kafka.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sidecar.audit.facts import Number
+from sidecar.audit.reader import First, Marks
+from sidecar.audit.store import AuditStore
+from sidecar.core.progress import Progress
+
+APART = 20_000
+"""ms that the times of records of one transaction may lie apart: an event's is that of its sidecar's clock, a copy's
+that of its broker when it arrived. What is so near to a deleted record may have lost its companions."""
+
+
+class Unknown(NamedTuple):
+    """Something that the topics do not tell, as one sentence, and where."""
+
+    text: str
+    records: tuple[str, ...] = ()
+
+
+class Horizon(NamedTuple):
+    """What was there and what was read of it. `since` as it was asked for, `began`: when the audit did (epoch ms)."""
+
+    marks: Mapping[Number, Marks]
+    starts: Mapping[Number, int]
+    seen: Mapping[Number, First]
+    overtaken: Mapping[Number, int]
+    since: int | None
+    began: int
+
+    def deleted(self) -> dict[Number, int]:
+        """How many offsets are gone at the beginning of each partition that was read from there."""
+        begins = {place: mark.begin for place, mark in self.marks.items() if self.starts[place] == mark.begin}
+        return {place: begin for place, begin in {**begins, **self.overtaken}.items() if begin > 0}
+
+
+def known_of(
+    horizon: Horizon, configs: Mapping[str, Mapping[str, str]], purged: Collection[str] = ()
+) -> dict[str, int]:
+    """By topic, the epoch ms from which on nothing is missing; `purged`: topics that operators may empty as well."""
+    since: dict[str, int] = {}
+    for place in horizon.deleted():
+        topic = place[0]
+        first = horizon.seen.get(place)
+        at = emptied(horizon, configs.get(topic, {}), topic in purged) if first is None else first.first
+        since[topic] = max(at + APART, since.get(topic, 0))
+    if horizon.since is not None:
+        since = {topic: max(horizon.since + APART, since.get(topic, 0)) for topic, _ in horizon.marks}
+    return since
+
+
+def emptied(horizon: Horizon, config: Mapping[str, str], purged: bool) -> int:
+    """How old at least the records are that a partition has lost, where none is left to tell: by its retention."""
+    age = int(config.get("retention.ms", -1))
+    if age > 0 and int(config.get("retention.bytes", -1)) < 0 and not purged:
+        return horizon.began - age
+    return horizon.began
+
+
+def unknown_of(
+    horizon: Horizon,
+    since: Mapping[str, int],
+    lane: Collection[Number],
+    before: Mapping[Number, Progress],
+    store: AuditStore,
+    mains: Mapping[Number, Marks],
+    stuck: Mapping[Number, int],
+) -> Iterator[Unknown]:
+    """All that the topics do not tell, a sentence each."""
+    if horizon.since is not None:
+        yield Unknown(f"what failed before {clock(horizon.since)} was not looked at")
+    yield from deleted_of(horizon, since)
+    gone = {place: count for place, mark in mains.items() if (count := store.deleted(place, mark.begin))}
+    for topic in sorted({topic for topic, _ in gone}):
+        count = sum(count for place, count in gone.items() if place[0] == topic)
+        yield Unknown(f"{count} records that were retried are no longer in {topic}: their copies were not compared")
+    filled = [place for place in lane if horizon.marks[place].end > horizon.marks[place].begin]
+    if filled and not any(place in before for place in lane):  # one that has none has nothing done yet
+        named = tuple(f"{topic}:{number}" for topic, number in filled)
+        yield Unknown("the retry group has no committed progress: loss cannot be seen", named)
+    for (topic, number), offset in stuck.items():
+        yield Unknown("a transaction that does not end holds the rest back", (f"{topic}:{number}:{offset}",))
+
+
+def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
+    """What is gone of each topic."""
+    deleted = horizon.deleted()
+    for topic in sorted({topic for topic, _ in deleted}):
+        parts = {place: begin for place, begin in deleted.items() if place[0] == topic}
+        text = f"{sum(parts.values())} offsets of {topic} are deleted, by retention or by hand"
+        named = tuple(f"{topic}:{number}:0-{begin - 1}" for (_, number), begin in sorted(parts.items()))
+        yield Unknown(f"{text}; it is whole since {clock(since[topic])}", named)
+
+
+def clock(ms: int) -> str:
+    """An epoch time for people, in UTC."""
+    return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

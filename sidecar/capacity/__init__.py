@@ -1,0 +1,1 @@
+"""What a group will need: a model in closed form. Pure."""

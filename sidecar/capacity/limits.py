@@ -1,0 +1,82 @@
+"""What a load comes up against: which limit breaks first, how long an outage is caught up, how late retries are.
+
+Shares of limits, from the model in `capacity.py`; where a limit is an assumption, `capacity_figures.py` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sidecar.capacity import constants as figures
+from sidecar.capacity.model import Load, events, flow, instance, storage, transactions, waiting
+from topics.specs import MOST_PARTITIONS
+
+KEEP_S = 37 * 86_400
+"""Seconds that the view keeps a record by default."""
+
+
+class Outage(NamedTuple):
+    """After a service was away: records that waited on the main topics, and seconds until none is behind.
+
+    `seconds` is None where it never catches up.
+    """
+
+    backlog: float
+    seconds: float | None
+
+
+def outage(load: Load) -> Outage:
+    """A service that is away spends no retry: records wait where they are, and are caught up at full speed."""
+    backlog = load.rate * load.outage
+    one = instance(load)
+    by_requests = load.concurrency * load.instances / load.attempt if load.attempt else float("inf")
+    most = min(by_requests, load.instances * one.pushes / one.busy) * load.rate / (load.rate + flow(load).retried)
+    return Outage(backlog, backlog / (most - load.rate) if most > load.rate else None)
+
+
+class Limit(NamedTuple):
+    """Something that a load comes up against: the share of it that is used, and what helps. 1 is all."""
+
+    what: str
+    used: float
+    mend: str
+
+
+def limits(load: Load) -> list[Limit]:
+    """What breaks first: the limits by how much of them is used, the fullest first."""
+    one, stored = instance(load), storage(load)
+    replicas = sum(kind.replicas for kind in stored.values()) + load.partitions * load.replication
+    writes = sum(kind.writes for kind in stored.values())
+    state = load.rate * load.fails * KEEP_S
+    found = [
+        Limit("a sidecar's speed", one.busy, "more instances, batches or a Unix socket"),
+        Limit("a partition of a level", busiest_partition(load), "{topic}-{group}, more groups: a level has 12"),
+        Limit("requests in flight", one.in_flight / load.concurrency, "deliver.concurrency, a faster service"),
+        Limit("partitions for the instances", load.instances / load.partitions, "more partitions: others stand idle"),
+        Limit(
+            "transaction coordinators",
+            transactions(load) / (min(load.brokers, figures.COORDINATORS) * figures.BROKER_TRANSACTIONS),
+            "more brokers, or fewer and larger instances",
+        ),
+        Limit("replicas on the brokers", replicas / (load.brokers * figures.BROKER_PARTITIONS), "fewer levels"),
+        Limit("the brokers' disks (retries)", writes / (load.brokers * figures.BROKER_BYTES_PER_S), "more brokers"),
+        Limit("Spark's state (37 d)", state / figures.STATE_ROWS, "a shorter --keep, or a table (docs/capacity.md)"),
+        Limit("one Spark core", events(load) / figures.SPARK_EVENTS_PER_CORE, "more cores"),
+    ]
+    return sorted(found, key=lambda limit: -limit.used)
+
+
+def busiest_partition(load: Load) -> float:
+    """How busy one partition of the busiest level makes the sidecar that reads it: a level has few of them."""
+    arriving = max((count * 1_000 / delay for delay, count in waiting(load).items()), default=0.0)
+    one = arriving / min(load.partitions, MOST_PARTITIONS)
+    return one * ((1 - load.fails_again) / figures.PUSHED_PER_S + load.fails_again / figures.FAILED_PER_S)
+
+
+def lateness(load: Load) -> Mapping[str, float] | None:
+    """ms after the due time at p50 and p99; None where queues grow, and lateness with them."""
+    one = instance(load)
+    if max(one.busy, busiest_partition(load), one.in_flight / load.concurrency) > figures.BUSY:
+        return None
+    return {"p50": figures.LATE_P50, "p99": figures.LATE_P99}

@@ -1,0 +1,196 @@
+"""What a group will need: a model in closed form of retries that wait, of topics, requests, transactions, CPU, memory.
+
+Attempts fail independently: the first with one probability, each retry with another. Waiting is Little's law: so many
+come a second, so long they wait. The constants are measured (`capacity_figures.py`); `tests/sim/test_capacity.py` and
+`benchmarks/capacity.py` hold the model against runs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import msgspec
+
+from sidecar.capacity import constants as figures
+from topics.levels import TABLE, Ladder, build_ladder
+from topics.names import Kind, Names
+from topics.specs import Source, TopicSpec, group_specs
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What a group has to do. `rate` in records/s, `fails` and `fails_again` as fractions, `attempt` in seconds.
+
+    `fails_again`: the share of retries that fail: failures come in bunches, so it is more than `fails`.
+
+    Raises:
+        ValueError: when a number makes no sense.
+    """
+
+    rate: float
+    fails: float
+    fails_again: float = 0.5
+    attempt: float = 0.05
+    instances: int = 1
+    concurrency: int = 256
+    partitions: int = 12
+    record_bytes: int = 1_024
+    replication: int = 3
+    brokers: int = 3
+    outage: float = 0.0
+    retries: int = 16
+    ladder: Ladder = build_ladder("rocketmq")
+    delays: tuple[int, ...] = TABLE
+
+    def __post_init__(self) -> None:
+        if not (0 < self.rate <= 1e9 and 0 <= self.fails <= 1 and 0 <= self.fails_again <= 1):
+            raise ValueError("the rate is above 0, and a fraction is 0 to 1")
+        if min(self.instances, self.partitions, self.brokers, self.replication, self.concurrency) < 1:
+            raise ValueError("there is at least one of everything")
+        if self.attempt < 0 or self.outage < 0 or self.record_bytes < 0 or self.retries < 0:
+            raise ValueError("nothing is less than 0")
+
+
+class Flow(NamedTuple):
+    """Records a second that come to each retry (`retries[0]`: retry 1), and that end in the DLQ."""
+
+    retries: tuple[float, ...]
+    dead: float
+
+    @property
+    def retried(self) -> float:
+        """Deliveries a second that are retries."""
+        return sum(self.retries)
+
+
+def flow(load: Load) -> Flow:
+    """How many records a second fail for the n-th time."""
+    failing = load.rate * load.fails
+    retries = []
+    for _ in range(load.retries):
+        retries.append(failing)
+        failing *= load.fails_again
+    return Flow(tuple(retries), failing)
+
+
+def waiting(load: Load) -> dict[int, float]:
+    """How many records wait in each level, by its delay in ms, when nothing changes any more."""
+    found: dict[int, float] = {}
+    for number, rate in enumerate(flow(load).retries, start=1):
+        delay = load.ladder.delay(number)
+        found[delay] = found.get(delay, 0.0) + rate * delay / 1_000
+    return dict(sorted(found.items()))
+
+
+class Instance(NamedTuple):
+    """What one sidecar does. `in_flight`: requests at once. `busy`: the share of what it can do at all."""
+
+    pushes: float
+    failures: float
+    transactions: float
+    cores: float
+    memory: float
+    in_flight: float
+    busy: float
+
+
+def instance(load: Load) -> Instance:
+    """One of the sidecars; the records are spread evenly."""
+    found, count = flow(load), load.instances
+    pushes = (load.rate + found.retried) / count
+    failures = (found.retried + found.dead) / count
+    busy = (pushes - failures) / figures.PUSHED_PER_S + failures / figures.FAILED_PER_S
+    per_record = (pushes - failures) * figures.PUSHED_CPU + failures * figures.FAILED_CPU
+    wakes = pushes / (1 + pushes * figures.WAKE_S)
+    commits = transactions(load) / count
+    cores = figures.IDLE_CPU + per_record + wakes * figures.WAKE_CPU + commits * figures.TRANSACTION_CPU
+    in_flight = pushes * load.attempt
+    held = min(in_flight, load.concurrency) * (load.record_bytes + 1_024)
+    pushing = (figures.PUSH_BYTES - figures.IDLE_BYTES) * min(1.0, (pushes - failures) / figures.PUSHED_PER_S)
+    failing = (figures.FAIL_BYTES - figures.IDLE_BYTES) * min(1.0, failures / figures.FAILED_PER_S)
+    memory = figures.IDLE_BYTES + pushing + failing + held
+    return Instance(pushes, failures, commits, cores, memory, in_flight, busy)
+
+
+def transactions(load: Load) -> float:
+    """Transactions a second of the whole group: a lane writes what came while the one before was under way."""
+    found, count = flow(load), load.instances
+    main = (found.retries[0] if found.retries else found.dead) / count
+    # Each retry that ends writes too: the next copy, or the event of its end.
+    retried = found.retried / count
+    return count * (lane_transactions(main, load.rate / count) + lane_transactions(retried, retried))
+
+
+def lane_transactions(writes: float, records: float) -> float:
+    """Transactions a second of one lane that settles so many records a second, so many of which write something."""
+    cycle = figures.TRANSACTION_S + figures.GROUP_S
+    # What came within a cycle goes at its end; where nothing came, the next record goes at once.
+    grouped = 1 / (cycle + math.exp(-writes * cycle) / writes) if writes else 0.0
+    return max(min(records, 1 / figures.PROGRESS_S), grouped, writes / figures.GROUP_RECORDS)
+
+
+class Crash(NamedTuple):
+    """Second deliveries after one sidecar is killed: on average, and at most."""
+
+    usual: float
+    most: float
+
+
+def crash(load: Load) -> Crash:
+    """What was out, and what had ended since the last commit of progress."""
+    one = instance(load)
+    out = min(one.in_flight, load.concurrency)
+    main = load.rate / load.instances
+    failing = load.rate * load.fails / load.instances
+    # A failure's transaction carries the progress of its partitions too.
+    interval = 1 / lane_transactions(failing, main)
+    return Crash(out + main * interval / 2, out + main * (interval + figures.TRANSACTION_S))
+
+
+class Storage(NamedTuple):
+    """A kind of topic: how many, their partitions and replicas together, bytes with replicas, bytes a second."""
+
+    topics: int
+    partitions: int
+    replicas: int
+    size: float
+    writes: float
+
+
+def storage(load: Load) -> dict[Kind, Storage]:
+    """The group's own topics on disk, once retention has begun to delete."""
+    source = Source("orders", load.partitions, load.replication, 1_048_588, max(1, load.replication - 1))
+    found: dict[Kind, Storage] = {}
+    for spec in group_specs(Names("billing"), [source], load.delays):
+        old = found.get(spec.kind, Storage(0, 0, 0, 0.0, 0.0))
+        writes = written(load, spec) * load.replication
+        size = writes * int(spec.config.get("retention.ms", 0)) / 1_000
+        new = Storage(1, spec.partitions, spec.partitions * spec.replication, size, writes)
+        found[spec.kind] = Storage(*(a + b for a, b in zip(old, new, strict=True)))  # type: ignore[arg-type]
+    return found
+
+
+def written(load: Load, spec: TopicSpec) -> float:
+    """Bytes a second that are written to a topic, without replicas."""
+    found, role = flow(load), Names("billing").role(spec.name, ("orders",))
+    copy = load.record_bytes + figures.OUR_HEADERS + figures.RECORD_OVERHEAD
+    match spec.kind:
+        case Kind.LEVEL:
+            delay = 0 if role is None else role.delay
+            return copy * sum(
+                rate for number, rate in enumerate(found.retries, 1) if load.ladder.delay(number) == delay
+            )
+        case Kind.DLQ:
+            return found.dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
+        case Kind.EVENTS:
+            return events(load) * figures.EVENT_BYTES
+        case Kind.VIEW:  # compacted: one row a record that has failed
+            return load.rate * load.fails * figures.VIEW_BYTES
+        case _:
+            return 0.0
+
+
+def events(load: Load) -> float:
+    """Events a second: each retry that is scheduled, and each end of a record that has failed."""
+    found = flow(load)
+    return found.retried + load.rate * load.fails

@@ -1,0 +1,101 @@
+"""The group's topics and users as Strimzi's custom resources (`kafka.strimzi.io/v1`). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import yaml
+
+from topics.acls import Resource, Right
+from topics.specs import TopicSpec
+
+API = "kafka.strimzi.io/v1"
+OWNER_LABEL = "strimzi.io/cluster"
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A DNS subdomain: what Kubernetes takes for a name (RFC 1123)."""
+LONGEST_NAME = 253
+TYPES = {Resource.TOPIC: "topic", Resource.GROUP: "group", Resource.TRANSACTIONAL_ID: "transactionalId"}
+
+
+class Authentication(StrEnum):
+    """How a user proves who it is."""
+
+    SCRAM = "scram-sha-512"
+    TLS = "tls"
+
+
+def resource_name(name: str) -> str:
+    """A name on Kafka as one for Kubernetes: itself where that will do.
+
+    Else in small letters, with a short hash of the name: `Orders` and `orders` must not become one.
+    """
+    if NAME.fullmatch(name) and len(name) <= LONGEST_NAME:
+        return name
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return f"{plain[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}".lstrip("-")
+
+
+def topic_resource(spec: TopicSpec, cluster: str) -> dict[str, Any]:
+    """A topic as a KafkaTopic."""
+    config = {key: int(value) if re.fullmatch(r"-?\d+", value) else value for key, value in sorted(spec.config.items())}
+    return {
+        **head("KafkaTopic", resource_name(spec.name), cluster),
+        "spec": {
+            "topicName": spec.name,
+            "partitions": spec.partitions,
+            "replicas": spec.replication,
+            "config": config,
+        },
+    }
+
+
+def user_resource(name: str, rights: Sequence[Right], cluster: str, authentication: Authentication) -> dict[str, Any]:
+    """A user with its rights as a KafkaUser."""
+    return {
+        **head("KafkaUser", name, cluster),
+        "spec": {
+            "authentication": {"type": str(authentication)},
+            "authorization": {"type": "simple", "acls": [acl(same) for same in together(rights)]},
+        },
+    }
+
+
+def acl(rights: Sequence[Right]) -> dict[str, Any]:
+    """The rights on one resource as one entry."""
+    first = rights[0]
+    return {
+        "resource": {
+            "type": TYPES[first.resource],
+            "name": first.name,
+            "patternType": "prefix" if first.prefixed else "literal",
+        },
+        "operations": [camel(right.operation) for right in rights],
+    }
+
+
+def together(rights: Iterable[Right]) -> list[list[Right]]:
+    """The rights by what they are on."""
+    found: dict[tuple[Resource, str, bool], list[Right]] = {}
+    for right in rights:
+        found.setdefault((right.resource, right.name, right.prefixed), []).append(right)
+    return list(found.values())
+
+
+def camel(operation: str) -> str:
+    """DESCRIBE_CONFIGS as DescribeConfigs."""
+    return "".join(word.capitalize() for word in operation.split("_"))
+
+
+def head(kind: str, name: str, cluster: str) -> dict[str, Any]:
+    """What every resource begins with."""
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name, "labels": {OWNER_LABEL: cluster}}}
+
+
+def documents(resources: Iterable[Mapping[str, Any]]) -> str:
+    """The resources as one YAML text for `kubectl apply -f -`."""
+    return yaml.safe_dump_all(map(dict, resources), sort_keys=False, explicit_start=True, default_flow_style=False)

@@ -1,0 +1,238 @@
+"""`dlq export`, `dlq import` and `dlq purge`: dead letters put by, put back, and deleted for good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.dlq.filters import (
+    Asked,
+    DryRun,
+    Headers,
+    Ids,
+    Reasons,
+    Since,
+    Topics,
+    Until,
+    Yes,
+    filter_of,
+    look,
+    telling,
+)
+from sidecar.cli.terminal.confirm import ask, stopping
+from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
+from sidecar.core.policy import Policy
+from sidecar.dlq.letters import Filter, Letter
+from sidecar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sidecar.core.record import Partition
+    from sidecar.dlq.purge import Deletion, Purge
+
+IMPORT = ("id", "redrives", "topic", "result")
+PURGE = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
+
+
+Most = Annotated[int | None, typer.Option("--max", min=1, help="At most so many.")]
+Before = Annotated[
+    str, typer.Option("--until", metavar="WHEN", help="Delete what died before: 30d ago, or at an RFC 3339 time.")
+]
+Confirm = Annotated[
+    str | None, typer.Option("--confirm", metavar="GROUP", help="The group's name, instead of typing it.")
+]
+
+
+def export(
+    options: Options,
+    ids: Ids = None,
+    reasons: Reasons = None,
+    topics: Topics = None,
+    headers: Headers = None,
+    since: Since = None,
+    until: Until = None,
+    most: Most = None,
+) -> int:
+    """Write dead letters as JSON lines.
+
+    One line a letter, with key, value and headers byte for byte as base64. `dlq import` takes such a file. Ends with 3
+    when some headers could not be read: such a letter cannot be imported.
+
+    \b
+    Examples:
+      reconsume dlq export > dead.jsonl
+      reconsume dlq export --topic orders --since 2026-11-01T00:00:00Z > orders.jsonl
+    """
+    if options.format not in (None, Format.JSONL):
+        raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
+    unreadable = write_letters(options, filter_of(Asked(ids, reasons, topics, headers, since, until)), most)
+    if unreadable:
+        talk(f"the headers of {unreadable} could not be read and are missing")
+    return PARTLY if unreadable else DONE
+
+
+def write_letters(options: Options, asked: Filter, most: int | None) -> int:
+    """A line for each letter; how many of them have headers that could not be read."""
+    _, there, policy = look(options)
+    from sidecar.dlq.archive import export_line
+    from sidecar.dlq.letters import read_letter
+    from sidecar.dlq.scan import Scan
+
+    count = unreadable = 0
+    tell = telling("exported")
+    with Scan(there, there.since(there.layout(), asked.since)) as scan:
+        for record in scan:
+            letter = read_letter(record, policy)
+            tell(scan, count)
+            if asked.selects(letter):
+                write(harmless(json.dumps(export_line(letter), ensure_ascii=False)))
+                count, unreadable = count + 1, unreadable + (record.headers is None)
+            if count == most:
+                break
+        talk(f"{count} exported, {scan.read} of {scan.total} scanned{'' if scan.complete else '; incomplete: --max'}")
+    return unreadable
+
+
+def import_(
+    options: Options,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `dlq export` has written.")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Put exported dead letters back into the DLQ.
+
+    What is there already, by its id and its number of redrives, is passed over: to import a file twice is harmless. A
+    file with a bad line is refused as a whole. In the DLQ a letter gets the time of its import, from which on it is
+    kept; all else is as it was exported.
+
+    \b
+    Example:
+      reconsume dlq import dead.jsonl
+    """
+    _, there, policy = look(options)
+    letters = read_letters(file, policy)
+    if not dry_run and not yes:
+        ask(f"Import up to {len(letters)} dead letters into {', '.join(there.topics)}? [y/N]")
+    from sidecar.dlq.archive import Importer, life_of
+
+    with Importer(there, policy, letters, telling("there already"), fence=not dry_run) as importer:
+        missing = {life_of(letter) for letter in importer.missing}
+        done = 0 if dry_run else importer.write()
+    result = "would be imported" if dry_run else "imported"
+    options.output.rows(
+        IMPORT, (import_row(one, result if life_of(one) in missing else "there already") for one in letters)
+    )
+    talk(f"{len(missing) if dry_run else done} {result}, {len(letters) - len(missing)} there already")
+    return DONE
+
+
+def read_letters(file: Path, policy: Policy) -> list[Letter]:
+    """The letters of a file; ConfigError with every line that is none."""
+    from sidecar.dlq.archive import ImportedError, import_line
+
+    letters, problems = list[Letter](), list[str]()
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    letters.append(import_line(line, policy))
+                except ImportedError as fault:
+                    problems.append(f"{file}, line {number}: {fault}")
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+    if problems:
+        raise ConfigError(problems[:20])
+    return letters
+
+
+def import_row(letter: Letter, result: str) -> Row:
+    """What came of one letter."""
+    return {"id": letter.id, "redrives": letter.redrives, "topic": letter.record.source.topic, "result": result}
+
+
+def purge(
+    options: Options,
+    until: Before,
+    since: Since = None,
+    confirm: Confirm = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Delete dead letters for good.
+
+    Kafka deletes only from a partition's beginning: what lies behind a dead letter that stays, stays too, and the plan
+    says how many those are, and how many that go were never redriven. Asks for the group's name.
+
+    \b
+    Examples:
+      reconsume dlq purge --until 30d --dry-run
+      reconsume dlq purge --until 2026-10-01T00:00:00Z
+    """
+    asked = filter_of(Asked(since=since, until=until))
+    settings, there, policy = look(options)
+    if confirm not in (None, settings.group):
+        raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
+    from sidecar.dlq.purge import Purge
+
+    planned = Purge(there, policy, asked.since, asked.until, telling("to delete"))
+    explain(planned)
+    if dry_run or not planned.total:
+        options.output.rows(PURGE, rows_of(planned))
+        return DONE
+    options.output.talk_rows(PURGE, rows_of(planned))
+    if confirm is None:
+        ask(f"Type {settings.group} to delete {planned.total} dead letters for good:", (settings.group,))
+    with stopping():
+        planned.carry_out()
+    options.output.rows(PURGE, rows_of(planned))
+    return code_of(planned)
+
+
+def code_of(planned: Purge) -> int:
+    """3 when Kafka refused to delete from some partitions, 1 when from all."""
+    parts = planned.parts.values()
+    if not any(part.error for part in parts):
+        return DONE
+    return FAILED if all(part.error for part in parts if part.deleted) else PARTLY
+
+
+def explain(planned: Purge) -> None:
+    """Say what goes, what is lost, and what cannot go."""
+    parts = planned.parts.values()
+    talk(f"{planned.total} dead letters go, {sum(part.open for part in parts)} of them never redriven")
+    if behind := sum(part.behind for part in parts):
+        talk(
+            f"{behind} that are meant cannot go: they lie behind {sum(part.older for part in parts)} older ones or "
+            "newer ones that stay, and Kafka deletes only from the beginning"
+        )
+
+
+def rows_of(planned: Purge) -> Iterator[Row]:
+    """A row for each partition that is not empty."""
+    for place, part in sorted(planned.parts.items()):
+        yield row_of(place, part)
+
+
+def row_of(place: Partition, part: Deletion) -> Row:
+    """One partition."""
+    return {
+        "partition": str(place),
+        "delete": part.deleted,
+        "never_redriven": part.open,
+        "stays_behind": part.behind,
+        "older": part.older,
+        "error": part.error,
+    }
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    command(app, "export")(export)
+    command(app, "import")(import_)
+    command(app, "purge")(purge)

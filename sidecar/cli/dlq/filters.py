@@ -1,0 +1,101 @@
+"""What `dlq` commands are asked for: filters and moments; the way to the topics; stopping between two transactions."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from sidecar.cli.terminal.arguments import author, before
+from sidecar.cli.terminal.options import Options
+from sidecar.cli.terminal.output import talk
+from sidecar.core.policy import Policy
+from sidecar.dlq.letters import Filter
+from sidecar.settings import Settings, load
+from topics.headers import LARGEST_LONG
+
+if TYPE_CHECKING:
+    from sidecar.dlq.scan import Scan
+    from sidecar.dlq.topics import DlqTopics
+
+SCANNED = 1_000_000
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="The record's id, like orders:3:1024; may be repeated."),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", metavar="CLASS", help="The last failure's class, like http-500; may be repeated."),
+]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="The main topic; may be repeated.")]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME[=VALUE]", help="Has this header, with this value; repeated: all of them."),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="Died since: 1h ago, say, or at an RFC 3339 time.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Died before; written like --since.")]
+ScanMost = Annotated[int, typer.Option("--scan", min=1, metavar="N", help="Look at the newest N dead letters at most.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
+
+
+class Asked(NamedTuple):
+    """A filter as it was typed."""
+
+    ids: Sequence[str] | None = None
+    reasons: Sequence[str] | None = None
+    topics: Sequence[str] | None = None
+    headers: Sequence[str] | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+def filter_of(asked: Asked) -> Filter:
+    """The filter; wrong usage for what is none."""
+    for text in (*(asked.ids or ()), *(asked.reasons or ()), *(asked.topics or ()), *(asked.headers or ())):
+        if not text or any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise typer.BadParameter(f"a filter must be text in UTF-8, and this one is {text[:40]!r}")
+    pairs = [text.partition("=") for text in asked.headers or ()]
+    return Filter(
+        ids=unique(asked.ids),
+        reasons=unique(asked.reasons),
+        topics=unique(asked.topics),
+        headers=tuple(sorted({(name, value if sign else None) for name, sign, value in pairs}, key=str)),
+        since=0 if asked.since is None else before(asked.since, "--since"),
+        until=LARGEST_LONG if asked.until is None else before(asked.until, "--until"),
+    )
+
+
+def unique(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Each once, sorted: the same filter is one, however it is typed."""
+    return tuple(sorted(set(values or ())))
+
+
+def look(options: Options, who: str | None = None) -> tuple[Settings, DlqTopics, Policy]:
+    """The configuration, the way to the dead letter topics, and the policy; `who` is named in events."""
+    from sidecar.dlq.topics import DlqTopics
+    from sidecar.runtime.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
+
+    settings = load(options.config, options.sets)
+    policy = policy_of(settings, f"redrive:{author(who)}")
+    return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names), policy
+
+
+def telling(what: str) -> Callable[[Scan, int], None]:
+    """Tells on a terminal, each second, how far the reading is."""
+    told = time.monotonic()
+
+    def tell(scan: Scan, count: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= 1:
+            told = time.monotonic()
+            if sys.stderr.isatty():
+                talk(f"scanned {scan.read} of {scan.total}, {count} {what}, {scan.rate:.0f}/s")
+
+    return tell

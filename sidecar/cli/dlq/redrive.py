@@ -1,0 +1,135 @@
+"""`dlq redrive`: dead letters brought back to the service."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.dlq.filters import (
+    Asked,
+    DryRun,
+    Headers,
+    Ids,
+    Reasons,
+    Since,
+    Topics,
+    Until,
+    Yes,
+    filter_of,
+    look,
+    telling,
+)
+from sidecar.cli.dlq.rows import PLAN, plan_rows
+from sidecar.cli.terminal.confirm import ask, stopping
+from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.output import talk
+from sidecar.dlq.letters import MOST_REDRIVES, Verdict, Wish
+
+if TYPE_CHECKING:
+    from sidecar.dlq.plan import Tally
+    from sidecar.dlq.redriver import Redriver
+
+
+Most = Annotated[int | None, typer.Option("--max", min=1, help="At most so many in this run.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=0.01, help="At most so many a second; as fast as it goes by default.")
+]
+MostRedrives = Annotated[
+    int, typer.Option("--max-redrives", min=1, help="Leave what came back so often: it is quarantined.")
+]
+Forgotten = Annotated[
+    bool, typer.Option("--forgotten", help="Also those so old that Kafka no longer knows whether they were redriven.")
+]
+ToReady = Annotated[
+    bool, typer.Option("--to-ready", help="To the ready topic: it is where all go.", show_default=False)
+]
+
+
+def redrive(
+    options: Options,
+    ids: Ids = None,
+    reasons: Reasons = None,
+    topics: Topics = None,
+    headers: Headers = None,
+    since: Since = None,
+    until: Until = None,
+    most: Most = None,
+    rate: Rate = None,
+    most_redrives: MostRedrives = MOST_REDRIVES,
+    forgotten: Forgotten = False,
+    _to_ready: ToReady = True,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Bring dead letters back.
+
+    Each goes to the ready topic, where it is due at once, with RECONSUMETIMES 0 and one more in RETRY_REDRIVES: its
+    retries begin anew. Copy, event and progress are one transaction, so that a redrive that was killed goes on when it
+    is run again, and each dead letter is redriven once, whatever filters it is met by. A plan is shown first.
+
+    One at a time: a second redrive of the group ends the first, between two transactions. What dies meanwhile waits
+    for the next run. Ends with 3 when Kafka refused some.
+
+    \b
+    Examples:
+      reconsume dlq redrive --reason http-503 --since 6h --dry-run
+      reconsume dlq redrive --topic orders --rate 50 --yes
+      reconsume dlq redrive --id orders:3:1024
+    """
+    wish = Wish(filter_of(Asked(ids, reasons, topics, headers, since, until)), most_redrives, forgotten)
+    return plan_and_redrive(options, wish, most, rate, yes=yes, dry_run=dry_run)
+
+
+def plan_and_redrive(
+    options: Options, wish: Wish, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
+) -> int:
+    """Show the plan, let a person agree, carry it out."""
+    settings, there, policy = look(options)
+    from sidecar.dlq.plan import survey
+    from sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
+
+    plan = survey(there, policy, wish, most, telling("ready"))
+    count, ready = plan.of(Verdict.READY), settings.names.ready
+    rows = plan_rows(plan, ready, wish.most_redrives, done=False)
+    if dry_run or count == 0:
+        options.output.rows(PLAN, rows)
+        met = sum(plan.counts.values())
+        talk(f"{count} of {met} dead letters would be redriven" if count else "there is nothing to redrive")
+        return DONE
+    options.output.talk_rows(PLAN, rows)
+    if not yes:
+        ask(f"Redrive {count} dead letters to {ready}? [y/N]")
+    with stopping() as stop, Redriver(there, policy, wish, stop) as redriver:
+        return carry_out(options, redriver, wish, most, rate, stop)
+
+
+def carry_out(
+    options: Options, redriver: Redriver, wish: Wish, most: int | None, rate: float | None, stop: threading.Event
+) -> int:
+    """Redrive, and show what came of it, also when it ends before its time; KeyboardInterrupt when told to stop."""
+    try:
+        redriver.run(most, rate, telling("redriven"))
+    finally:
+        options.output.rows(PLAN, plan_rows(redriver.tally, redriver.target, wish.most_redrives, done=True))
+        talk(f"{redriver.redriven} redriven to {redriver.target}")
+    if stop.is_set():
+        raise KeyboardInterrupt
+    return code_of(redriver.tally)
+
+
+def code_of(tally: Tally) -> int:
+    """3 when Kafka refused some, 1 when it refused all."""
+    from sidecar.dlq.plan import REFUSED
+
+    if not tally.of(REFUSED):
+        return DONE
+    talk(f"{tally.of(REFUSED)} were refused by Kafka and stay in the DLQ; the next run tries them again")
+    return PARTLY if tally.of(Verdict.READY) else FAILED
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "redrive")(redrive)

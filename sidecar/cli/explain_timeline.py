@@ -1,0 +1,94 @@
+"""The way of a failing record under a configuration, mode by mode: rows for `explain`, and what they cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, islice
+
+from sidecar.cli.terminal.output import Row
+from sidecar.settings import Settings
+from topics.durations import render_duration
+
+IN_PLACE_SHOWN = 3
+"""Rows of a timeline without end."""
+SHORT = 3_600_000
+"""ms. A ladder that is over sooner dead-letters in an outage that operators may not have noticed yet."""
+MOST_SUMMED = 3_600
+"""Retries that are summed: each waits a second at least, so more of them are no short ladder."""
+
+
+def timeline(settings: Settings, main: str) -> Iterator[Row]:
+    """A row for each delivery, from the first to the last, and one for the dead letter, if there is one."""
+    if settings.deliver.broadcast:
+        return iter((first(main),))
+    if settings.deliver.order != "none":
+        return in_place(settings, main)
+    return through_levels(settings, main)
+
+
+def notes(settings: Settings) -> list[str]:
+    """What a reader of the timeline must know beside it, a sentence each."""
+    deliver, retry = settings.deliver, settings.retry
+    found = []
+    if deliver.broadcast:
+        found.append("broadcast: a failure is counted and never retried; there is no DLQ")
+    if deliver.order != "none":
+        what = "its key" if deliver.order == "key" else "its partition"
+        found.append(f"ordered: a failure is retried in place and holds back {what} until it is done")
+        if retry.ordered_max_times is None:
+            every = render_duration(retry.ordered_interval)
+            found.append(f"without limit, every {every}; retry.ordered_max_times sets one, then the DLQ")
+    if deliver.mode == "relay":
+        found.append("relay: the service reads the main topics and the ready topic itself, and writes its failures")
+    if deliver.mode == "pull":
+        found.append(
+            f"pull: a lease that expires is a failure that waits nothing ({settings.names.ready}); a nacked record "
+            f"comes back after {render_duration(retry.nack_redelivery_delay)}, counted in memory"
+        )
+    if deliver.batch.max_size > 1:
+        found.append("batch: a record that the answer does not name has failed, the others have not")
+    if deliver.mode == "push" and deliver.order == "none" and not deliver.broadcast:
+        found += of_a_short_ladder(settings)
+    return found
+
+
+def of_a_short_ladder(settings: Settings) -> list[str]:
+    """What a service that fails everything costs where the ladder soon ends: each failure that it answers counts."""
+    retries = min(settings.retry.max_reconsume_times, MOST_SUMMED)
+    total = sum(settings.ladder.delay(retry) for retry in range(1, retries + 1))
+    if total >= SHORT:
+        return []
+    ends, every = render_duration(total), render_duration(settings.deliver.outage_interval)
+    return [f"short: where the service fails everything, a record is in the DLQ after {ends}; one goes every {every}"]
+
+
+def through_levels(settings: Settings, main: str) -> Iterator[Row]:
+    """The ladder: each wait in its level topic."""
+    yield first(main)
+    total, relay = 0, settings.deliver.mode == "relay"
+    for retry in range(1, settings.retry.max_reconsume_times + 1):
+        wait = settings.ladder.delay(retry)
+        total += wait
+        name = settings.names.level(wait, main)
+        yield row(retry + 1, wait, total, f"{name}, {settings.names.ready}" if relay else name)
+    yield row(None, 0, total, settings.names.dlq(main))
+
+
+def in_place(settings: Settings, main: str) -> Iterator[Row]:
+    """Ordered: no topic but its own until the DLQ."""
+    yield first(main)
+    wait, most = settings.retry.ordered_interval, settings.retry.ordered_max_times
+    for retry in islice(count(1), IN_PLACE_SHOWN if most is None else most):
+        yield row(retry + 1, wait, retry * wait, main)
+    if most is not None:
+        yield row(None, 0, most * wait, settings.names.dlq(main))
+
+
+def first(main: str) -> Row:
+    """The first delivery."""
+    return row(1, 0, 0, main)
+
+
+def row(attempt: int | None, wait: int, total: int, topic: str) -> Row:
+    """One line; `wait` and `total` in ms."""
+    return {"attempt": attempt, "waits": render_duration(wait), "sum": render_duration(total), "topic": topic}

@@ -1,0 +1,1 @@
+"""`reconsume policy`: show and set the retry policy of a group."""

@@ -1,0 +1,231 @@
+"""`policy show`, `policy set`, `policy history`: the retry policy of all instances of the group, changed live."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.policy.plan import history_row, origin_of, plan_of, read_pairs
+from sidecar.cli.terminal.arguments import author, wall
+from sidecar.cli.terminal.exit_codes import FAILED
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import clock, talk
+from sidecar.errors import ContractError
+from sidecar.settings.group_policy import (
+    KEYS,
+    differences,
+    levels_of,
+    mend_levels,
+    overridden,
+    policy_values,
+    read_assignments,
+)
+from sidecar.settings.load import Loaded, load_with_origins
+from sidecar.settings.model import Settings
+from topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
+
+if TYPE_CHECKING:
+    from sidecar.group_policy.store import Entry, PolicyStore
+
+PLAN = ("key", "old", "new")
+SHOWN = ("key", "value", "origin")
+HISTORY = ("at", "who", "policy", "was", "offset", "fault")
+
+app = typer.Typer(help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "show")
+def show(options: Options) -> None:
+    """Show the policy in force.
+
+    Each value with where it comes from: the group's record on Kafka, or this configuration, or the default.
+
+    \b
+    Example:
+      reconsume policy show -o table
+    """
+    loaded, store = look(options)
+    try:
+        record = newest(store)
+    except ContractError as fault:  # then no policy can have been set
+        talk(f"warning: {fault}")
+        record = None
+    settings = in_force(loaded.settings, record)
+    values = {} if record is None else record.policy
+    rows = [
+        {"key": key, "value": value, "origin": origin_of(loaded, key, values)}
+        for key, value in policy_values(settings).items()
+    ]
+    talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}")
+    if loaded.settings.policy_mode == "strict" and differences(loaded.settings, settings):
+        talk("warning: policy_mode is strict, and an instance with this configuration refuses to start")
+    options.output.rows(SHOWN, rows)
+
+
+Assignments = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help=f"Keys: {', '.join(KEYS)}.")]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
+]
+Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
+Replace = Annotated[
+    bool,
+    typer.Option("--replace", help="Also where a newer version wrote the policy: what it says is lost."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
+
+
+@command(app, "set")
+def set_(
+    options: Options,
+    assignments: Assignments = None,
+    unset: Unset = None,
+    who: Who = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    replace: Replace = False,
+) -> int | None:
+    """Set values for the whole group.
+
+    All instances follow within seconds, without a restart; records that wait keep their due time. A plan is shown
+    first. Level topics that the values need must exist.
+
+    \b
+    Examples:
+      reconsume policy set max_reconsume_times=3 timeout=30s
+      reconsume policy set 'ladder=[10s, 1m, 10m]' --yes
+      reconsume policy set --unset ladder
+    """
+    pairs, dropped = read_pairs(assignments or [], unset or [])
+    loaded, store = look(options)
+    entries = store.entries()
+    if not replace:
+        expect_readable(entries)
+    record, by = followed(entries), author(who)
+    given = read_assignments(loaded.settings, pairs, "policy set")
+    kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
+    new = kept | given
+    old_settings, settings = in_force(loaded.settings, record), overridden(loaded.settings, new)
+    rows = plan_of(record, new, old_settings, settings)
+    if not rows:
+        talk("nothing would change")
+        return None
+    options.output.talk_rows(PLAN, rows)
+    expect_levels(settings)
+    if not dry_run:
+        if not yes:
+            ask(len(rows))
+        was = {str(row["key"]): row["old"] for row in rows}
+        offset = store.write(fitting(PolicyRecord(new, by, wall(), was)))
+        talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
+    options.output.rows(PLAN, rows)
+    return None
+
+
+@command(app, "history")
+def history(options: Options) -> None:
+    """Show the policies that Kafka still has.
+
+    The topic is compacted: only the last policy is kept for certain, and older ones until the broker cleans up.
+    Each row says what its changed keys were before.
+
+    \b
+    Example:
+      reconsume policy history -o table
+    """
+    _, store = look(options)
+    entries = store.entries()
+    talk(f"{len(entries)} in the topic; compaction removes all but the last, in time")
+    options.output.rows(HISTORY, [history_row(entry.offset, entry.record, entry.fault) for entry in entries])
+
+
+def look(options: Options) -> tuple[Loaded, PolicyStore]:
+    """The configuration, and the way to the topic."""
+    from sidecar.group_policy.store import PolicyStore  # the Kafka client is slow to import, and --help needs none
+
+    loaded = load_with_origins(options.config, options.sets)
+    return loaded, PolicyStore(loaded.settings.kafka, loaded.settings.names)
+
+
+def governed(settings: Settings) -> Settings:
+    """The settings with the group's policy of this moment over them; ContractError without its topic, BrokerError."""
+    from sidecar.group_policy.store import PolicyStore
+
+    return in_force(settings, newest(PolicyStore(settings.kafka, settings.names)))
+
+
+def newest(store: PolicyStore) -> PolicyRecord | None:
+    """The policy that instances follow; says which records they pass over."""
+    return followed(store.entries())
+
+
+def fitting(record: PolicyRecord) -> PolicyRecord:
+    """The record, without keys that we do not know where with them no instance would read it."""
+    if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
+        return record
+    unknown = sorted(record.policy.keys() - KEYS.keys())
+    talk(
+        f"warning: {len(unknown)} keys that this version does not know are left out: the policy is too large with them"
+    )
+    known = {key: value for key, value in record.policy.items() if key in KEYS}
+    return PolicyRecord(known, record.who, record.at)
+
+
+def expect_readable(entries: list[Entry]) -> None:
+    """ContractError where a newer version wrote the policy: a record of this version would take its values away."""
+    from sidecar.group_policy.store import unread_of
+
+    if why := unread_of(entries):
+        raise ContractError(
+            f"the group's policy cannot be read: {why}. Set it with that version; "
+            "--replace writes one of this version in its place, without the values that it has"
+        )
+
+
+def followed(entries: list[Entry]) -> PolicyRecord | None:
+    """As `newest`, of entries that were read."""
+    from sidecar.group_policy.store import in_force as last_good
+
+    for entry in entries:
+        if entry.fault:
+            talk(f"warning: the policy at offset {entry.offset} is passed over: {entry.fault}")
+    return last_good(entries)
+
+
+def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
+    """The settings with the group's values; the configuration's where those cannot be used, as instances have it."""
+    from sidecar.errors import ConfigError
+
+    try:
+        return overridden(settings, {} if record is None else record.policy)
+    except ConfigError as fault:
+        for problem in fault.problems:
+            talk(f"warning: the group's policy cannot be taken: {problem}")
+        return settings
+
+
+def expect_levels(settings: Settings) -> None:
+    """ContractError, with the mend, unless every level topic that the settings need exists."""
+    from sidecar.kafka.admin.topics import Admin
+
+    needed = levels_of(settings)
+    missing = needed - Admin(settings.kafka).find(needed).keys()
+    if missing:
+        raise ContractError(
+            f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"
+        )
+
+
+def ask(count: int) -> None:
+    """Let a person agree; wrong usage where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
+    sys.stderr.write(f"Set {count} {'value' if count == 1 else 'values'} for the whole group? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        talk("nothing was changed")
+        raise typer.Exit(FAILED)

@@ -1,0 +1,55 @@
+"""What `policy` commands read and show: assignments, the plan of a change, rows of the history. Nothing is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from sidecar.cli.terminal.output import Row, clock
+from sidecar.settings.group_policy import KEYS, dotted, policy_values
+from sidecar.settings.load import Loaded
+from sidecar.settings.model import Settings
+from topics.policy_record import PolicyRecord
+
+
+def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[tuple[str, str]], frozenset[str]]:
+    """The keys and texts to set, and the keys to drop; wrong usage for what is neither."""
+    pairs = []
+    for text in assignments:
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"{text}: must be KEY=VALUE, like max_reconsume_times=3")
+        pairs.append((key.strip(), value))
+    for key in (*(key for key, _ in pairs), *unset):
+        if key not in KEYS:
+            bare = next((known for known in KEYS if dotted(known) == key), None)
+            hint = f"write {bare}" if bare is not None else f"the group can set {', '.join(KEYS)}"
+            raise typer.BadParameter(f"{key}: {hint}")
+    if not pairs and not unset:
+        raise typer.BadParameter("nothing to set: give KEY=VALUE, or --unset KEY")
+    return pairs, frozenset(unset)
+
+
+def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Settings, after: Settings) -> list[Row]:
+    """A row for each key whose value changes for instances of this configuration, or is set or unset for all."""
+    old = {} if record is None else record.policy
+    values, later = policy_values(before), policy_values(after)
+    changed = {key for key in KEYS if old.get(key, ...) != new.get(key, ...) or values[key] != later[key]}
+    return [{"key": key, "old": values[key], "new": later[key]} for key in KEYS if key in changed]
+
+
+def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
+    """Where a value comes from: the record, or its place in the configuration, or the default."""
+    if key in record:
+        return "record"
+    layers, path = loaded.layers, KEYS[key]
+    return (layers.origin(path) if layers.gives(path) else None) or "default"
+
+
+def history_row(offset: int, record: PolicyRecord | None, fault: str) -> Row:
+    """One policy; withdrawn ones and those that cannot be read hold no values."""
+    if record is None:
+        return {"at": None, "who": None, "policy": None, "was": None, "offset": offset, "fault": fault or "withdrawn"}
+    at, who = clock(record.at), record.who
+    return {"at": at, "who": who, "policy": record.policy, "was": record.was, "offset": offset, "fault": ""}

@@ -1,0 +1,1 @@
+"""Options, output, prompts, exit codes: what all commands share."""

@@ -1,0 +1,45 @@
+"""Ask before something is changed, and stop between two records."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from sidecar.cli.terminal.exit_codes import FAILED
+from sidecar.cli.terminal.output import talk
+
+
+def ask(question: str, agreed: Sequence[str] = ("y", "yes")) -> None:
+    """Let a person agree; wrong usage where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
+    sys.stderr.write(f"{question} ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() not in (*agreed, *(word.upper() for word in agreed if agreed == ("y", "yes"))):
+        talk("nothing was changed")
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C, or SIGTERM, sets: what is under way ends whole. The second ends it at once."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        talk("stopping after the transaction in work")
+
+    old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""The one table from an error to a sentence and an exit code. A traceback is shown only where it is asked for.
+
+0 done · 1 failed · 2 wrong usage · 3 partly done · 78 bad configuration · 130 Ctrl-C · 141 the reader went away
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import typer
+
+from sidecar.cli.terminal.output import flush, talk
+from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
+
+DONE = 0
+FAILED = 1
+WRONG_USAGE = 2
+"""typer's own."""
+PARTLY = 3
+BAD_CONFIGURATION = 78
+"""EX_CONFIG of sysexits.h, so that a supervisor can tell a restart that may help from one that cannot."""
+INTERRUPTED = 130
+READER_GONE = 141
+"""128 + SIGPIPE: what a shell reports for `cat file | head -1`."""
+
+MEANINGS = {
+    DONE: "Done.",
+    FAILED: "Failed, or a check found something.",
+    WRONG_USAGE: "Wrong usage: an option, an argument, or no terminal to ask on.",
+    PARTLY: "Partly done; each row says what came of it.",
+    BAD_CONFIGURATION: "Bad configuration: a setting or a file. Starting again does not help.",
+    INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev broker`) ends with 0.",
+    READER_GONE: "Whoever read the data went away, as in `reconsume explain | head -1`.",
+}
+"""What each code says, for people."""
+SILENCE = logging.NullHandler()
+
+CODES: tuple[tuple[type[BaseException], int, str], ...] = (
+    (ConfigError, BAD_CONFIGURATION, "configuration: {}"),
+    (SetupError, FAILED, "setup: {}"),
+    (BrokerError, FAILED, "Kafka: {}; `reconsume doctor` looks for the cause"),
+    (ContractError, FAILED, "topics: {}"),
+    (ReconsumeError, FAILED, "{}"),
+    (KeyboardInterrupt, INTERRUPTED, ""),
+    (BrokenPipeError, READER_GONE, ""),
+    (OSError, FAILED, "the system refused: {}"),
+    (Exception, FAILED, "a fault of reconsume itself, please report it with the output of --debug: {}"),
+)
+"""From the narrow to the wide: the first class that fits decides."""
+
+
+def exit_code(call: Callable[[], int | None], *, debug: bool) -> int:
+    """Run a command to its exit code; what it raises becomes a sentence on stderr.
+
+    Raises typer's own exceptions (wrong usage: 2; a chosen code), which end the program where they belong.
+    """
+    if not debug:
+        # Without a handler Python would print librdkafka's lines beside our sentence, which has the cause.
+        logging.getLogger("reconsume.kafka").addHandler(SILENCE)
+    try:
+        code = call()
+        flush()  # a reader that went away shows here, and not in a traceback at exit
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user; all are reported
+        return report(interrupt_in(error), debug=debug)
+    if code is not None and not isinstance(code, int):
+        raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
+    return code or DONE
+
+
+def interrupt_in(error: BaseException) -> BaseException:
+    """The Ctrl-C that C code met and did not pass on, as the Kafka client does at times (a SystemError); or `error`."""
+    return error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Say what went wrong, and give the code for it."""
+    if debug:
+        traceback.print_exception(error)
+    code, sentence = next((code, sentence) for kind, code, sentence in CODES if isinstance(error, kind))
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python flushes stdout again at exit, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sentence:
+        for text in error.problems if isinstance(error, ConfigError) else [described(error)]:
+            talk(f"reconsume: {sentence.format(text)}")
+    return code
+
+
+def described(error: BaseException) -> str:
+    """The error's own sentence; its class too when it is none of ours."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error) if isinstance(error, ReconsumeError) else f"{type(error).__name__}: {error}"

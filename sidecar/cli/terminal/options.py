@@ -1,0 +1,136 @@
+"""The options that every command has, before or after its name, and the one way in which a command is registered.
+
+A command is a function of `Options` and its own parameters that returns an exit code, or None for 0. What it raises is
+turned into a sentence and a code here, by `failures`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from sidecar.cli.terminal.exit_codes import exit_code
+from sidecar.cli.terminal.output import Format, Output
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The common options as given; None and empty mean not given."""
+
+    config: Path | None = None
+    sets: tuple[str, ...] = ()
+    format: Format | None = None
+    no_color: bool = False
+    debug: bool = False
+
+    def then(self, later: Options) -> Options:
+        """These, with those given nearer to the command on top; each `--set` counts, the later ones win."""
+        return Options(
+            config=self.config if later.config is None else later.config,
+            sets=self.sets + later.sets,
+            format=self.format if later.format is None else later.format,
+            no_color=self.no_color or later.no_color,
+            debug=self.debug or later.debug,
+        )
+
+    @property
+    def output(self) -> Output:
+        """Where and how the command prints."""
+        return Output(self.format, color=not self.no_color)
+
+    def expect_no_format(self, instead: str) -> None:
+        """Wrong usage where rows are asked of a command that prints none: its output is for another program."""
+        if self.format is not None:
+            raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
+
+
+def common(
+    config: Annotated[
+        Path | None,
+        typer.Option("-c", "--config", metavar="FILE", help="The configuration; reconsume.yaml where it is not given."),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
+    ] = None,
+    output: Annotated[
+        Format | None,
+        typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
+    ] = None,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> Options:
+    """The common options from what the command line gave."""
+    return Options(config, tuple(sets or ()), output, no_color, debug)
+
+
+COMMON = {
+    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    for name, parameter in inspect.signature(common, eval_str=True).parameters.items()
+}
+
+
+def with_common(
+    function: Callable[..., Any], call: Callable[[typer.Context, Options, dict[str, Any]], None]
+) -> Callable[..., None]:
+    """A function for typer: the parameters of `function` after its first one, then the common options."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+    @functools.wraps(function)
+    def entry(context: typer.Context, **given: Any) -> None:
+        call(context, common(**{name: given.pop(name) for name in COMMON}), given)
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    parameters = [context, *keyword_only, *COMMON.values()]
+    del entry.__wrapped__  # typer must see these parameters, not the function's
+    entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    entry.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return entry
+
+
+def command(
+    app: typer.Typer, name: str, *, hidden: bool = False
+) -> Callable[[Callable[Concatenate[Options, P], int | None]], Callable[Concatenate[Options, P], int | None]]:
+    """Register a function as a command of `app`."""
+
+    def register(
+        function: Callable[Concatenate[Options, P], int | None],
+    ) -> Callable[Concatenate[Options, P], int | None]:
+        def call(context: typer.Context, here: Options, given: dict[str, Any]) -> None:
+            options = above(context).then(here)
+            code = exit_code(lambda: typing.cast(Any, function)(options, **given), debug=options.debug)
+            if code != 0:
+                raise typer.Exit(code)  # raised: a returned typer.Exit would end with 0
+
+        app.command(name, hidden=hidden)(with_common(function, call))
+        return function
+
+    return register
+
+
+def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:
+    """Let a group of commands take the common options, and those of `own`, between its name and the command's."""
+
+    def call(context: typer.Context, here: Options, _given: dict[str, Any]) -> None:
+        context.obj = above(context).then(here)
+
+    app.callback()(with_common(own or only_common, call))
+
+
+def only_common(_options: Options) -> None:
+    """No options but the common ones."""
+
+
+def above(context: typer.Context) -> Options:
+    """What was given before the command's name."""
+    return context.obj if isinstance(context.obj, Options) else Options()

@@ -1,0 +1,1 @@
+"""`reconsume topics`: plan and create the topics of a group."""

@@ -1,0 +1,196 @@
+"""`topics plan`, `apply`, `check`, `export`: the group's topics compared, created, never altered or deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.acls.strimzi import documents, topic_resource
+from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import Row, plural, talk
+from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
+from sidecar.errors import ConfigError, ContractError
+from sidecar.settings import load
+from topics.specs import TopicSpec, group_specs
+
+if TYPE_CHECKING:
+    from sidecar.kafka.admin.topics import Admin, CreateResult
+
+PLAN_COLUMNS = ("topic", "action", "details")
+RESULT_COLUMNS = ("topic", "result", "error")
+
+app = typer.Typer(help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+@command(app, "plan")
+def plan(options: Options) -> None:
+    """Show what `topics apply` would do.
+
+    Each of the group's topics would be created, is as it must be, or differs. Changes nothing.
+
+    \b
+    Example:
+      reconsume topics plan -o json > plan.json
+    """
+    _, steps = look(options)
+    options.output.rows(PLAN_COLUMNS, [to_row(step) for step in steps])
+
+
+@command(app, "check")
+def check(options: Options) -> int:
+    """List what is wrong with the topics.
+
+    Each finding says how to mend it. Ends with 1 when there is one.
+
+    \b
+    Example:
+      reconsume topics check -o table
+    """
+    _, steps = look(options)
+    rows = [row for step in steps for row in findings(step)]
+    options.output.rows(("topic", "finding", "mend"), rows)
+    if rows:
+        talk(f"{plural(len(rows), 'finding')} on {plural(len({row['topic'] for row in rows}), 'topic')}")
+        return FAILED
+    talk(f"all {len(steps)} topics are as they must be")
+    return DONE
+
+
+@command(app, "apply")
+def apply(
+    options: Options,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="A plan from `topics plan -o json`; fails if the world has moved."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker; change nothing.")] = False,
+) -> int:
+    """Create the topics that are missing.
+
+    A topic that differs from what it must be is reported, and never altered or deleted. A plan is shown first.
+
+    Ends with 0 when all exist, 3 when some could not be created, 1 when none could.
+
+    \b
+    Examples:
+      reconsume topics apply
+      reconsume topics apply --plan plan.json --yes
+    """
+    planned = None if plan_file is None else read_plan(read_bytes(plan_file))
+    admin, steps = look(options)
+    if planned is not None and (changes := moved(planned, steps)):
+        raise ContractError("the world has moved since the plan was made: " + "; ".join(changes))
+    missing = [spec_of(step) for step in steps if step.action == "create"]
+    options.output.talk_rows(PLAN_COLUMNS, [to_row(step) for step in steps])
+    if missing and not dry_run and not yes:
+        ask(len(missing))
+    created = {result.name: result for result in admin.create(missing, only_ask=dry_run)}
+    options.output.rows(RESULT_COLUMNS, [result_row(step, created.get(step.topic), dry_run) for step in steps])
+    return sum_up(steps, list(created.values()))
+
+
+class Form(StrEnum):
+    """What `topics export` writes."""
+
+    STRIMZI = "strimzi"
+
+
+@command(app, "export")
+def export(
+    options: Options,
+    _form: Annotated[Form, typer.Option("--format", help="As Strimzi KafkaTopics.")] = Form.STRIMZI,
+    cluster: Annotated[str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")] = "kafka",
+) -> None:
+    """Print the topics for other tools.
+
+    As they must be, whether they exist or not; the main topics are not among them. Names that Kubernetes does not
+    take are spelled in another way, and spec.topicName has the true one.
+
+    \b
+    Example:
+      reconsume topics export --format strimzi --cluster main | kubectl apply -f -
+    """
+    options.expect_no_format("`topics plan` has rows")
+    _, steps = look(options)
+    sys.stdout.write(documents(topic_resource(spec_of(step), cluster) for step in steps))
+    talk("from now on only Strimzi should change these topics; `reconsume topics check` still compares them")
+
+
+def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:
+    """What the cluster has, compared with what the configuration asks for; ContractError without a main topic."""
+    from sidecar.kafka.admin.topics import Admin, source_of  # the Kafka client is slow to import, and --help needs none
+
+    settings = load(options.config, options.sets)
+    admin = Admin(settings.kafka)
+    mains = admin.find(settings.topic_names)
+    absent = [name for name in settings.topic_names if name not in mains]
+    if absent:
+        raise ContractError(
+            f"no such main topic: {', '.join(absent)}; create it first, since the group's own topics follow the main "
+            "topics' partitions, replicas and sizes"
+        )
+    sources = [source_of(mains[name]) for name in settings.topic_names]
+    # A broadcast retries nothing and belongs to no group: it has no topics of its own.
+    specs = () if settings.deliver.broadcast else group_specs(settings.names, sources, settings.delays)
+    return admin, make_plan(specs, admin.find(spec.name for spec in specs))
+
+
+def findings(step: Step) -> list[Row]:
+    """The rows that `check` prints about one topic."""
+    if step.action == "create":
+        return [{"topic": step.topic, "finding": "it does not exist", "mend": "reconsume topics apply"}]
+    return [{"topic": step.topic, "finding": found.finding, "mend": found.mend} for found in step.findings]
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content; ConfigError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+
+
+def spec_of(step: Step) -> TopicSpec:
+    """The topic that a step asks to create."""
+    return TopicSpec(step.topic, step.kind, step.wanted.partitions, step.wanted.replication, step.wanted.config)
+
+
+def ask(count: int) -> None:
+    """Let a person agree; wrong usage where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
+    # Not typer.confirm: it turns Ctrl-C into the code of a failure.
+    sys.stderr.write(f"Create {plural(count, 'topic')}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        talk("nothing was changed")
+        raise typer.Exit(FAILED)
+
+
+def result_row(step: Step, result: CreateResult | None, dry_run: bool) -> Row:
+    """What came of one topic."""
+    if result is None:
+        return {"topic": step.topic, "result": step.action, "error": step.details if step.findings else ""}
+    would = "would be created" if dry_run and result.state == "created" else str(result.state)
+    return {"topic": step.topic, "result": would, "error": result.error}
+
+
+def sum_up(steps: Sequence[Step], results: Sequence[CreateResult]) -> int:
+    """The exit code, and a word to the user about what is left to do."""
+    differing = [step for step in steps if step.action == "differs"]
+    if differing:
+        count = f"{len(differing)} of {plural(len(steps), 'topic')}"
+        talk(f"warning: {count} differ; `reconsume topics check` says how to mend that")
+    failed = [result for result in results if result.state == "failed"]
+    if not failed:
+        return DONE
+    talk(f"{len(failed)} of {plural(len(results), 'topic')} could not be created")
+    return FAILED if len(failed) == len(results) else PARTLY

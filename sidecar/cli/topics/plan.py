@@ -1,0 +1,170 @@
+"""The plan of a group's topics: what must be, what is, and what a person should do about the difference. Pure.
+
+A plan is a value that can be written to a file, read back, and compared with a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from sidecar.cli.terminal.output import plural
+from sidecar.errors import ConfigError
+from topics.durations import render_duration
+from topics.names import Kind
+from topics.specs import TopicSpec
+
+if TYPE_CHECKING:
+    from sidecar.kafka.admin.topics import FoundTopic
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Partitions, replicas, and the settings that we have an opinion on."""
+
+    partitions: int
+    replication: int
+    config: dict[str, str]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is not as it must be, and how to mend it."""
+
+    finding: str
+    mend: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What to do about one topic. Nothing is done about one that differs: only a person may change it."""
+
+    topic: str
+    kind: Kind
+    action: Literal["create", "ok", "differs"]
+    wanted: Shape
+    found: Shape | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def details(self) -> str:
+        """The step in a few words."""
+        if self.action == "differs":
+            return "; ".join(finding.finding for finding in self.findings)
+        wanted = self.wanted
+        return f"partitions={wanted.partitions} replicas={wanted.replication}"
+
+
+def make_plan(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic]) -> tuple[Step, ...]:
+    """A step for each topic, in the order of the specifications."""
+    return tuple(make_step(spec, found.get(spec.name)) for spec in specs)
+
+
+def make_step(spec: TopicSpec, found: FoundTopic | None) -> Step:
+    """What to do about one topic."""
+    wanted = Shape(spec.partitions, spec.replication, spec.config)
+    if found is None:
+        return Step(spec.name, spec.kind, "create", wanted)
+    config = {key: found.config.get(key, "") for key in spec.config}
+    shape = Shape(found.partitions, found.replication, config)
+    findings = tuple(compare(spec, shape))
+    return Step(spec.name, spec.kind, "differs" if findings else "ok", wanted, shape, findings)
+
+
+def compare(spec: TopicSpec, found: Shape) -> Iterable[Finding]:
+    """What about an existing topic is not as it must be."""
+    if found.partitions < spec.partitions:
+        finding = f"it has {plural(found.partitions, 'partition')} and should have {spec.partitions}, to be shared"
+        yield Finding(finding, f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}")
+    if spec.kind is Kind.POLICY and found.partitions > spec.partitions:
+        finding = f"it has {plural(found.partitions, 'partition')} and must have 1: the last policy would not be known"
+        yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then reconsume topics apply")
+    if found.replication < spec.replication:
+        finding = (
+            f"it has {plural(found.replication, 'replica')} and should have {spec.replication}, as the main topics"
+        )
+        yield Finding(finding, "kafka-reassign-partitions.sh")
+    for key, wanted in spec.config.items():
+        rule, why = RULES.get(key, (same, "it is not as it must be"))
+        if not rule(found.config[key], wanted):
+            finding = f"{key} is {shown(key, found.config[key])} and must be {bound(rule)}{shown(key, wanted)}: {why}"
+            yield Finding(finding, alter(spec.name, key, wanted))
+
+
+def same(found: str, wanted: str) -> bool:
+    """Exactly as wanted; a list in any order."""
+    return set(found.replace(" ", "").split(",")) == set(wanted.split(","))
+
+
+def at_least(found: str, wanted: str) -> bool:
+    """A number that is not smaller; Kafka's −1 is without limit."""
+    return found == "-1" or (found.isdecimal() and wanted != "-1" and int(found) >= int(wanted))
+
+
+def at_most(found: str, wanted: str) -> bool:
+    """A number that is not larger."""
+    return found.isdecimal() and int(found) <= int(wanted)
+
+
+Rule = Callable[[str, str], bool]
+RULES: dict[str, tuple[Rule, str]] = {
+    "cleanup.policy": (same, "compaction would delete waiting retries, and deletion would forget what is kept by key"),
+    "retention.ms": (at_least, "records would be deleted before they are done with"),
+    "retention.bytes": (same, "records would be deleted by size, whether they are done with or not"),
+    "max.message.bytes": (at_least, "a copy with our headers would not fit"),
+    "min.insync.replicas": (at_least, "a retry would be less safe than the record it was made from"),
+    "message.timestamp.type": (same, "the wait would be counted from another time"),
+    "segment.ms": (at_most, "what is outdated would be kept, and read again, for longer"),
+}
+"""For each setting: when a value will do, and what happens with another."""
+
+
+def bound(rule: Rule) -> str:
+    """How a rule reads in a sentence."""
+    if rule is at_least:
+        return "at least "
+    return "at most " if rule is at_most else ""
+
+
+def shown(key: str, value: str) -> str:
+    """A value for people: milliseconds with their duration."""
+    return f"{value} ({render_duration(int(value))})" if key.endswith(".ms") and value.isdecimal() else value or "unset"
+
+
+def alter(topic: str, key: str, value: str) -> str:
+    """The command that sets one topic setting."""
+    listed = f"[{value}]" if "," in value else value
+    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {key}={listed}"
+
+
+def to_row(step: Step) -> dict[str, object]:
+    """A step as a row of plain values; `read_plan` reads it back."""
+    row: dict[str, object] = msgspec.to_builtins(step)
+    return row | {"details": step.details}
+
+
+def read_plan(text: bytes) -> tuple[Step, ...]:
+    """A plan as `topics plan -o json` or jsonl printed it; ConfigError when it is none."""
+    try:
+        if text.lstrip().startswith(b"["):
+            return msgspec.json.decode(text, type=tuple[Step, ...])
+        return tuple(msgspec.json.decode(line, type=Step) for line in text.splitlines() if line.strip())
+    except msgspec.MsgspecError as error:
+        raise ConfigError([f"the plan cannot be read: {error}; make it with reconsume topics plan -o json"]) from error
+
+
+def moved(before: Sequence[Step], now: Sequence[Step]) -> list[str]:
+    """A sentence for each topic that is not as the plan saw it, or of which other things are wanted now."""
+    old, new = ({step.topic: step for step in plan} for plan in (before, now))
+    sentences: list[str] = []
+    for name in sorted(old | new):
+        if name not in new:
+            sentences.append(f"{name} is not a topic of the group any more")
+        elif name not in old:
+            sentences.append(f"{name} is not in the plan")
+        elif (old[name].found is None) != (new[name].found is None):
+            sentences.append(f"{name} {'exists now' if old[name].found is None else 'does not exist any more'}")
+        elif old[name].found != new[name].found:
+            sentences.append(f"{name} has changed")
+        elif old[name].wanted != new[name].wanted:
+            sentences.append(f"{name} should be created otherwise now: the configuration or a main topic has changed")
+    return sentences

@@ -1,0 +1,1 @@
+"""The lane and its parts."""

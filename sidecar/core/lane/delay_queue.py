@@ -1,0 +1,89 @@
+"""Records that wait in memory until they may be delivered."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from itertools import count
+
+from sidecar.core.record import NEVER, Partition, Record
+
+NEAR = 3_000
+"""Up to so many ms ahead a record waits in memory; further off its partition is parked (ARCHITECTURE §5)."""
+
+EARLY = 1_150
+"""A parked partition is resumed so many ms early: an idle broker thread takes up to 1.00 s to fetch again (measured).
+
+Resumed at the due time itself, a record would be 650 ms late in the median.
+"""
+
+SHARE = 4
+"""While what waits in memory takes more than this part of a lane's room, nothing joins it that would wait longer than
+`NEAR`: it would keep the lane from everything else."""
+
+
+class Hold:
+    """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold."""
+
+    def __init__(self, room: int = NEVER) -> None:
+        self._heap: list[tuple[int, int, Record]] = []
+        self._arrival = count()
+        self._most = room // SHARE
+        self._load = 0
+
+    @property
+    def patience(self) -> int:
+        """ms that one more record may wait here."""
+        return NEVER if self._load < self._most else NEAR
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, record: Record, until: int) -> None:
+        """Keep a record until the steady time `until`."""
+        self._load += record.weight
+        heapq.heappush(self._heap, (until, next(self._arrival), record))
+
+    def due(self, steady: int) -> list[Record]:
+        """Take every record whose time has come, earliest first."""
+        taken = []
+        while self._heap and self._heap[0][0] <= steady:
+            taken.append(heapq.heappop(self._heap)[2])
+        self._load -= sum(record.weight for record in taken)
+        return taken
+
+    def next_at(self) -> int:
+        """The steady time of the next release; `NEVER` when nothing waits."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def over(self, steady: int) -> list[Record]:
+        """The records whose time has come and that are still here."""
+        return [record for until, _, record in self._heap if until <= steady]
+
+    def later(self, steady: int) -> list[Record]:
+        """The records whose time is still to come."""
+        return [record for until, _, record in self._heap if until > steady]
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget the records of partitions that are given up."""
+        self._keep([item for item in self._heap if item[2].source not in partitions])
+
+    def take(self, partition: Partition) -> list[Record]:
+        """Take the records of a partition, whenever they are due; not those that are retried in place, whose count is
+        nowhere else."""
+        taken = [item[2] for item in self._heap if item[2].source == partition and not item[2].again]
+        if taken:
+            self._keep([item for item in self._heap if item[2].source != partition or item[2].again])
+        return taken
+
+    def _keep(self, items: list[tuple[int, int, Record]]) -> None:
+        self._heap = items
+        heapq.heapify(self._heap)
+        self._load = sum(item[2].weight for item in items)
+
+    def count_by_topic(self) -> dict[str, int]:
+        """How many records wait, by the topic that they were read from."""
+        counts: dict[str, int] = {}
+        for _, _, record in self._heap:
+            counts[record.source.topic] = counts.get(record.source.topic, 0) + 1
+        return counts

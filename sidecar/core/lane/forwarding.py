@@ -1,0 +1,83 @@
+"""The straight way of a relay: the records at the head of a run that are due now go into the next batch, all at once,
+and are done all at once.
+
+It is what `intake`, `decide.after_wait` and `copies`, and later the lane, say of each of them alone; a relay's speed is
+what this costs. Whatever needs a second look (not due, broken, of a topic not known here, beyond the span, refused
+before) goes the usual way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Protocol
+
+from sidecar.core.commit_batch import Entry
+from sidecar.core.copies import Copy
+from sidecar.core.counters import Tally
+from sidecar.core.decide import Forward
+from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.ownership import Tenure
+from sidecar.core.lane.partition import Assigned, Run
+from sidecar.core.policy import Policy
+from sidecar.core.progress import SPAN
+from sidecar.core.record import Now, Record
+from topics.headers_fast import moved
+
+_KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
+
+
+class Stores(Protocol):
+    """The parts of a lane that take what is forwarded."""
+
+    outbox: Outbox
+    tally: Tally
+    tenure: Tenure
+
+
+def forward_due(part: Assigned, run: Run, policy: Policy, now: Now, lane: Stores) -> Run:
+    """Forward the due records at the head of a run; the rest of it."""
+    entries: list[Entry] = []
+    late: list[int] = []
+    taken = load = 0
+    wait, tracker, ready, wall = part.wait or 0, part.tracker, policy.names.ready, now.wall
+    topics = policy.topics
+    for record in run.records:
+        life, offset = record.life, record.offset  # no life where the headers are broken or cannot be read
+        if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
+            break
+        due = max(life.due_at, record.timestamp + wait)
+        if due > wall:
+            break
+        taken += 1
+        if tracker.begin(offset):
+            late.append(wall - due)
+            load += record.weight
+            copy = Copy(ready, record.key, record.value, moved(record.headers or [], ready), record.source.number)
+            entries.append(Entry(record, Forward(life), (copy,)))
+    part.unsettled += len(entries)
+    lane.tally.lateness.add_all(late)
+    lane.tenure.weigh(part, load)
+    lane.outbox.extend(entries)
+    return run._replace(records=run.records[taken:])
+
+
+def settle_forwarded(entries: Iterable[Entry], lane: Stores) -> Iterator[Entry]:
+    """Forwarded records are in Kafka, and so is their progress; yields the entries that this is no answer to."""
+    for (kind, _, _), row in groupby(entries, _KIND):
+        if kind is not Forward or lane.outbox.held:
+            yield from row
+        else:
+            _done([entry.record for entry in row], lane)
+
+
+def _done(records: list[Record], lane: Stores) -> None:
+    part = lane.tenure.holder(records[0])
+    if part is None:
+        return
+    for record in records:
+        part.tracker.finish(record.offset)
+    part.unsettled -= len(records)
+    lane.tenure.weigh(part, -sum(record.weight for record in records))
+    lane.tally.forwarded += len(records)

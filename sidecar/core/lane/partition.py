@@ -1,0 +1,201 @@
+"""One partition under one assignment: everything that a lane knows about it."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from sidecar.core.lane.suspicion import Suspicion
+from sidecar.core.progress import SPAN, Progress, Tracker
+from sidecar.core.record import NEVER, Now, Partition, Record
+
+_OFFSET = attrgetter("offset")
+HANDED_OVER = 3_000
+"""ms that it may take from the end of a log to the lane that hears of it; a record may have come meanwhile."""
+MOST_NOTES = 64
+"""Times kept of a partition: each is of a run whose partition was parked, so they are a level's delay or more apart."""
+
+
+class Grant(NamedTuple):
+    """A partition that was assigned to us, and where its last owner left off."""
+
+    partition: Partition
+    epoch: int
+    progress: Progress
+
+
+class Run(NamedTuple):
+    """Records of one partition, in order, as one hand-over from the consumer brings them.
+
+    `turn` tells runs fetched before a seek from those after it. `end`: the log ends at this offset (None: unknown).
+    `high`: the broker had records up to below this offset (0: unknown). `last_at`: as in `Progress`, of a level.
+    """
+
+    partition: Partition
+    epoch: int
+    turn: int
+    records: list[Record]
+    end: int | None = None
+    high: int = 0
+    last_at: int | None = None
+
+
+class Parking(NamedTuple):
+    """A partition that is not fetched: it goes on at `offset`, not before the steady time `at` (ms)."""
+
+    offset: int
+    at: int
+    because: str
+
+
+class Seen:
+    """Since when the records of a partition are known to be there, and which are known to have come later.
+
+    A record waits for its level by the broker's clock. Where that is minutes ahead of ours, what was seen before the
+    partition was parked must not begin to wait anew when it is fetched again: else it would wait out the whole
+    difference, a delay at a time. Where it is minutes behind, a level seems to be over at once, and a record that is
+    not due yet would hop from level to level without a pause.
+    """
+
+    __slots__ = ("_end", "_end_at", "_notes")
+
+    def __init__(self) -> None:
+        self._notes: deque[tuple[int, int]] = deque(maxlen=MOST_NOTES)
+        self._end, self._end_at = NEVER, 0
+
+    def ended(self, end: int, steady: int) -> None:
+        """The log ended at `end` a moment ago (steady ms)."""
+        self._end, self._end_at = end, steady - HANDED_OVER
+
+    def after(self, offset: int) -> int:
+        """The steady time (ms) after which the offset was appended, as far as is known."""
+        return self._end_at if offset >= self._end else -NEVER
+
+    def note(self, last: int, steady: int) -> None:
+        """Everything up to the offset `last` is there now (steady ms)."""
+        if not self._notes or self._notes[-1][0] < last:
+            self._notes.append((last, steady))
+
+    def since(self, offset: int, steady: int) -> int:
+        """The steady time (ms) at which the offset was first known to be there; now, if it was not."""
+        while self._notes and self._notes[0][0] < offset:
+            self._notes.popleft()
+        return self._notes[0][1] if self._notes else steady
+
+
+@dataclass(slots=True)
+class Assigned:
+    """The state of one partition. `wait` is its level's delay in ms; 0 on the ready topic, None on a main topic."""
+
+    source: Partition
+    epoch: int
+    tracker: Tracker
+    wait: int | None
+    level: str
+    turn: int = 0
+    in_flight: int = 0
+    unsettled: int = 0
+    """Records whose decision is not in Kafka yet."""
+    retrying: int = 0
+    """Records that are being retried in place."""
+    load: int = 0
+    most: int = NEVER
+    """The `load` that it may have, in bytes, as of when it was parked for having more."""
+    dirty: bool = False
+    """Its progress moved since it was last committed."""
+    urgent: bool = False
+    """It should be committed at once: something waits for that."""
+    committed: Progress | None = None
+    """What was committed last, by us or by its last owner."""
+    width: int | None = None
+    last_at: int | None = None
+    """Both as in `Progress`: they go into every commit."""
+    seen: Seen = field(default_factory=Seen)
+    watch: Suspicion | None = None
+    """Why its records need care before they are delivered; None, which costs nothing, as a rule."""
+    closing: bool = False
+    parked: Parking | None = None
+    stopped: str = ""
+    """Why nothing of it is released: the topic that its failures go to refuses them."""
+    withheld: list[Record] = field(default_factory=list)
+
+    def withhold(self, record: Record) -> None:
+        """Keep it back in the order of the offsets: lower ones go first, whatever was tried and kept back again."""
+        insort(self.withheld, record, key=_OFFSET)
+
+    def due(self, record: Record) -> int:
+        """When a record of it could be delivered at the earliest, epoch ms."""
+        due = record.timestamp + (self.wait or 0)
+        return due if record.life is None else max(due, record.life.due_at)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of it is out for delivery or on its way into Kafka."""
+        return self.in_flight == 0 and self.unsettled == 0
+
+    @property
+    def unsaved(self) -> int:
+        """How many records were answered that Kafka has not heard of; a gap in the offsets may count as records."""
+        done, known = self.tracker.snapshot(), self.committed or Progress(self.tracker.first)
+        return self.unsettled + done.next - known.next + len(done.done) - len(known.done)
+
+    def time_left(self, record: Record, now: Now) -> int:
+        """ms until the record's level is over; whatever the broker's clock says, never later than the level's delay
+        after it was first known to be there."""
+        if self.wait is None or self.tracker.is_done(record.offset):
+            return 0
+        left = max(record.timestamp + self.wait - now.wall, self.seen.after(record.offset) + self.wait - now.steady)
+        if left <= 0:
+            return left
+        return min(left, self.seen.since(record.offset, now.steady) + self.wait - now.steady)
+
+    def may_fetch(self, steady: int) -> bool:
+        """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
+
+        A quarter of the span must be free, or a partition at its bound would be paused and sought for every record;
+        and so of its load.
+        """
+        if self.parked is None or self.stopped or self.closing or self.parked.at > steady:
+            return False
+        if self.load > self.most * 3 // 4:
+            return False
+        return self.tracker.span(self.parked.offset) <= SPAN * 3 // 4
+
+
+class PartitionStatus(NamedTuple):
+    """One partition as `/status` shows it; `next_due_in` in ms, None when nothing is known to wait.
+
+    `overdue_for`: ms by which its most overdue record is late, None when none is (`overdue.py`).
+    """
+
+    topic: str
+    partition: int
+    level: str
+    state: str
+    position: int
+    in_flight: int
+    held: int
+    next_due_in: int | None
+    overdue_for: int | None = None
+
+
+def status_of(part: Assigned, held: int, steady: int) -> PartitionStatus:
+    """The partition's present state, for people and probes."""
+    parked = part.parked
+    due = None if parked is None or parked.because != "not due" else max(0, parked.at - steady)
+    return PartitionStatus(
+        part.source.topic, part.source.number, part.level, _state(part), part.tracker.first, part.in_flight, held, due
+    )
+
+
+def _state(part: Assigned) -> str:
+    if part.closing:
+        return "closing"
+    if part.stopped:
+        return f"held: {part.stopped}"
+    if part.watch is not None and part.watch.stage != "first":
+        return "suspect"
+    return "open" if part.parked is None else part.parked.because

@@ -1,0 +1,79 @@
+"""Hold the records whose copies Kafka refuses, and stop their partition where no other record of it could do better.
+
+A missing topic stops every partition whose failures go there. A record that is too large, or whose target partition
+takes nothing, is held alone, and its partition stops only with too many of them. A stopped partition keeps nothing in
+memory: what waits there for weeks would take the room of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from sidecar.core.commit_batch import Refusal
+from sidecar.core.lane import ownership as tenure
+from sidecar.core.lane.outbox import MOST_HELD
+from sidecar.core.lane.partition import Assigned
+from sidecar.core.record import Now
+
+
+class Stores(tenure.Stores, Protocol):
+    """The parts of a lane that hold the records of a partition, and the partitions themselves."""
+
+    tenure: tenure.Tenure
+
+
+class Stopping:
+    """The refusals of one lane."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
+        """Take in what Kafka will not take."""
+        for refusal in refusals:
+            self._refused(refusal, now)
+        outbox, parts = self._stores.outbox, self._stores.tenure.parts
+        for source in outbox.crowded() if len(outbox.held) > MOST_HELD else ():
+            if not parts[source].stopped:
+                self._stop(parts[source], "too many of its copies are refused")
+
+    def mended(self, now: Now) -> None:
+        """What stopped partitions seems to work again: all go on."""
+        stores = self._stores
+        stores.ready.extend(stores.lot.restart(stores.tenure.parts.values(), now.steady))
+
+    def _refused(self, refusal: Refusal, now: Now) -> None:
+        outbox = self._stores.outbox
+        part = self._stores.tenure.holder(refusal.entry.record)
+        if part is None:
+            return
+        if part.closing:  # to wait for a topic to be mended would only hold up the rebalance
+            outbox.forget(refusal.entry)
+            part.unsettled -= 1
+        elif outbox.refuse(refusal, now):
+            self.mended(now)
+        elif refusal.about == "topic":
+            self._stop(part, refusal.reason)
+
+    def _stop(self, part: Assigned, reason: str) -> None:
+        self._stores.lot.stop(part, reason)
+        self._let_go(part)
+
+    def _let_go(self, part: Assigned) -> None:
+        """Forget what waits in memory of a stopped partition; it is fetched again later."""
+        stores = self._stores
+        waiting = [record for record in stores.ready if record.source == part.source and not record.again]
+        if waiting:
+            others = [record for record in stores.ready if record.source != part.source or record.again]
+            stores.ready.clear()  # in place: the gate holds on to this deque
+            stores.ready.extend(others)
+        waiting += stores.hold.take(part.source)
+        if part.watch is None:  # else they are withheld for another reason (`suspects.py`)
+            waiting += [record for record in part.withheld if not record.again]
+            part.withheld = [record for record in part.withheld if record.again]
+        if stores.lines is not None:
+            waiting += stores.lines.shed(part.source, {record.offset for record in waiting})
+        if waiting:
+            stores.tenure.weigh(part, -sum(record.weight for record in waiting))
+            stores.lot.let_go(part, waiting)

@@ -1,0 +1,1 @@
+"""How many deliveries may be in flight, and which lane is next."""

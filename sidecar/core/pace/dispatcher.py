@@ -1,0 +1,166 @@
+"""Shares the places in flight between the lanes, in turn, so that neither fresh records nor retries starve."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sidecar.core.outcome import COMMITTED, Outcome
+from sidecar.core.pace.pace import Pace, State
+from sidecar.core.pace.probe_turns import Turns
+from sidecar.core.record import Now, Partition, Record
+
+
+class Sender(Protocol):
+    """A lane as the gate sees it: records that may go, and the way to send one."""
+
+    ready: deque[Record]
+
+    def send(self, record: Record, now: Now) -> bool:
+        """Deliver it; False when it may not go after all."""
+
+    def caught_up(self, now: Now) -> None:
+        """All outcomes of a batch have been told: go on."""
+
+
+class Gate:
+    """At most `pace.limit` deliveries are out, over all lanes together."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.in_flight = 0
+        self.closed = False
+        """Nothing is sent any more: the sidecar drains."""
+        self.at_close: list[Callable[[], None]] = []
+        """Whom to tell when it closes."""
+        self.alone: set[Partition] = set()
+        """While there are any, only records of these partitions go, one at a time (`suspects.py`)."""
+        self.marking: Partition | None = None
+        """Which of them Kafka must hear about before the next of these records goes."""
+        self.gathering = False
+        """The outcomes of a batch are being told."""
+        self._next: tuple[Sender, Record] | None = None
+        self._aside: deque[tuple[Sender, Record]] = deque()
+        self._lanes: deque[Sender] = deque()
+        self._turns = Turns()
+
+    def join(self, lane: Sender) -> None:
+        """Give a lane its turn."""
+        self._lanes.append(lane)
+
+    def close(self) -> None:
+        """Send nothing more, for good."""
+        self.closed = True
+        for tell in self.at_close:
+            tell()
+
+    @property
+    def full(self) -> bool:
+        """Whether it gives no more until something is answered, or the pace changes."""
+        return self.in_flight >= (self._room() if self.alone else self.pace.limit)
+
+    def together(self, tell: Callable[[], None], now: Now) -> None:
+        """Have the outcomes of a batch told: their places are filled when all are free, not one by one."""
+        self.gathering = True
+        try:
+            tell()
+        finally:
+            self.gathering = False
+        for lane in tuple(self._lanes):
+            lane.caught_up(now)
+
+    def alarm(self, now: Now) -> int:
+        """The steady time (ms) at which the pace should be ticked."""
+        if self.in_flight and self.pace.limit < self.pace.full:
+            self.pace.look(now)
+        return self.pace.probe_at
+
+    def returned(self, record: Record, outcome: Outcome, now: Now) -> None:
+        """A delivery has ended."""
+        self.in_flight -= 1
+        self.pace.note(record, outcome, now)
+
+    def took(self, records: Sequence[Record], now: Now) -> None:
+        """The service took all of these by one answer."""
+        self.in_flight -= len(records)
+        for record in records:
+            self.pace.note(record, COMMITTED, now)
+            if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:
+                return  # and the others change nothing
+
+    def pump(self, now: Now) -> None:
+        """Send what may go: one record of each lane in turn, until all places are taken or all lanes are empty."""
+        if self.gathering or self.closed:
+            return
+        if self._next is not None:
+            self._send_next(now)
+        lanes, pace, alone, empty = self._lanes, self.pace, self.alone, 0
+        if pace.state is State.PROBING:
+            self._probe(now)
+            return
+        all_empty = len(lanes)
+        while self.in_flight < (self._room() if alone else pace.limit) and empty < all_empty:
+            lane = lanes[0]
+            lanes.rotate(-1)
+            if not lane.ready:
+                empty += 1
+                continue
+            record, empty = lane.ready.popleft(), 0
+            if alone and record.source not in alone:
+                self._aside.append((lane, record))
+            elif lane.send(record, now):
+                self.in_flight += 1
+
+    def _probe(self, now: Now) -> None:
+        """As `pump`, and in each lane the partitions take turns: one partition's poison holds up no other."""
+        if self.full:
+            return
+        for lane in self._lanes:
+            self._turns.deal(lane.ready)
+        while not self.full and (turn := self._next_lane()) is not None:
+            record = turn.ready.popleft()
+            if self.alone and record.source not in self.alone:
+                self._aside.append((turn, record))
+            elif turn.send(record, now):
+                self._sent_probe(record, now)
+
+    def _next_lane(self) -> Sender | None:
+        """The lane whose turn it is, of those that have something to send."""
+        for _ in range(len(self._lanes)):
+            self._lanes.rotate(-1)
+            if self._lanes[-1].ready:
+                return self._lanes[-1]
+        return None
+
+    def _sent_probe(self, record: Record, now: Now) -> None:
+        self.in_flight += 1
+        self.pace.sent(record, now)
+        self._turns.took(record.source)
+
+    def _room(self) -> int:
+        return 0 if self.marking is not None else min(1, self.pace.limit)
+
+    def next_up(self, ready: deque[Record], record: Record) -> None:
+        """Let this record go before any other; `ready` are the others of its lane."""
+        self._next = next(lane for lane in self._lanes if lane.ready is ready), record
+
+    def _send_next(self, now: Now) -> None:
+        if self._next is None or self.in_flight >= self._room():
+            return
+        (lane, record), self._next = self._next, None
+        if not lane.send(record, now):
+            return
+        if self.pace.state is State.PROBING:
+            self._sent_probe(record, now)
+        else:
+            self.in_flight += 1
+
+    def leave(self, source: Partition) -> None:
+        """A partition's records need not go alone any more; the last one lets all others go on."""
+        self.alone.discard(source)
+        if self.alone:
+            return
+        while self._aside:
+            lane, record = self._aside.pop()
+            lane.ready.appendleft(record)

@@ -1,0 +1,220 @@
+"""How many deliveries may be out: all of them, fewer when the service asks for time, one at a time in an outage.
+
+The pace changes how much is released, and never what an outcome is worth: an answered failure is an attempt, in an
+outage too; a refused connection (NotSent) is none. "The row" is so many failures in a row of several records.
+
+    state     | event                                                | next state
+    ----------|------------------------------------------------------|-----------
+    open      | a connection is refused                              | outage
+    open      | the row is full                                      | outage
+    open      | the row is full, and the health URL is well          | open
+    open      | the row is full, and the health URL fails            | outage
+    open      | a storm in the group                                 | outage
+    open      | the service asks for time                            | throttled
+    throttled | a connection is refused                              | outage
+    throttled | the row is full                                      | outage
+    throttled | a storm in the group                                 | outage
+    throttled | successes up to the full number                      | open
+    outage    | the pause is over, or the health URL is well         | probing
+    outage    | a late answer to what is no probe                    | outage
+    probing   | a late answer to what is no probe                    | probing
+    probing   | the probe gets no answer for a while                 | probing
+    probing   | the probe succeeds                                   | open
+    probing   | the probe is answered by a failure                   | outage
+    probing   | the same, and the service was unreachable            | open
+    probing   | the same, and the health URL is well                 | open
+    probing   | the probe is not sent, cancelled, or ends unanswered | outage
+    probing   | the service asks for time                            | throttled
+
+Each start, and each outage that ends in `open`, begins a slow start: the limit doubles with each round of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
+from sidecar.core.pace.failure_streak import Row
+from sidecar.core.pace.in_flight_limit import ASKED, AWAY, Change, Limit, State
+from sidecar.core.record import NEVER, Now, Record
+
+__all__ = ["AWAY", "Change", "Pace", "State"]
+
+FIRST_PROBE = 100
+"""ms from the beginning of an outage to the first probe: a service that restarts is away for a moment only."""
+LAST_PROBE = 5_000
+"""ms between probes of an unreachable service at most: this late, at worst, the end of an outage is noticed."""
+PROBE_INTERVAL = 1_000
+"""ms between probes at most while the service answers with failures (`deliver.outage_interval`): each is an attempt."""
+PROBE_HANGS = 5_000
+"""ms after which another probe goes beside one without an answer: a healthy service may take minutes for a record."""
+WELL_FOR = 1_000
+"""ms for which the health URL's word holds: where all records fail, it is asked once a second, not at each row."""
+ANSWERED = "retry"
+"""The label of a failure that the service answered. Without an answer it may be gone."""
+
+START = Now(0, 0)
+
+
+class Pace(Limit):
+    """The number of deliveries that may be out at once, moved by what comes of them.
+
+    `failures`: so many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
+    at most. `guarded`: a health URL says when a probe may go, before the first delivery too. `start`: records in the
+    first request of a slow start (None: the start is at full pace). `since`: the time at the start.
+    """
+
+    def __init__(
+        self,
+        full: int,
+        *,
+        failures: int | None = None,
+        interval: int = PROBE_INTERVAL,
+        guarded: bool = False,
+        start: int | None = None,
+        changed: Callable[[Change], None] = lambda change: None,
+        since: Now = START,
+    ) -> None:
+        super().__init__(full, start, since, changed)
+        self.doubted = 0
+        """The limit that the health URL may give back, while it is asked what a full row means."""
+        self.ask: Callable[[], None] = lambda: None
+        """Asks the health URL at once; `healthy` or `unhealthy` is called with what it says."""
+        self._guarded, self._interval = guarded, interval
+        self._row = Row(failures)
+        self._probes: list[Record] = []
+        self._backoff, self._not_before, self._well_until = FIRST_PROBE, -NEVER, -NEVER
+        if guarded:
+            self.limit, self.state, self.reason = 0, State.OUTAGE, "not known to be healthy yet"
+
+    # --- what the gate and the lanes tell ----------------------------------------------------------------------------
+
+    def note(self, record: Record, outcome: Outcome, now: Now) -> None:
+        """Take in what came of one delivery."""
+        if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self._row.length:
+            return
+        if self.state in AWAY:
+            self._note_away(record, outcome, now)
+            return
+        match outcome:
+            case NotSent(reason=reason):
+                if self.limit > 0:  # in a pause batches that were gathered come back so
+                    self._out(now, reason, answers=False)
+            case Throttled(after=after):
+                self.cut(now, after)
+            case Failed(asked=False):
+                if self._row.add(record, now):
+                    self._row_is_full(now, f"{self._row.length} failures in a row, the last {outcome.reason}")
+                elif self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
+                    self.grow(now)
+            case Cancelled():
+                pass
+            case _:
+                self._answered(now, isinstance(outcome, Committed))
+        self._heard += 1
+
+    def sent(self, record: Record, now: Now) -> None:
+        """A record has gone out while probing."""
+        self._probes.append(record)
+        self.probe_at = now.steady + PROBE_HANGS
+
+    def tick(self, now: Now, in_flight: int) -> None:
+        """Let more out when its time has come, beside `in_flight` that may hang as long as they may take."""
+        if now.steady < self.probe_at:
+            return
+        self.probe_at = NEVER
+        if self.state in AWAY:
+            self.limit = in_flight + 1
+            self.to(State.PROBING, now)
+        elif self.limit == 0:
+            self.limit = 1
+        elif self.state is State.OPEN and in_flight >= self.limit:
+            self.let_out(self.limit + self._request, now)
+
+    # --- what the health URL and the view tell -----------------------------------------------------------------------
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the health URL has something to say."""
+        return self.state is State.OUTAGE or self.doubted > 0
+
+    def healthy(self, now: Now) -> None:
+        """The health URL says that the service is there: go on as before, or let a probe go, no sooner than it may."""
+        self._well_until = now.steady + WELL_FOR
+        if self.state is State.OUTAGE:
+            self.probe_at = max(now.steady, self._not_before)
+        elif self.doubted:
+            self.limit, self.doubted = min(self.doubted, self.full), 0
+            self._row.clear()
+
+    def unhealthy(self, reason: str, now: Now) -> None:
+        """The health URL fails: no probe goes; a full row was an outage."""
+        self._well_until = -NEVER
+        if self.doubted:
+            self._out(now, reason)
+        elif self.state is State.OUTAGE:
+            self.probe_at, self.reason = NEVER, reason
+
+    def storm(self, now: Now) -> None:
+        """The group-wide view sees a storm of failures: an outage, whatever this instance has seen itself."""
+        if self.state not in AWAY:
+            self._out(now, "a storm of failures in the group")
+
+    # --- outage ------------------------------------------------------------------------------------------------------
+
+    def _row_is_full(self, now: Now, reason: str) -> None:
+        """Begin an outage; where there is a health URL, only if it fails."""
+        if not self._guarded:
+            self._out(now, reason)
+        elif now.steady < self._well_until:
+            self._row.clear()
+        elif self.limit > 0:
+            self.doubted, self.limit, self.probe_at = self.limit, 0, NEVER
+            self.ask()
+
+    def _note_away(self, record: Record, outcome: Outcome, now: Now) -> None:
+        """Only a probe can tell that the service is there: what was sent before may end well while it shuts down."""
+        if all(record is not probe for probe in self._probes):
+            self.limit -= self.state is State.PROBING  # its place is for nobody
+            return
+        self._probes = [probe for probe in self._probes if probe is not record]
+        fails = isinstance(outcome, Failed) and not outcome.asked
+        answered = not isinstance(outcome, Failed) or outcome.label == ANSWERED
+        if isinstance(outcome, NotSent | Cancelled) or not answered or (fails and self.slowed and not self._guarded):
+            self._still_out(now, refused=isinstance(outcome, NotSent))
+        elif self.state is State.PROBING or not self._guarded:
+            self._back(outcome, now)
+
+    def _out(self, now: Now, reason: str, *, answers: bool = True) -> None:
+        """Begin an outage. `answers`: the service can be reached, so only a success says that it is well again."""
+        self._backoff, self.slowed, self.doubted = FIRST_PROBE, answers, 0
+        self._row.clear()
+        self._shut(now)
+        self.to(State.OUTAGE, now, reason)
+
+    def _still_out(self, now: Now, *, refused: bool) -> None:
+        if self.state is State.PROBING:
+            self.slowed = self.slowed and not refused
+            self._backoff = min(self._backoff * 2, self._interval if self.slowed else LAST_PROBE)
+            self._shut(now)
+            self.to(State.OUTAGE, now)
+
+    def _shut(self, now: Now) -> None:
+        self.limit, self._not_before = 0, now.steady + self._backoff
+        self.probe_at = NEVER if self._guarded else self._not_before
+
+    def _back(self, outcome: Outcome, now: Now) -> None:
+        """Begin with one place beside what still hangs."""
+        self.limit, self.probe_at, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
+        self._probes.clear()
+        if isinstance(outcome, Throttled):
+            self.to(State.THROTTLED, now, ASKED.format(outcome.after))
+        else:
+            self.to(State.OPEN, now)
+            self._answered(now, took=True)
+
+    def _answered(self, now: Now, took: bool) -> None:
+        """The service is there. In a slow start the pace doubles, after a throttle it creeps, on successes alone."""
+        self._row.clear()
+        if self.limit > 0 and (self.state is State.OPEN or took):
+            self.grow(now)

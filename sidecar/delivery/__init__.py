@@ -1,0 +1,1 @@
+"""Delivers records to the service: by push, by pull, or not at all (relay); broadcast."""

@@ -1,0 +1,175 @@
+"""Broadcast: every partition of the main topics for every instance, without a group, and nothing is ever committed.
+
+The same lane runs as in every other mode. Only how its partitions come, and where its batches go, is of its own:
+`Everything` in the place of the group's assignment, `Unkept` in the place of the committer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from sidecar.core.commit_batch import Batch, Result
+from sidecar.core.outcome import Failed, Outcome, Rejected
+from sidecar.core.ports import Delivery, Reply
+from sidecar.core.progress import Progress
+from sidecar.core.record import Now, Partition, Record
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.listeners import Keeper
+from sidecar.kafka.consumer.owned_partition import Slot
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts
+
+LOOK_EVERY = 5.0
+"""Seconds between looks for new partitions; nothing in them is missed, since they are read from their beginning."""
+FIRST_LOOK_EVERY = 0.5
+"""Seconds between looks while Kafka has not answered yet: what is produced meanwhile is older than the start."""
+ANSWER_WITHIN = 2.0
+
+_LOG = logging.getLogger("reconsume.broadcast")
+
+
+class Everything(Assignment):
+    """All partitions of the topics, assigned by ourselves: those of the start from their end on, later ones wholly."""
+
+    in_group = False
+
+    def __init__(self, keeper: Keeper, *, lock_timeout: float) -> None:
+        super().__init__(keeper, start_at="latest", lock_timeout=lock_timeout)
+        self.there: frozenset[str] | None = None
+        """The topics that the cluster had at the last look; None before the first."""
+        self.kept: dict[Partition, Progress] = {}
+        """How far each partition is, for a client that is made anew; nobody else ever knows."""
+        self.starts = _Kept(self.kept)
+        self._topics: Sequence[str] = ()
+        self._first: frozenset[Partition] | None = None
+        """The partitions that there were at the start."""
+        self._look_at = 0.0
+
+    @property
+    def placed(self) -> bool:
+        """Whether every partition of the start has its place: what is produced from now on is delivered."""
+        return self._first is not None and self._first <= self.slots.keys()
+
+    def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        """Take every partition, as soon as Kafka answers; a second time, go on where each one is."""
+        self._topics, self._leaving, self._look_at = topics, False, 0.0
+        self.answer(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        """Wait for what is out, within the lock's time; no group takes these partitions away."""
+        self._leaving = True
+        self.on_revoke(consumer, [slot.place for slot in self.slots.values()])
+
+    def answer(self, consumer: Consumer) -> None:
+        """Look for new partitions if it is time."""
+        if self._leaving or time.monotonic() < self._look_at:
+            return
+        try:
+            self._look(consumer)
+        except KafkaException as failure:
+            text, extra = "cannot look for the partitions of the topics: %s", {"event": "partitions-unlisted"}
+            _LOG.warning(text, failure, extra=extra)
+        self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
+
+    def _look(self, consumer: Consumer) -> None:
+        found = consumer.list_topics(timeout=ANSWER_WITHIN).topics
+        self.there = frozenset(found)
+        present = frozenset(
+            Partition(name, number) for name in self._topics if name in found for number in found[name].partitions
+        )
+        if self._first is None:
+            self._first = present
+        new = [source for source in sorted(present) if source not in self.slots]
+        if new:
+            self._take(consumer, new, self._first)
+
+    def _take(self, consumer: Consumer, new: Sequence[Partition], first: Collection[Partition]) -> None:
+        unknown = [source for source in new if source not in self.kept]
+        asked = [TopicPartition(*source, OFFSET_END if source in first else OFFSET_BEGINNING) for source in unknown]
+        places = consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN) if asked else []
+        for place in places:
+            if place.error is None and place.offset >= 0:
+                self.kept[Partition(place.topic, place.partition)] = Progress(place.offset)
+        known = [source for source in new if source in self.kept]
+        consumer.incremental_assign([TopicPartition(*source, self.kept[source].next) for source in known])
+        for source in known:
+            self.slots[source] = Slot(source, next(self._epochs))
+        self._begin([Start(source, self.kept[source].next, self.kept[source]) for source in known])
+
+    def _take_membership(self, consumer: Consumer) -> None:
+        """Nothing is committed, so no transaction needs one."""
+
+
+class _Kept(Starts):
+    """Where partitions go on whose progress is in memory alone."""
+
+    def __init__(self, kept: dict[Partition, Progress]) -> None:
+        super().__init__("latest")
+        self._kept = kept
+
+    def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
+        """At the end that the log has now, or where this instance was, if that is before it."""
+        progress = self._kept.get(partition)
+        return Progress(found.high) if progress is None or progress.next > found.high else progress
+
+
+class Unkept:
+    """Where a committer would be: each batch is done at once, and nothing is written."""
+
+    last_error = ""
+
+    def __init__(self, assignment: Everything, report: Callable[[Result], None]) -> None:
+        self.ready = threading.Event()
+        self._assignment = assignment
+        self._report = report
+
+    def start(self) -> None:
+        """There is nothing to make ready."""
+        self.ready.set()
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+    def is_alive(self) -> bool:
+        """Always: it has no thread that could die."""
+        return True
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that the cluster has; None when it has not said so yet."""
+        return self._assignment.there
+
+    def submit(self, batch: Batch) -> None:
+        """Say that it is done (port `Commit`); `report` must take that in later, not now."""
+        self._assignment.kept.update({source: share.progress for source, share in batch.shares.items()})
+        self._report(Result(batch, committed=True, done=batch.entries))
+
+
+class Told:
+    """A delivery whose failures are told at debug: in broadcast nothing else remembers them."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self.durations = delivery.durations
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Start one delivery; `reply` gets its outcome later, exactly once."""
+
+        def told(record: Record, outcome: Outcome, now: Now) -> None:
+            if isinstance(outcome, Failed | Rejected):
+                extra = {"event": "broadcast-failed"}
+                _LOG.debug("%s failed, and is not retried: %s", record.id, outcome.reason, extra=extra)
+            reply(record, outcome, now)
+
+        self._delivery(record, told)
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Give back what the service does not have yet."""
+        self._delivery.recall(partitions, lost=lost)
+
+    def close(self) -> None:
+        """Take no more deliveries."""
+        self._delivery.close()

@@ -1,0 +1,75 @@
+"""What the pace does, told to people: a log line when it changes, `/status`; and the health URL asked when it waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sidecar.clock import now
+from sidecar.core.lane.lane import Lane
+from sidecar.core.pace.pace import AWAY, Change, Pace, State
+from sidecar.core.record import Now
+from sidecar.delivery.push.health_check import Health
+from sidecar.delivery.push.target import Target
+
+_LOG = logging.getLogger("reconsume.pace")
+
+
+class Pacing:
+    """Listens to the pace. Made and called on the event loop. `health`: the health URL, if there is one."""
+
+    def __init__(self, pace: Pace, lanes: Sequence[Lane], health: Target | None) -> None:
+        self._pace = pace
+        self._lanes = lanes
+        self._health = None if health is None else Health(health, pace, self._tick, now)
+        pace.changed = self._changed
+        if self._health is not None:
+            pace.ask = self._health.ask_at_once
+
+    def start(self) -> None:
+        """Ask the health URL for the first time, before anything is delivered."""
+        if self._health is not None:
+            self._health.watch()
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._health is not None:
+            self._health.close()
+
+    def status(self) -> dict[str, object]:
+        """What `/status` shows: the pace, since when (epoch ms), and why it is not open."""
+        pace = self._pace
+        return {"pace": str(pace.state), "pace_since": pace.since.wall, "pace_reason": pace.reason or None}
+
+    def storm(self) -> None:
+        """The group-wide view sees a storm: pause, and let a probe find out whether this service is part of it."""
+        moment = now()
+        self._pace.storm(moment)
+        self._tick(moment)
+
+    def _tick(self, moment: Now) -> None:
+        for lane in self._lanes:
+            lane.tick(moment)
+
+    def _changed(self, change: Change) -> None:
+        if not {change.was, change.state} <= AWAY:  # a line for each outage, not for each probe
+            log_change(change, sum(len(lane.ready) + len(lane.hold) for lane in self._lanes))
+        if change.state is State.OUTAGE and self._health is not None:
+            self._health.watch()
+
+
+def log_change(change: Change, waiting: int) -> None:
+    """One line. `waiting`: records in memory that may not go yet."""
+    extra = {
+        "event": f"pace-{change.state}",
+        "was": "outage" if change.was in AWAY else str(change.was),
+        "seconds": round(change.lasted / 1000, 1),
+        "waiting": waiting,
+    }
+    match change.state:
+        case State.OUTAGE:
+            _LOG.warning("an outage begins, one record at a time probes: %s", change.reason, extra=extra)
+        case State.THROTTLED:
+            _LOG.warning("deliveries slow down: %s", change.reason, extra=extra)
+        case _:
+            _LOG.info("deliveries go on after %s s of %s", extra["seconds"], extra["was"], extra=extra)

@@ -1,0 +1,1 @@
+"""Pull mode: the service leases records and answers by handle."""

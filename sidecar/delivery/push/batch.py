@@ -1,0 +1,224 @@
+"""Push in batches: gathers the records that the lanes deliver, and sends many in one request (contract §6).
+
+A batch is *formed* until it is full, has waited long enough, or the gate can give no more; then it waits for a place
+among the requests in flight, as a rule not at all. What has not been sent can be recalled, so a request never holds
+records of two assignments of one partition. How a request travels, and what a loss of it means, is the business of
+`pool.py`; its outcome is that of each of its records, unless the answer tells them apart (`verdicts.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+import msgspec
+
+from sidecar.core.outcome import CANCELLED, NotSent
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import State
+from sidecar.core.ports import Reply
+from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.batch_verdicts import Verdicts, read_batch_answer
+from sidecar.delivery.push.pool import Push
+from sidecar.delivery.push.request import RenderBatch
+from sidecar.delivery.push.response_reader import Judged
+
+AWAY = NotSent("outage")
+"""For what was gathered when an outage began: a batch of old records must not go along with the probe, since each of
+its records would spend a retry where the service answers with failures."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """When a batch is sent, and how many at a time."""
+
+    max_size: int
+    """Records in one request."""
+    max_bytes: int
+    """Bytes of one request's body; a single larger record is sent alone."""
+    max_wait: float
+    """Seconds from a batch's first record; 0: to the end of the event loop's present turn."""
+    requests: int
+    """Requests in flight. Each may hold one record only, so the number of records does not bound it."""
+
+
+class Parcel:
+    """Records that go into one request: each with whom to tell, and as it stands in the body."""
+
+    __slots__ = ("parts", "records", "replies", "size")
+
+    def __init__(self, size: int) -> None:
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.parts: list[bytes] = []
+        self.size = size
+        """Bytes of the body."""
+
+    def without(self, partitions: Collection[Partition], empty: int) -> tuple[Parcel, list[tuple[Record, Reply]]]:
+        """The parcel without the records of some partitions, and these."""
+        kept, taken = Parcel(empty), []
+        for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
+            if record.source in partitions:
+                taken.append((record, reply))
+            else:
+                kept.add(record, reply, part)
+        return kept, taken
+
+    def add(self, record: Record, reply: Reply, part: bytes) -> None:
+        """Put one more record in."""
+        self.records.append(record)
+        self.replies.append(reply)
+        self.parts.append(part)
+        self.size += len(part) + 1
+
+    def tell(self, judged: Judged, now: Now) -> None:
+        """Tell everybody what came of it."""
+        if isinstance(judged, Verdicts):
+            for record, reply, outcome in zip(self.records, self.replies, judged.outcomes, strict=True):
+                reply(record, outcome, now)
+        else:
+            for record, reply in zip(self.records, self.replies, strict=True):
+                reply(record, judged, now)
+
+
+class BatchPush:
+    """Delivers records in batches; implements `core.ports.Delivery` for both lanes. Made on the event loop.
+
+    `gate` is where the records come from: when it can give no more, waiting for more is in vain.
+    """
+
+    def __init__(self, push: Push, render: RenderBatch, limits: Limits, gate: Gate, clock: Callable[[], Now]) -> None:
+        self.durations = push.durations
+        """Seconds from a request to its answer: one for each batch that was sent."""
+        self.unknown_verdicts = 0
+        """Verdicts for records that were not in the batch."""
+        self._push, self._render, self._limits, self._gate, self._clock = push, render, limits, gate, clock
+        self._loop = asyncio.get_running_loop()
+        self._empty = render.empty
+        self._forming = Parcel(self._empty)
+        self._sealed: deque[Parcel] = deque()
+        """Full ones that wait for a place."""
+        self._out = 0
+        self._due = False
+        """The forming one goes as soon as there is a place for it."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False
+        self._closed = False
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Gather one record; `reply` gets its outcome later, exactly once."""
+        if self._closed:
+            self._cancel([(record, reply)])
+            return
+        part, limits = self._render.part(record), self._limits
+        if self._forming.records and self._forming.size + len(part) > limits.max_bytes:
+            self._seal()
+        forming = self._forming
+        forming.add(record, reply, part)
+        if len(forming.records) >= limits.max_size or forming.size >= limits.max_bytes:
+            self._seal()
+        elif not self._looking:
+            self._look_later()
+
+    def set_limits(self, timeout_ms: int, requests: int) -> None:
+        """Give requests that begin from now on so long, and let so many be in flight."""
+        self._push.set_timeout(timeout_ms)
+        self._limits = msgspec.structs.replace(self._limits, requests=requests)
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Take the partitions' records out of what is not sent; what is sent stays until it is answered."""
+        taken: list[tuple[Record, Reply]] = []
+        self._forming, gone = self._forming.without(partitions, self._empty)
+        taken += gone
+        if not self._forming.records:
+            self._unset()
+        sealed, self._sealed = self._sealed, deque()
+        for parcel in sealed:
+            kept, gone = parcel.without(partitions, self._empty)
+            taken += gone
+            if kept.records:
+                self._sealed.append(kept)
+        self._cancel(taken)
+
+    def close(self) -> None:
+        """Take no more records: what is not sent is cancelled, what is sent stays until it is answered."""
+        self._closed = True
+        for parcel in self._gathered():
+            self._cancel(zip(parcel.records, parcel.replies, strict=True))
+        self._push.close()
+
+    # When a batch goes.
+
+    def _look_later(self) -> None:
+        """Look at the end of the loop's present turn, when all that comes together is there."""
+        self._looking = True
+        self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._gate.pace.state is State.OUTAGE:
+            now = self._clock()
+            for parcel in self._gathered():
+                parcel.tell(AWAY, now)
+            return
+        if self._forming.records:
+            if self._limits.max_wait == 0 or self._gate.full:
+                self._due = True
+            elif self._timer is None:
+                self._timer = self._loop.call_later(self._limits.max_wait, self._ring)
+        self._go()
+
+    def _ring(self) -> None:
+        self._timer, self._due = None, True
+        self._look()
+
+    def _seal(self) -> None:
+        self._sealed.append(self._take())
+        self._go()
+
+    def _take(self) -> Parcel:
+        """The batch that was forming; another one begins."""
+        parcel, self._forming = self._forming, Parcel(self._empty)
+        self._unset()
+        return parcel
+
+    def _unset(self) -> None:
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _gathered(self) -> list[Parcel]:
+        """All that is not sent, which is ours no more."""
+        parcels = [*self._sealed, self._take()]
+        self._sealed.clear()
+        return parcels
+
+    # How it goes.
+
+    def _go(self) -> None:
+        """Send what may go, unless the service is away."""
+        while self._out < self._limits.requests and self._gate.pace.state is not State.OUTAGE:
+            if self._sealed:
+                self._send(self._sealed.popleft())
+            elif self._due and self._forming.records:
+                self._send(self._take())
+            else:
+                return
+
+    def _send(self, parcel: Parcel) -> None:
+        self._out += 1
+        self._push.post((parcel, self._ended), self._render(parcel.parts), partial(read_batch_answer, parcel.records))
+
+    def _ended(self, parcel: Parcel, judged: Judged, now: Now) -> None:
+        self._out -= 1
+        if isinstance(judged, Verdicts):
+            self.unknown_verdicts += judged.unknown
+        self._gate.together(lambda: parcel.tell(judged, now), now)
+        if not self._looking:
+            self._look_later()
+
+    def _cancel(self, deliveries: Iterable[tuple[Record, Reply]]) -> None:
+        for record, reply in deliveries:
+            self._loop.call_soon(reply, record, CANCELLED, self._clock())

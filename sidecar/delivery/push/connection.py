@@ -1,0 +1,160 @@
+"""One kept-alive HTTP/1.1 connection: a request goes out in one write, an answer comes in, its outcome is replied.
+
+Callbacks only; no task, future or timer belongs to a single request. The connection knows its own request and nothing
+of the others: where it goes when it is free, and when it has waited too long, is the pool's business (pool.py), and
+what the answer means is reading.py's.
+
+What was *sent* decides what a loss means (contract §5): before the write it is NotSent, after it a failed attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, cast
+
+from sidecar.core.outcome import CANCELLED, Failed, NotSent
+from sidecar.core.record import Now
+from sidecar.delivery.push.response_reader import LOST, Judge, Judged, Reading
+
+Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
+"""What was sent, a record or a batch, and whom to tell what came of it."""
+
+TIMEOUT = Failed("timeout", "the service did not answer in time", "timeout")
+
+
+class Owner(Protocol):
+    """What a connection needs of its pool."""
+
+    clock: Callable[[], Now]
+
+    def freed(self, connection: Connection) -> None:
+        """Take back a connection that may carry another request."""
+
+    def gone(self, connection: Connection) -> None:
+        """Forget a connection for good; twice is harmless."""
+
+    def ended(self, connection: Connection) -> None:
+        """Take in a delivery that was sent and ended together with its connection."""
+
+    def admits(self, transport: asyncio.Transport) -> bool:
+        """Whether the peer that was reached is one that may get records."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection, carrying at most one request at a time; free when it has no delivery."""
+
+    __slots__ = (
+        "_judge",
+        "_owner",
+        "_reading",
+        "_request",
+        "_transport",
+        "_until",
+        "_write",
+        "began",
+        "deadline",
+        "delivery",
+        "sent",
+        "task",
+    )
+
+    def __init__(self, owner: Owner, reading: Reading, deadline: float) -> None:
+        self._owner = owner
+        self._reading = reading
+        self._transport: asyncio.Transport | None = None
+        self.task: asyncio.Task[None] | None = None
+        """The dialling; None once it is over."""
+        self.delivery: Delivery | None = None
+        self.sent = False
+        self.began = 0.0
+        """Loop time, seconds, at which its delivery was given to it; kept by the pool."""
+        self.deadline = deadline
+        """Loop time, seconds, by which the next thing must have happened: the connection, the answer, the next use."""
+
+    def hold(self, delivery: Delivery, request: bytes, until: float, judge: Judge | None) -> None:
+        """Keep a request until the connection stands; its answer is due at `until` (loop time)."""
+        self.delivery, self._request, self._until, self._judge = delivery, request, until, judge
+
+    def send(self, delivery: Delivery, request: bytes, until: float, judge: Judge | None) -> None:
+        """Write a request now; the connection stands and is free. `judge`: who reads the answer, if not the usual."""
+        self.delivery = delivery
+        self.deadline = until
+        self.sent = True
+        if judge is not None:
+            self._reading.judge = judge
+        self._write(request)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what was held, unless it was given up meanwhile or the peer may not have it."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._write = self._transport.write
+        self.task = None
+        if self.delivery is None:
+            self.drop()
+        elif not self._owner.admits(self._transport):
+            self.fail(NotSent("forbidden-address"))
+        else:
+            self.send(self.delivery, self._request, self._until, self._judge)
+            self._request = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; when the answer is complete, be free again first: the reply may send the next record from here."""
+        delivery = self.delivery
+        if delivery is None:
+            # Words out of turn (a 408 before closing): what comes next could be taken for an answer.
+            self.drop()
+            return
+        outcome = self._reading.feed(data)
+        if outcome is None:
+            return
+        if not self._reading.keep_alive:
+            self.fail(outcome)
+            return
+        owner = self._owner
+        self.delivery = None
+        self.sent = False
+        owner.freed(self)
+        delivery[1](delivery[0], outcome, owner.clock())
+
+    def eof_received(self) -> None:
+        """Take the end of the stream for the end of the answer; the transport closes itself."""
+        self.fail(self._reading.end())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the attempt whose answer never came."""
+        self._transport = None
+        self.fail(self._reading.end() if exc is None else LOST)
+        self._reading.close()
+
+    def expire(self) -> None:
+        """Give up what was due by now: the connection, the answer, or the next use of an idle connection."""
+        self.fail(TIMEOUT if self.sent else NotSent("connect-timeout"))
+
+    def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give up what is not sent; what is sent stays until it is answered."""
+        if self.sent:
+            return
+        delivery, self.delivery = self.delivery, None
+        self.drop()
+        if delivery is not None:
+            loop.call_soon(lambda: delivery[1](delivery[0], CANCELLED, self._owner.clock()))
+
+    def fail(self, outcome: Judged) -> None:
+        """Drop the connection, and reply where a delivery was on it."""
+        delivery, self.delivery = self.delivery, None
+        if self.sent:
+            self._owner.ended(self)
+        self.sent = False
+        self.drop()
+        if delivery is not None:
+            delivery[1](delivery[0], outcome, self._owner.clock())
+
+    def drop(self) -> None:
+        """Close at once, unsent bytes and all; the pool forgets the connection."""
+        self._owner.gone(self)
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,215 @@
+"""The pool: a connection for each delivery, the time each may take, and how a connection comes to stand.
+
+The last connection that became free is used first, so that the others grow idle and are closed. One timer looks over
+all connections every 50 ms; a timer for each request would cost as much as the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sidecar.core.counters import Distribution
+from sidecar.core.outcome import CANCELLED, NotSent
+from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.connection import Connection, Delivery
+from sidecar.delivery.push.request import Render
+from sidecar.delivery.push.response_reader import Judge, Plain, Reading
+from sidecar.delivery.push.settings import PushSettings
+from sidecar.delivery.push.target import Target, refuse_link_local
+from sidecar.delivery.push.verdict import Rules, read_answer
+
+if TYPE_CHECKING:
+    from sidecar.core.ports import Reply
+
+LOOK_EVERY = 0.05
+"""Seconds between two looks at the deadlines, and so how late a timeout may be noticed."""
+KNOCK_AGAIN = 0.01
+"""Seconds until a Unix socket with a full backlog is tried again."""
+
+DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
+"""Seconds, up to the usual `consume_timeout`."""
+
+REASONS: tuple[tuple[type[OSError], str], ...] = (
+    (ConnectionRefusedError, "connection-refused"),
+    (FileNotFoundError, "no-such-socket"),
+    (socket.gaierror, "no-such-host"),
+    (TimeoutError, "connect-timeout"),
+)
+
+
+class Push:
+    """Delivers records by HTTP POST; implements `core.ports.Deliver`.
+
+    Made and called on one running event loop. The caller keeps at most `settings.concurrency` deliveries outstanding;
+    connections are opened as they are needed, one for each delivery.
+    """
+
+    def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
+        self.clock = clock
+        self.durations = Distribution(DURATION_BOUNDS)
+        """Seconds from the call to the answer, of deliveries that were sent."""
+        self._envelope = settings.envelope
+        self._longest_body = settings.longest_body
+        self._rules = Rules(settings.dead_letter_statuses, settings.longest_throttle_ms)
+        self._plain: Plain = {}
+        self._target = target
+        self._render = Render(target, settings)
+        self._settings = settings
+        self._idle_time = settings.idle_ms / 1000
+        self.set_timeout(settings.timeout_ms)
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._all: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def set_timeout(self, ms: int) -> None:
+        """Give deliveries that begin from now on so long; those that are out keep their time."""
+        self._timeout = ms / 1000
+        self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._timeout)
+        self._look_every = min(LOOK_EVERY, self._timeout / 4, self._idle_time / 4)
+
+    @property
+    def connections(self) -> int:
+        """How many connections stand or are being made."""
+        return len(self._all)
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Start one delivery; `reply` gets its outcome later, exactly once."""
+        if self._closed:
+            self._loop.call_soon(lambda: reply(record, CANCELLED, self.clock()))
+            return
+        judge = partial(read_answer, identity=record.id) if self._envelope else None
+        self.post((record, reply), self._render(record), judge)
+
+    def post(self, delivery: Delivery, request: bytes, judge: Judge | None) -> None:
+        """Send a request that is written already; its answer is read by `judge`, or as that to a bare record."""
+        now = self._time()
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            # The timer closes what was idle too long, but after a freeze of this process a reply may come before it.
+            if connection.deadline > now:
+                connection.began = now
+                connection.send(delivery, request, now + self._timeout, judge)
+                return
+            connection.drop()
+        self._open(delivery, request, judge, now)
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Recall nothing: a record is with the service, or on a connection that is being made for it."""
+
+    def close(self) -> None:
+        """Take no more deliveries: what is not sent is cancelled, what is sent stays until it is answered."""
+        self._closed = True
+        for connection in tuple(self._all):
+            connection.cancel(self._loop)
+
+    # What the connections ask of their pool.
+
+    def freed(self, connection: Connection) -> None:
+        """Take back a connection that may carry another request."""
+        if self._closed:
+            connection.drop()
+            return
+        now = self._time()
+        self.durations.add(now - connection.began)
+        connection.deadline = now + self._idle_time
+        self._idle.append(connection)
+
+    def ended(self, connection: Connection) -> None:
+        """Take in a delivery that ended together with its connection."""
+        self.durations.add(self._time() - connection.began)
+
+    def gone(self, connection: Connection) -> None:
+        """Forget a connection; twice is harmless."""
+        self._all.discard(connection)
+        with contextlib.suppress(ValueError):  # only an idle one is in the list
+            self._idle.remove(connection)
+        if not self._all and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def admits(self, transport: asyncio.Transport) -> bool:
+        """Whether the peer may get records: a remote name may have been made to resolve to a metadata address."""
+        if not self._target.allow_remote:
+            return True
+        try:
+            refuse_link_local(transport.get_extra_info("peername")[0])
+        except ValueError:
+            return False
+        return True
+
+    # Deadlines.
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(self._look_every, self._look)
+
+    def _look(self) -> None:
+        """Expire what is past its deadline."""
+        self._timer = None
+        now = self._time()
+        for connection in tuple(self._all):
+            if connection.deadline <= now:
+                connection.expire()
+        if self._all and self._timer is None:  # a reply may have opened a connection, and set the timer
+            self._look_later()
+
+    # Connecting.
+
+    def _open(self, delivery: Delivery, request: bytes, judge: Judge | None, now: float) -> None:
+        reading = Reading(self._rules, self.clock, self._plain, self._longest_body)
+        connection = Connection(self, reading, now + self._connect_timeout)
+        connection.hold(delivery, request, now + self._timeout, judge)
+        connection.began = now
+        self._all.add(connection)
+        connection.task = self._loop.create_task(self._connect(connection))
+        if self._timer is None:
+            self._look_later()
+
+    async def _connect(self, connection: Connection) -> None:
+        try:
+            await (self._dial_socket(connection) if self._target.socket_path else self._dial_hosts(connection))
+        except (OSError, UnicodeError) as fault:
+            connection.task = None  # else it would cancel itself
+            connection.fail(NotSent(reason_of(fault)))
+
+    async def _dial_hosts(self, connection: Connection) -> None:
+        """Try each host; the fault of the first one is the one to report (`::1` may not exist here at all)."""
+        first: OSError | None = None
+        for host in self._target.hosts:
+            try:
+                await self._loop.create_connection(lambda: connection, host, self._target.port)
+            except OSError as fault:
+                first = first or fault
+            else:
+                return
+        if first is not None:
+            raise first
+
+    async def _dial_socket(self, connection: Connection) -> None:
+        """Connect; a Unix socket whose backlog is full answers EAGAIN at once, where TCP would wait: so wait here.
+
+        The service is there and busy, and an outage must not be declared. The connect timeout ends the waiting.
+        """
+        while True:
+            try:
+                await self._loop.create_unix_connection(lambda: connection, self._target.socket_path)
+            except OSError as fault:
+                if fault.errno != errno.EAGAIN:
+                    raise
+            else:
+                return
+            await asyncio.sleep(KNOCK_AGAIN)
+
+
+def reason_of(fault: Exception) -> str:
+    """Why no connection was made, as a word for metrics and people."""
+    return next((reason for kind, reason in REASONS if isinstance(fault, kind)), "unreachable")

@@ -1,0 +1,223 @@
+"""One record as the bytes of one HTTP/1.1 request (INTERFACE §2). Pure.
+
+Part of the path that every record takes: what does not change is written once per target or once per partition, and
+the rest is one f-string. Names from Kafka are trusted no more than a record's headers: whatever they hold, a request
+has exactly the headers that are written here.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from sidecar.core.decide import life_of
+from sidecar.core.record import Partition, Record
+from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
+from sidecar.delivery.push.settings import PushSettings
+from sidecar.delivery.push.target import Target
+from topics.headers import DROPPED, Headers, Life, without_ours
+
+ENVELOPE_TYPE = "application/vnd.reconsume+json"
+VISIBLE = bytes(range(0x21, 0x7F))
+# Visible ASCII less `%`, so that a name that had to be percent-encoded cannot be taken for another.
+NAME_SAFE = "".join(map(chr, VISIBLE)).replace("%", "")
+LONGEST_KEY = 4 * 1024
+"""Bytes of a key that travels as a header."""
+ROOM = BUDGET_BYTES - 384
+"""Characters of a head less what frames the body: its type, its length, and that it is null."""
+NO_HEADERS = Own("", OCTET_STREAM)
+# One entry a partition; only a test or an attack has so many.
+PARTITIONS_REMEMBERED = 10_000
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """One record of the envelope form; msgspec writes bytes as base64."""
+
+    id: str
+    times: int
+    redrives: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key_base64: bytes | None
+    value_base64: bytes | None
+    headers: Headers
+
+
+class Letter(msgspec.Struct, gc=False):
+    """The body of the envelope form."""
+
+    group: str
+    records: list[Envelope]
+
+
+class Render:
+    """Renders records for one target."""
+
+    __slots__ = ("_encode", "_envelope", "_forward", "_group", "_head", "_openings")
+
+    def __init__(self, target: Target, settings: PushSettings) -> None:
+        self._head = opening(target, settings.group)
+        self._group = settings.group
+        self._envelope = settings.envelope
+        # The envelope carries all headers in its body; only tracing needs them outside as well.
+        self._forward = Forward(settings.forward_headers, trace_only=settings.envelope)
+        self._openings: dict[Partition, tuple[str, str]] = {}
+        """What all first deliveries of a partition have in common, up to the first and to the second offset."""
+        self._encode = msgspec.json.Encoder().encode
+
+    def __call__(self, record: Record) -> bytes:
+        """The whole request; never raises, whatever the record holds."""
+        life = record.life
+        # Most are first deliveries; one that was tried in place before is written as one from a retry topic.
+        first = life is None and not record.again
+        head = self._first(record) if first else self._again(record, life_of(record))
+        key, headers = record.key, record.headers
+        if key is not None and not self._envelope:
+            line = key_line(key)
+            head += line if len(head) + len(line) <= ROOM else omitted(key)
+        lines, content_type = self._forward(headers, ROOM - len(head)) if headers else NO_HEADERS
+        if self._envelope:
+            body = self._encode(Letter(self._group, [envelope(record)]))
+            return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
+        value = record.value
+        if value is None:
+            return f"{head}{lines}Reconsume-Null: value\r\n{framing(content_type, 0)}".encode("ascii")
+        head = f"{head}{lines}Content-Type: {content_type}\r\nContent-Length: {len(value)}\r\n\r\n"
+        return head.encode("ascii") + value
+
+    def _first(self, record: Record) -> str:
+        """The head of a record from a main topic: its own place is its origin."""
+        source, offset = record.source, str(record.offset)  # written once, used three times
+        to_id, to_key = self._openings.get(source) or self._open(source)
+        return (
+            f"{to_id}{offset}{to_key}{offset}/0/0\r\n"
+            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {record.timestamp}\r\n"
+        )
+
+    def _open(self, source: Partition) -> tuple[str, str]:
+        topic = visible(source.topic)
+        place = f"{topic}:{source.number}:"
+        if len(self._openings) >= PARTITIONS_REMEMBERED:
+            self._openings.clear()
+        opening = self._openings[source] = (
+            f"{self._head}Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: {topic}\r\n"
+            f"Reconsume-Partition: {source.number}\r\nReconsume-Id: {place}",
+            f"\r\nIdempotency-Key: {place}",
+        )
+        return opening
+
+    def _again(self, record: Record, life: Life) -> str:
+        """The head of a retried record: topic, partition and offset are those of its first copy."""
+        identity, times = visible(life.id), record.times
+        partition, offset = origin(record)
+        return (
+            f"{self._head}Reconsume-Times: {times}\r\nReconsume-Redrives: {life.redrives}\r\n"
+            f"Reconsume-Topic: {visible(life.topic)}\r\nReconsume-Partition: {partition}\r\n"
+            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{life.redrives}/{times}\r\n"
+            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {life.timestamp}\r\n"
+        )
+
+
+class RenderBatch:
+    """Renders batches for one target: each record as it comes, so that the size of the body is known all the time."""
+
+    __slots__ = ("_before", "_encode", "_head")
+
+    def __init__(self, target: Target, group: str) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        head = f"{opening(target, group)}Content-Type: {ENVELOPE_TYPE}\r\nContent-Length: "
+        self._head = head.encode("ascii")
+        self._before = b'{"group":%b,"records":[' % self._encode(encodable(group))
+
+    @property
+    def empty(self) -> int:
+        """Bytes of a body without records."""
+        return len(self._before) + len(b"]}")
+
+    def part(self, record: Record) -> bytes:
+        """One record as it stands in the body; never raises, whatever the record holds."""
+        return self._encode(envelope(record))
+
+    def __call__(self, parts: Sequence[bytes]) -> bytes:
+        """The whole request."""
+        records = b",".join(parts)
+        return b"%b%d\r\n\r\n%b%b]}" % (self._head, self.empty + len(records), self._before, records)
+
+
+def opening(target: Target, group: str) -> str:
+    """The beginning of every head."""
+    line = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
+    return f"{line}Reconsume-Group: {visible(group)}\r\n"
+
+
+def framing(content_type: str, length: int) -> str:
+    """The end of the head."""
+    return f"Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+
+
+def key_line(key: bytes) -> str:
+    """The key as a header line; base64 where it is not visible ASCII, an empty header for an empty key.
+
+    A longer key than servers take in a header only says how many bytes it has: the envelope carries it.
+    """
+    if len(key) > LONGEST_KEY:
+        return omitted(key)
+    if key.translate(None, VISIBLE):
+        return f"Reconsume-Key-Base64: {base64.b64encode(key).decode('ascii')}\r\n"
+    return f"Reconsume-Key: {key.decode('ascii')}\r\n"
+
+
+def omitted(key: bytes) -> str:
+    """What stands in for a key that is too long for a header."""
+    return f"Reconsume-Key-Omitted: {len(key)}\r\n"
+
+
+def visible(name: str) -> str:
+    """The name as it is where it is visible ASCII, as every Kafka name is; else percent-encoded."""
+    if name.isascii() and not name.encode("ascii").translate(None, VISIBLE):
+        return name
+    return quote(name, safe=NAME_SAFE, errors="replace")
+
+
+def origin(record: Record) -> tuple[int, int]:
+    """Partition and offset of the first copy, from its id `topic:partition:offset`; else its present ones."""
+    _, _, rest = record.id.rpartition(record.life.topic + ":") if record.life is not None else ("", "", "")
+    partition, _, offset = rest.partition(":")
+    if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
+        return int(partition), int(offset)
+    return record.source.number, record.offset
+
+
+def envelope(record: Record) -> Envelope:
+    """The record as the envelope form writes it; its own headers, without ours."""
+    life, headers = record.life, record.headers
+    own = own_headers(headers) if headers else []
+    key, value, timestamp = record.key, record.value, record.timestamp
+    if life is None:  # by position, and no call that is not needed: every record of a batch takes this way
+        (topic, number), offset = record.source, record.offset
+        if not topic.isascii():
+            topic = encodable(topic)
+        identity = f"{topic}:{number}:{offset}"
+        return Envelope(identity, record.again, 0, topic, number, offset, timestamp, key, value, own)
+    number, offset = origin(record)
+    topic, identity = encodable(life.topic), encodable(life.id)
+    times, redrives = record.times, life.redrives
+    return Envelope(identity, times, redrives, topic, number, offset, life.timestamp, key, value, own)
+
+
+def own_headers(headers: Headers) -> Headers:
+    """The headers without ours, and with names that JSON can carry; as a rule they are so already."""
+    for name, _ in headers:
+        if name in DROPPED or not name.isascii():
+            return [(encodable(name), value) for name, value in without_ours(headers)]
+    return headers
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates replaced, which JSON in UTF-8 cannot carry (and no Kafka header should hold)."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,0 +1,163 @@
+"""The answers of one connection, from bytes to outcomes. No socket and no timer here.
+
+Built on httptools, whose callbacks cost more than its parsing: there are as few as can be, and an answer that came
+before, byte for byte, is not parsed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import httptools
+
+from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
+from sidecar.core.record import Now
+from sidecar.delivery.push.batch_verdicts import Verdicts
+from sidecar.delivery.push.verdict import CONTENT_TYPE, RETRY_AFTER, VERDICT, Noted, Rules, is_json, read_answer
+
+LONGEST_HEAD = 16 * 1024
+"""Bytes of an answer that are not its body: status line, headers, interim answers, chunk framing."""
+LONGEST_PLAIN = 512
+"""Bytes of an answer worth remembering whole."""
+PLAIN_REMEMBERED = 32
+
+FRAMING = (b"content-length", b"transfer-encoding")
+LENGTHS = frozenset(map(len, (VERDICT, CONTENT_TYPE, RETRY_AFTER, *FRAMING)))
+
+LOST = Failed(CONNECTION_LOST, "the service closed the connection before its answer was complete", "broken_answer")
+BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
+TOO_LONG = Failed("broken-answer", "the answer's head or body is longer than a verdict can be", "broken_answer")
+
+Judged: TypeAlias = Outcome | Verdicts
+"""What an answer means: one thing for all that was sent, or something else for each record of a batch."""
+Judge: TypeAlias = Callable[[int, Noted, bytes, Rules, int], Judged]
+"""From status, headers, body, rules and wall time (epoch ms) to what a complete answer means; never raises."""
+
+Plain: TypeAlias = dict[bytes, Judged]
+"""Whole answers that their status alone judged, and the judgement; shared by all connections of a pool. A parser at the
+start of a message is a function of the bytes that it gets: the same bytes in one read mean the same again, and most
+services answer most requests with the same bytes (the `Date` changes once a second)."""
+
+
+class Reading:
+    """Reads the answers of one connection, one after the other."""
+
+    __slots__ = (
+        "_body",
+        "_clock",
+        "_framed",
+        "_longest_body",
+        "_noted",
+        "_outcome",
+        "_parser",
+        "_plain",
+        "_received",
+        "_rules",
+        "_size",
+        "_status",
+        "judge",
+        "keep_alive",
+    )
+
+    def __init__(self, rules: Rules, clock: Callable[[], Now], plain: Plain, longest_body: int) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._plain = plain
+        self._longest_body = longest_body
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self.judge: Judge = read_answer
+        """Who reads the next answer; one for an envelope or a batch knows what was sent in it."""
+        self._restart()
+
+    def _restart(self) -> None:
+        self._received = self._size = self._status = 0
+        self._framed = False
+        self._outcome: Judged | None = None
+        self._noted: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self.keep_alive = True
+        """After an outcome: whether the connection may carry another request."""
+
+    def feed(self, data: bytes) -> Judged | None:
+        """Read on; the outcome once the answer is complete, broken or too long, else None. Never raises.
+
+        After an outcome with `keep_alive` the next bytes are the next answer; after one without it, feed no more.
+        """
+        if self._received == 0 and (known := self._plain.get(data)) is not None:
+            return known
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.keep_alive = False
+            return self._outcome or BROKEN
+        if self._received > LONGEST_HEAD and self._is_too_long():
+            self.keep_alive = False
+            return TOO_LONG
+        outcome = self._outcome
+        if outcome is not None and self.keep_alive:
+            if not self._noted and self._received == len(data) <= LONGEST_PLAIN:
+                self._remember(data, outcome)
+            self._restart()
+        return outcome
+
+    def end(self) -> Judged:
+        """The outcome of an answer that ends here, as the service closed: whole only if nothing else marks its end."""
+        self.keep_alive = False
+        return self._judge() if self._status >= 200 and not self._framed else LOST
+
+    def close(self) -> None:
+        """Let go of the parser: it and this object hold each other, and would wait for the cycle collector."""
+        self._parser = None
+
+    def _is_too_long(self) -> bool:
+        return self._size > self._longest_body or self._received - self._size > LONGEST_HEAD
+
+    def _remember(self, answer: bytes, outcome: Judged) -> None:
+        if len(self._plain) >= PLAIN_REMEMBERED:
+            self._plain.clear()
+        self._plain[answer] = outcome
+
+    def _judge(self) -> Judged:
+        if not self._noted and 200 <= self._status < 300:
+            return COMMITTED
+        body = b"".join(self._body)
+        return self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """See bytes after a complete answer: the connection is out of step, and not used again."""
+        if self._outcome is not None:
+            self.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note the few headers that matter; their lengths tell most others apart."""
+        if len(name) not in LENGTHS or self._status > 0:  # after the head: a trailer, which decides nothing
+            return
+        small = name.lower()
+        if small in FRAMING:
+            self._framed = True
+        elif small in (VERDICT, RETRY_AFTER) or (small == CONTENT_TYPE and is_json(value)):
+            self._noted.append((small, value))
+
+    def on_headers_complete(self) -> None:
+        """Read the status."""
+        self._status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        """Count the body; keep it only where it may be a verdict."""
+        self._size += len(data)
+        if self._noted:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """Pass over an interim answer (1xx); judge a final one."""
+        if self._outcome is not None:
+            return
+        if self._status < 200:
+            self._status, self._framed, self._noted = 0, False, []
+            return
+        self.keep_alive = self._parser.should_keep_alive()
+        self._outcome = self._judge()

@@ -1,0 +1,1 @@
+"""Relay mode: the service reads Kafka itself and posts what it could not handle."""

@@ -1,0 +1,204 @@
+"""Writes what services of a relay post: one thread, one transactional producer, many posts a transaction.
+
+A post has no offset to commit, so nobody can ask Kafka afterwards whether a transaction of unknown end happened: its
+posts are answered with just that, and posting again is safe, because a second copy of an event changes no view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from sidecar.core.commit_batch import Entry, Refusal
+from sidecar.kafka.committer.producer import Supply
+from sidecar.kafka.committer.transaction import Aborted, Unsure
+from sidecar.kafka.credentials.registry import Keyring, Refresh
+from sidecar.observability.thread_watch import Asked, Watched
+
+TOGETHER = 500
+"""Posts in one transaction at most: at 1 MiB a post and 128 connections the API's own limits come first."""
+TRY_FOR = 10.0
+"""Seconds that a post is tried for before its caller is told that it was not written."""
+AGAIN_AFTER = 0.1
+"""Seconds before an aborted transaction is tried again."""
+ANSWER_WITHIN = TRY_FOR + 30.0
+"""Seconds after which a post under way counts as unknown: a stuck call is given up long before."""
+
+
+class TooLargeError(Exception):
+    """The broker takes no record of that size; the reason is for people."""
+
+
+class NotWrittenError(Exception):
+    """It is certain that nothing was written, and it may be posted again; the reason is for people."""
+
+
+class UnknownError(Exception):
+    """Nobody knows whether it was written; it is safe to post it again."""
+
+
+class Job(NamedTuple):
+    """One post under way. `done` is cancelled by a caller who has waited too long, and ends with one of our errors."""
+
+    entry: Entry
+    done: Future[None]
+
+
+class Poster(threading.Thread):
+    """Commits posts in groups: all that came while the transaction before was under way.
+
+    `observe` gets each transaction's result and seconds, on this thread.
+    """
+
+    def __init__(self, config: Mapping[str, object], observe: Callable[[str, float], None], keyring: Keyring) -> None:
+        super().__init__(name=f"poster-{config['transactional.id']}", daemon=True)
+        self._observe = observe
+        self._jobs: SimpleQueue[Job | Refresh | None] = SimpleQueue()
+        self._stopping = Asked()
+        self._busy = False
+        wearing = keyring.wearing(self.name, self._nudged)
+        self._supply = Supply(config, self._stopping, wearing)
+
+    @property
+    def last_error(self) -> str:
+        """What Kafka said last that was wrong; empty when nothing was."""
+        return self._supply.last_error
+
+    def watched(self) -> list[Watched]:
+        """Its thread, which turns only while there is something to write."""
+        return [Watched("poster", self, lambda: self._stopping.turned_at if self._busy else None)]
+
+    def _nudged(self) -> None:
+        if not self._supply.take_keys():
+            self._jobs.put(Refresh.KEYS)
+
+    async def post(self, entry: Entry) -> None:
+        """Write one entry; returns once it is committed. Raises TooLargeError, NotWrittenError or UnknownError."""
+        job = Job(entry, Future())
+        self._jobs.put(job)
+        waiting = asyncio.wrap_future(job.done)
+        waiting.add_done_callback(_heard)  # its caller may have gone
+        try:
+            await asyncio.wait_for(asyncio.shield(waiting), TRY_FOR)
+        except TimeoutError:
+            if job.done.cancel():
+                raise NotWrittenError("Kafka does not answer; nothing was written") from None
+            await self._outcome(waiting)
+
+    async def _outcome(self, waiting: asyncio.Future[None]) -> None:
+        try:
+            await asyncio.wait_for(waiting, ANSWER_WITHIN - TRY_FOR)
+        except TimeoutError:
+            raise UnknownError("Kafka does not answer") from None
+
+    def stop(self) -> None:
+        """End after what is under way; what waits is not written, and its callers are told so."""
+        self._stopping.set()
+        self._jobs.put(None)
+
+    # --- on its own thread -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Make the producer, then commit what is posted until stopped."""
+        self._busy = True
+        self._supply.renew()
+        self._busy = False
+        while (job := self._jobs.get()) is not None:
+            self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
+            self._busy = True
+            if isinstance(job, Refresh):
+                self._supply.refresh()
+            else:
+                self._work(job)
+            self._busy = False
+        rest = [job for job in self._waiting() if job.done.set_running_or_notify_cancel()]
+        _fail(rest, NotWrittenError("the sidecar stops; nothing was written"))
+
+    def _work(self, first: Job) -> None:
+        jobs = [job for job in (first, *self._waiting()) if job.done.set_running_or_notify_cancel()]
+        try:
+            self._settle(jobs)
+        except BaseException as fault:
+            _fail(jobs, UnknownError(f"the sidecar failed: {type(fault).__name__}"))
+            raise
+
+    def _waiting(self) -> Iterator[Job]:
+        for _ in range(TOGETHER - 1):
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return
+            if not isinstance(job, Job):
+                self._jobs.put(job)
+                return
+            yield job
+
+    def _settle(self, jobs: Sequence[Job]) -> None:
+        end = time.monotonic() + TRY_FOR
+        while jobs := self._housed(jobs):
+            started = time.monotonic()
+            jobs, label = self._try(jobs)
+            self._observe(label, time.monotonic() - started)
+            if jobs and (self._stopping.is_set() or time.monotonic() > end):
+                _fail(jobs, NotWrittenError(f"nothing was written: {self.last_error or 'the sidecar stops'}"))
+                return
+
+    def _housed(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs whose topics and partitions are there; the others fail at once, somebody must mend that first."""
+        homeless = {id(refusal.entry): refusal for refusal in self._supply.homeless([job.entry for job in jobs])}
+        for job in jobs:
+            if id(job.entry) in homeless:
+                _fail([job], _error_of(homeless[id(job.entry)]))
+        return [job for job in jobs if id(job.entry) not in homeless]
+
+    def _try(self, jobs: Sequence[Job]) -> tuple[Sequence[Job], str]:
+        """One transaction: the jobs that are to be tried again, and its result in the metrics."""
+        producer = self._supply.producer
+        if producer is None:  # stopped before there was one
+            return jobs, "unknown"
+        try:
+            producer.write([job.entry for job in jobs], self._supply.partitions)
+        except Aborted as aborted:
+            return self._after_abort(jobs, aborted), "aborted"
+        except Unsure as unsure:
+            self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), unsure)
+            _fail(jobs, UnknownError(str(unsure)))
+            self._supply.renew()
+            return (), "unknown"
+        for job in jobs:
+            job.done.set_result(None)
+        return (), "committed"
+
+    def _after_abort(self, jobs: Sequence[Job], aborted: Aborted) -> Sequence[Job]:
+        if aborted.spent:
+            self._supply.renew()
+        self._supply.warn("posts-aborted", "a transaction of %d posts was aborted: %s", len(jobs), aborted)
+        refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
+        self._supply.refused(aborted.refusals)
+        for job in jobs:
+            if id(job.entry) in refused:
+                _fail([job], _error_of(refused[id(job.entry)]))
+        if not refused:
+            self._stopping.wait(AGAIN_AFTER)
+        return [job for job in jobs if id(job.entry) not in refused]
+
+
+def _error_of(refusal: Refusal) -> Exception:
+    if refusal.about == "record":
+        return TooLargeError(refusal.reason)
+    return NotWrittenError(f"{refusal.reason}; nothing was written")
+
+
+def _heard(waiting: asyncio.Future[None]) -> None:
+    if not waiting.cancelled():
+        waiting.exception()
+
+
+def _fail(jobs: Sequence[Job], error: Exception) -> None:
+    for job in jobs:
+        job.done.set_exception(error)

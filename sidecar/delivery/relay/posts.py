@@ -1,0 +1,93 @@
+"""From a record that a service read itself, and could not handle, to what is done about it (relay).
+
+The same decisions as for a delivery that failed; only who tells of the failure differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from sidecar.core.commit_batch import Entry
+from sidecar.core.copies import writes_of
+from sidecar.core.counters import Tally
+from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, condemn, decide
+from sidecar.core.outcome import Failed
+from sidecar.core.policy import Policy
+from sidecar.core.record import Now, Record
+from sidecar.delivery.relay.post_writer import Poster
+from sidecar.kafka.messages import foreign_reading_of, reading_of
+from topics.names import Kind
+
+
+class NotOursError(Exception):
+    """The record comes from a topic that no record of this group can have been read from."""
+
+
+class Placed(NamedTuple):
+    """What was done with a post: where its copy is, its count, and when it is due (epoch ms; None in the DLQ)."""
+
+    id: str
+    topic: str
+    times: int
+    due: int | None
+    reason: str
+
+
+class Posting:
+    """Decides about posts and has them written; called on the event loop.
+
+    `understand`: whose retry headers count on main topics. What was written is counted in `tally`.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],
+        understand: tuple[str, ...],
+        poster: Poster,
+        tally: Tally,
+        now: Callable[[], Now],
+    ) -> None:
+        self._policy = policy
+        self._tally = tally
+        self._readings = {Kind.MAIN: foreign_reading_of(understand), Kind.READY: reading_of(policy())}
+        self._poster = poster
+        self._now = now
+
+    async def post(self, record: Record, failure: Failed) -> Placed:
+        """Write what follows from the failure; the record's life is read here.
+
+        Raises NotOursError, or what `Poster.post` raises.
+        """
+        entry = self._entry(record, failure)
+        await self._poster.post(entry)
+        decision, copy = entry.decision, entry.writes[0]
+        self._tally.count(decision)
+        assert isinstance(decision, Retry | DeadLetter | Hop)
+        life = decision.life
+        due = None if isinstance(decision, DeadLetter) else life.due_at
+        return Placed(life.id, copy.topic, life.times, due, life.reason)
+
+    def _entry(self, record: Record, failure: Failed) -> Entry:
+        policy, wall = self._policy(), self._now().wall
+        role = policy.names.role(record.source.topic, policy.topics)
+        if role is None or role.kind not in self._readings:
+            raise NotOursError
+        reading = self._readings[role.kind]
+        if reading is not None and record.headers is not None:
+            life, fault = reading(record.headers, record.source, record.offset, record.timestamp)
+            record = replace(record, life=life, fault=fault)
+        decision: Decision
+        if record.fault:
+            self._tally.bad_headers += 1
+            decision = condemn(record, policy, wall)
+        elif record.life is not None and record.life.topic not in policy.topics:
+            decision = after_wait(record, policy, wall)  # the service cannot judge it: other instances consume it
+        else:
+            self._tally.odd_requests += not policy.understands(failure.delay, failure.level)
+            decision = decide(record, failure, policy, wall)
+        # Nothing else follows from a failure outside ordered mode, nor from an unknown topic.
+        assert isinstance(decision, Retry | DeadLetter | Hop)
+        return Entry(record, decision, writes_of(record, decision, policy, wall))

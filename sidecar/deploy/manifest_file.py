@@ -1,0 +1,132 @@
+"""A file of manifests with the sidecar put into each workload; every other byte stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import yaml
+
+from sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
+from sidecar.deploy.yaml_edit import CannotReviseError, revise
+from sidecar.errors import ConfigError
+from sidecar.settings.yaml_bounds import load
+
+SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
+"""A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2); with its directives."""
+LARGEST = 500_000
+"""Nodes of one document: a List of a whole namespace may have a hundred thousand."""
+Object = dict[str, Any]
+Change = Callable[[Object], Object]
+
+
+class State(StrEnum):
+    """What became of an object."""
+
+    ADDED = "sidecar added"
+    UPDATED = "sidecar updated"
+    REMOVED = "sidecar removed"
+    SAME = "unchanged"
+    PASSED = "passed over"
+
+
+class Done(NamedTuple):
+    """What became of one object; `what` is its kind and name."""
+
+    what: str
+    state: State
+
+
+class Changed(NamedTuple):
+    """The whole text, and one row for each object."""
+
+    text: str
+    objects: tuple[Done, ...]
+
+
+def change_all(name: str, text: str, change: Change) -> Changed:
+    """The text of the file `name` with `change` made to every workload in it. Raises ConfigError with all faults."""
+    parts, done, problems = [], [], []
+    for line, part in split(text):
+        if SEPARATOR.fullmatch(part):
+            parts.append(part)
+            continue
+        try:
+            old = load(part, LARGEST)
+            new, rows = _changed(old, change)
+            parts.append(revise(part, old, new))
+            done += rows
+        except yaml.YAMLError as error:
+            problems.append(f"{name}{_where(error, line)}")
+        except (WrongManifestError, CannotReviseError) as error:
+            problems.append(f"{name}, the document from line {line + 1}: {error}")
+    if not problems and not done:
+        problems.append(f"{name}: holds nothing of Kubernetes")
+    if problems:
+        raise ConfigError(problems)
+    return Changed("".join(parts), tuple(done))
+
+
+def split(text: str) -> Iterator[tuple[int, str]]:
+    """The documents, and the marks between them, each with the number of the line where it begins, from 0."""
+    place = 0
+    for mark in SEPARATOR.finditer(text):
+        yield text.count("\n", 0, place), text[place : mark.start()]
+        yield text.count("\n", 0, mark.start()), mark.group()
+        place = mark.end()
+    yield text.count("\n", 0, place), text[place:]
+
+
+def _changed(document: object, change: Change) -> tuple[object, list[Done]]:
+    """The document changed, and what became of each object in it. Raises WrongManifestError."""
+    if document is None:
+        return None, []
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
+    if _is_list(document) and document["items"]:
+        pairs = [_changed(item, change) for item in document["items"]]
+        return {**document, "items": [new for new, _ in pairs]}, [row for _, rows in pairs for row in rows]
+    if not is_workload(document):
+        return document, [Done(_name(document), State.PASSED)]
+    try:
+        if opts_out(document):
+            return document, [Done(_name(document), State.PASSED)]
+        new = change(document)
+        return new, [Done(_name(document), _state(document, new))]
+    except WrongManifestError as error:
+        raise WrongManifestError(f"{_name(document)}: {error}") from error
+
+
+def _is_list(document: Object) -> bool:
+    """Whether it is a List, or a list of one kind (DeploymentList), whose items say what they are."""
+    kind, items = document["kind"], document.get("items")
+    if kind == "List":
+        return isinstance(items, list)
+    return (
+        kind.endswith("List")
+        and isinstance(items, list)
+        and all(isinstance(one, dict) and "kind" in one for one in items)
+    )
+
+
+def _state(old: Object, new: Object) -> State:
+    if old == new:
+        return State.SAME
+    if not has_sidecar(new):
+        return State.REMOVED
+    return State.UPDATED if has_sidecar(old) else State.ADDED
+
+
+def _name(document: Object) -> str:
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return f"{document['kind'].lower()}/{metadata.get('name') or metadata.get('generateName') or '?'}"
+
+
+def _where(error: yaml.YAMLError, line: int) -> str:
+    """The line of the file, and what the parser says."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return f": {problem}" if mark is None else f", line {line + mark.line + 1}: {problem}"

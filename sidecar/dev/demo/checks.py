@@ -1,0 +1,147 @@
+"""What must be true of one record, each rule by itself: nothing lost, each attempt counted once, nothing early, every
+byte kept (contract §1, §3, §7). Pure.
+
+What is special to records that are retried in place is in `verify_order.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from sidecar.dev.demo.lateness import lateness
+from sidecar.dev.demo.ledger import digest_of
+from sidecar.dev.demo.record_histories import Account, Copy, Row
+from topics.events import State
+from topics.headers import RETRY_TOPIC, Life, reason_class, without_ours
+
+Check = Callable[[Account, Row], Iterator[str]]
+
+WITHOUT_ANSWER = frozenset({"timeout", "connection-lost", "broken-answer", "lease-expired"})
+"""Reasons of attempts that the service may not have seen, or may have committed without being heard."""
+
+
+def lost(account: Account, _first: Row) -> Iterator[str]:
+    """Every record ends: taken by the service, or in the DLQ."""
+    if account.committed or account.dead:
+        return
+    last = account.copies.get(account.retries)
+    where = f"its last copy is {last[-1].row.place}, due {last[-1].life.due_at}" if last else "it has no copy"
+    yield f"neither taken by the service nor in the DLQ; {where}"
+
+
+def miscounted(account: Account, _first: Row) -> Iterator[str]:
+    """Retries are numbered 1 to k, each counted once; the DLQ has a record once, with the retries it had."""
+    for times in range(1, account.retries + 1):
+        if times not in account.copies:
+            yield f"retry {times} is missing, though there is a retry {account.retries}"
+    if 0 in account.copies:
+        yield "it has a copy that counts no retry"
+    for times, copies in sorted(account.copies.items()):
+        told = account.told(State.WAITING_RETRY, times)
+        if told != 1:
+            yield f"retry {times} is told of by {told} events"
+        if not is_one_way(copies):
+            yield f"retry {times} was written twice: {', '.join(copy.row.place for copy in copies)}"
+    if len(account.dead) > 1:
+        yield f"it is {len(account.dead)} times in the DLQ"
+    for copy in account.dead:
+        if copy.life.times != account.retries:
+            yield f"the DLQ says {copy.life.times} retries, and there were {account.retries}"
+
+
+def is_one_way(copies: Sequence[Copy]) -> bool:
+    """Whether these copies of one retry are one way through levels: same due time, each after the one before it."""
+    if len({copy.life.due_at for copy in copies}) > 1:
+        return False
+    return all(after.row.timestamp >= before.row.timestamp + before.wait for before, after in pairwise(copies))
+
+
+def mistold(account: Account, first: Row) -> Iterator[str]:
+    """The events tell the end of a record once, and only of one that has failed."""
+    yield from mistold_death(account, first)
+    commits = account.told(State.COMMIT)
+    if commits != int(account.retries > 0 and account.committed and not account.dead):
+        yield f"{commits} events say COMMIT after {account.retries} retries"
+
+
+def mistold_by_relay(account: Account, first: Row) -> Iterator[str]:
+    """As `mistold`; that the service took a record is known to nobody else, and so no event tells of it."""
+    yield from mistold_death(account, first)
+    if commits := account.told(State.COMMIT):
+        yield f"{commits} events say COMMIT, which only the service can know"
+
+
+def mistold_death(account: Account, _first: Row) -> Iterator[str]:
+    """An event for each time that it is in the DLQ."""
+    dead = account.told(State.DLQ)
+    if dead != len(account.dead):
+        yield f"{dead} events say DLQ, and it is there {len(account.dead)} times"
+
+
+def unmatched(account: Account, first: Row) -> Iterator[str]:
+    """What the sidecar counted is what the service saw."""
+    for times in account.deliveries:
+        if times > account.retries:
+            yield f"retry {times} was delivered, and no copy counts it"
+    for times, copies in account.copies.items():
+        yield from unmatched_failure(account, times - 1, copies[0].life)
+    yield from unmatched_death(account, first)
+
+
+def unmatched_death(account: Account, _first: Row) -> Iterator[str]:
+    """What put it into the DLQ is what the service saw."""
+    for copy in account.dead:
+        yield from unmatched_failure(account, copy.life.times, copy.life)
+
+
+def unmatched_failure(account: Account, times: int, life: Life) -> Iterator[str]:
+    """Attempt `times` + 1, which `life` says has failed, has failed before the service's eyes."""
+    reason = reason_class(life.reason)
+    made = account.deliveries.get(times, [])
+    if reason in WITHOUT_ANSWER:
+        return
+    if not made:
+        yield f"attempt {times + 1} failed by {reason}, and never reached the service"
+    elif all(delivery.verdict == "commit" for delivery in made):
+        yield f"attempt {times + 1} failed by {reason}, and the service took it"
+
+
+def changed(account: Account, first: Row) -> Iterator[str]:
+    """Key, value and the record's own headers are byte for byte as they were, in every copy and every delivery."""
+    own = without_ours(list(first.headers))
+    for copy in account.written():
+        same = {
+            "key": copy.row.key == first.key,
+            "value": copy.row.value == first.value,
+            "headers": without_ours(list(copy.row.headers)) == own,
+            "REAL_TOPIC": copy.life.topic == first.topic,
+            "RETRY_REAL_TIMESTAMP": copy.life.timestamp == first.timestamp,
+            "RETRY_TOPIC": (RETRY_TOPIC, copy.row.topic.encode()) in copy.row.headers,
+        }
+        if wrong := [name for name, is_same in same.items() if not is_same]:
+            yield f"{copy.row.place} has another {', '.join(wrong)}"
+    digest = digest_of(first.value)
+    if any(delivery.digest != digest for made in account.deliveries.values() for delivery in made):
+        yield "the service was given another value"
+
+
+def early(account: Account, _first: Row) -> Iterator[str]:
+    """No retry is delivered before its due time, nor before its level is over."""
+    for late in lateness(account):
+        if late.after_level < 0:
+            yield f"the retry that was due at {late.due} came {-late.after_level:.1f} ms early"
+
+
+Checks = tuple[tuple[str, Check], ...]
+CHECKS: Checks = (
+    ("lost", lost),
+    ("miscounted", miscounted),
+    ("mistold", mistold),
+    ("unmatched", unmatched),
+    ("changed", changed),
+    ("early", early),
+)
+"""The kinds of findings, and what finds them."""
+RELAYED: Checks = tuple((kind, mistold_by_relay if check is mistold else check) for kind, check in CHECKS)
+"""The same where the service reads Kafka itself."""

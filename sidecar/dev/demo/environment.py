@@ -1,0 +1,178 @@
+"""Everything that the demo starts, and clears away again: Kafka, the topics, the sample service, the sidecar.
+
+The service and the sidecar are processes of their own, as they would be in production; if we are killed, a guard ends
+them and removes the folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sidecar.dev.demo.ledger import LedgerReader, Opened
+from sidecar.dev.demo.modes import Mode
+from sidecar.dev.demo.orders import TOPIC
+from sidecar.dev.demo.plan import Plan
+from sidecar.dev.demo.processes import Child, Crew
+from sidecar.dev.demo.shop.web import HOST, free_port
+from sidecar.dev.demo.view import start_job
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from sidecar.errors import BrokerError, SetupError
+from sidecar.java.download_bar import progress_bar
+from sidecar.java.orphan_guard import Guard
+from sidecar.kafka.admin.topics import Admin, CreateState, source_of
+from sidecar.settings import Settings, load
+from topics.names import Kind
+from topics.specs import TopicSpec, group_specs
+
+GROUP = "billing"
+PARTITIONS = 3
+START_SECONDS = 60.0
+
+
+class Stage:
+    """What runs; made by `open_stage`."""
+
+    def __init__(
+        self, settings: Settings, ledger: LedgerReader, shop: Child, sidecar: Child, job: Child | None
+    ) -> None:
+        self.settings, self.ledger, self.shop, self.sidecar, self.job = settings, ledger, shop, sidecar, job
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers`."""
+        return self.settings.kafka["bootstrap.servers"]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Every topic that takes part: main, levels, ready, DLQ and events."""
+        names, mains = self.settings.names, self.settings.topic_names
+        levels = names.levels_of(self.settings.delays, mains)
+        return (*mains, *levels, names.ready, *names.dlqs_of(mains), names.events)
+
+    def check(self) -> None:
+        """Raise SetupError when a process has ended by itself."""
+        self.shop.check()
+        self.sidecar.check()
+        if self.job is not None:
+            self.job.check()
+
+
+class Scaffold:
+    """What there is before the stage: a folder, Kafka, an empty ledger, and who starts processes."""
+
+    def __init__(
+        self, plan: Plan, home: Path, bootstrap: str, crew: Crew, jars: Sequence[Path], say: Callable[[str], None]
+    ) -> None:
+        self._plan, self._home, self._bootstrap, self._crew, self._say = plan, home, bootstrap, crew, say
+        self._file, self._log = home / "reconsume.yaml", home / "ledger.jsonl"
+        self._jars = jars
+
+    def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
+        """The shop first: the sidecar must know where it listens."""
+        front = "batch" if self._plan.mode is Mode.BATCH else "push"
+        shop = self._shop(front, *options)
+        url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
+        self._say(f"the sample service listens at {url}")
+        settings = self._prepare(f"{HOST}:0", url)
+        return Stage(settings, ledger, shop, self._sidecar(), self._job())
+
+    def call(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
+        """The sidecar first: the shop must know where its API is."""
+        port = free_port()
+        settings = self._prepare(f"{HOST}:{port}", None)
+        sidecar, job = self._sidecar(), self._job()
+        does = "calls" if self._plan.mode is Mode.PULL else "reads Kafka itself, and calls"
+        self._say(f"the sample service {does} the sidecar at http://{HOST}:{port}")
+        place = ("--api", str(port), "--bootstrap", self._bootstrap, "--group", GROUP)
+        topics = ("--topics", TOPIC, settings.names.ready)
+        shop = self._shop(self._plan.mode, *place, *topics, *options)
+        await_port(ledger, shop)
+        return Stage(settings, ledger, shop, sidecar, job)
+
+    def _shop(self, front: str, *options: str) -> Child:
+        return self._crew.start("shop", "sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
+
+    def _sidecar(self) -> Child:
+        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
+
+    def _job(self) -> Child | None:
+        """The Spark job, where there are jars for it."""
+        if not self._jars:
+            return None
+        self._say("Spark starts, which takes a while")
+        job = start_job(self._crew, self._home, self._bootstrap, GROUP, self._jars)
+        self._say("Spark keeps the view: reconsume view run")
+        return job
+
+    def _prepare(self, listen: str, url: str | None) -> Settings:
+        settings = write_settings(self._file, self._plan.configuration(GROUP, self._bootstrap, listen, url))
+        self._say(f"{create_topics(settings)} topics are made for group {GROUP}")
+        return settings
+
+
+@contextmanager
+def open_stage(
+    plan: Plan, shop: Sequence[str], folder: Path | None, jars: Sequence[Path], say: Callable[[str], None]
+) -> Iterator[Stage]:
+    """Start everything that the plan needs; `shop` are options of the sample service, `jars` what the view needs.
+
+    With `folder` all data is kept there. Raises SetupError or BrokerError with what went wrong.
+    """
+    with ExitStack() as stack:
+        home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconsume-demo-")))
+        guard = Guard(None if folder is not None else home)
+        stack.callback(guard.close)
+        stack.callback(guard.watch, [])  # by then all have ended, and their numbers may belong to others
+        with progress_bar() as progress:
+            kafka = EmbeddedKafka.start(folder=home / "kafka" if folder is not None else None, progress=progress)
+        stack.enter_context(kafka)
+        say(f"Apache Kafka runs at {kafka.bootstrap}")
+        ledger = stack.enter_context(LedgerReader(home / "ledger.jsonl"))
+        scaffold = Scaffold(plan, home, kafka.bootstrap, Crew(stack, home, guard), jars, say)
+        yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
+
+
+def await_port(ledger: LedgerReader, service: Child) -> int:
+    """The port that the service says it listens on, once it is up; 0 when it is the one who calls."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        for line in ledger.read():
+            if isinstance(line, Opened):
+                return line.port
+        service.check()
+        time.sleep(0.02)
+    raise SetupError(f"the sample service did not start within {START_SECONDS:.0f} s:\n{service.log_tail()}")
+
+
+def write_settings(file: Path, tree: dict[str, Any]) -> Settings:
+    """Write the sidecar's configuration, and read it as the sidecar will."""
+    file.write_text(yaml.safe_dump(tree, sort_keys=False), "utf-8")
+    return load(file, (), {})
+
+
+def create_topics(settings: Settings) -> int:
+    """Create the main topic, and the group's own as `topics apply` does; how many there are. Raises BrokerError."""
+    admin = Admin(settings.kafka)
+    create(admin, [TopicSpec(TOPIC, Kind.MAIN, PARTITIONS, 1, {})])
+    specs = group_specs(settings.names, [source_of(admin.find([TOPIC])[TOPIC])], settings.delays)
+    create(admin, specs)
+    return len(specs)
+
+
+def create(admin: Admin, specs: Sequence[TopicSpec]) -> None:
+    """Create topics and wait until the broker lists them all."""
+    for result in admin.create(specs):
+        if result.state is CreateState.FAILED:
+            raise BrokerError(f"topic {result.name} cannot be created: {result.error}")
+    until = time.monotonic() + START_SECONDS
+    while len(admin.find(spec.name for spec in specs)) < len(specs):
+        if time.monotonic() > until:
+            raise BrokerError(f"the new topics are not listed within {START_SECONDS:.0f} s")
+        time.sleep(0.05)

@@ -1,0 +1,78 @@
+"""The processes that the demo starts: run with a log of their own, and ended again, whatever becomes of us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from sidecar.errors import SetupError
+from sidecar.java.orphan_guard import Guard
+
+STOP_SECONDS = 30.0
+"""More than the sidecar's own drain_timeout: it shall end by itself."""
+TAIL_LINES = 30
+
+
+class Child:
+    """A process that we started; what it writes goes to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        # Our own settings come from the generated file alone, whatever the user's shell has.
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("RECONSUME_")}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=environ,
+                process_group=0,  # Ctrl-C in the terminal is ours to handle
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise SetupError with the end of its log when it has ended by itself."""
+        code = self._process.poll()
+        if code is not None:
+            raise SetupError(f"the {self.name} ended by itself with code {code}:\n{self.log_tail()}")
+
+    def stop(self) -> int:
+        """SIGTERM and wait; the exit code. Killed, and a negative code, when it does not end. Safe to call again."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def log_tail(self) -> str:
+        """The last lines that it wrote."""
+        return "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:])
+
+
+class Crew:
+    """Starts processes and ends them, the last one first; the guard ends them where we cannot."""
+
+    def __init__(self, stack: ExitStack, home: Path, guard: Guard) -> None:
+        self._stack, self._home, self._guard = stack, home, guard
+        self._pids: list[int] = []
+
+    def start(self, name: str, *command: str) -> Child:
+        """Start a module of ours with its options."""
+        child = Child(name, command, self._home)
+        self._stack.callback(child.stop)
+        self._pids.append(child.pid)
+        self._guard.watch(self._pids)
+        return child

@@ -1,0 +1,139 @@
+"""All that is known of each record of a group, put together from full dumps of its topics and the service's ledger.
+
+Pure: rows in, accounts out. What an account must look like is judged in `verify.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from sidecar.dev.demo.ledger import Delivery
+from topics.events import BadEvent, Event, State, decode_event
+from topics.headers import BadHeader, Life, parse_life
+from topics.names import Kind, Names, Role
+
+ANY_DUE = 2**63 - 1
+"""A due time however far off is judged by what was delivered when, not by a limit."""
+
+
+class Row(NamedTuple):
+    """One record as it lies in its topic; `timestamp` is epoch ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def place(self) -> str:
+        """`topic:partition:offset`, which for a main topic is the record's id."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+class Copy(NamedTuple):
+    """A record that the sidecar wrote; `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
+
+    row: Row
+    life: Life
+    wait: int
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One thing that is not as it must be: what kind of thing, with which record, and a sentence."""
+
+    kind: str
+    id: str
+    text: str
+
+
+class Account(msgspec.Struct):
+    """One record: its first copy, its copies by retry and in the DLQ, its events, and its deliveries."""
+
+    id: str
+    first: Row | None = None
+    copies: dict[int, list[Copy]] = msgspec.field(default_factory=dict)
+    dead: list[Copy] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
+    deliveries: dict[int, list[Delivery]] = msgspec.field(default_factory=dict)
+
+    @property
+    def retries(self) -> int:
+        """The number of its last retry."""
+        return max(self.copies, default=0)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the service took it."""
+        return any(delivery.verdict == "commit" for made in self.deliveries.values() for delivery in made)
+
+    def written(self) -> Iterator[Copy]:
+        """Everything that the sidecar wrote of it."""
+        for copies in self.copies.values():
+            yield from copies
+        yield from self.dead
+
+    def told(self, state: State, times: int | None = None) -> int:
+        """How many events say so."""
+        return sum(event.state is state and times in (None, event.times) for event in self.events)
+
+
+_Open: TypeAlias = Callable[[str], Account]
+
+
+class Books(NamedTuple):
+    """Every account by id, and what could not be read."""
+
+    accounts: dict[str, Account]
+    unreadable: tuple[Finding, ...]
+
+
+def open_books(rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names, topics: Collection[str]) -> Books:
+    """The accounts of a group whose main topics are `topics`; rows of other topics are passed over."""
+    accounts: dict[str, Account] = {}
+    unreadable: list[Finding] = []
+
+    def account(identity: str) -> Account:
+        return accounts.setdefault(identity, Account(identity))
+
+    for row in rows:
+        role = names.role(row.topic, topics)
+        match role.kind if role is not None else None:
+            case Kind.MAIN:
+                account(row.place).first = row
+            case Kind.EVENTS:
+                _enter_event(row, account, unreadable)
+            case Kind.LEVEL | Kind.READY | Kind.DLQ:
+                assert role is not None
+                _enter_copy(row, role, account, unreadable, topics)
+    for delivery in deliveries:
+        account(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
+    for one in accounts.values():
+        for copies in one.copies.values():
+            copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.place))
+    return Books(accounts, tuple(unreadable))
+
+
+def _enter_event(row: Row, account: _Open, unreadable: list[Finding]) -> None:
+    event = decode_event(row.value)
+    if isinstance(event, BadEvent):
+        unreadable.append(Finding("unreadable", row.place, event.text))
+    else:
+        account(event.id).events.append(event)
+
+
+def _enter_copy(row: Row, role: Role, account: _Open, unreadable: list[Finding], topics: Collection[str]) -> None:
+    life = parse_life(list(row.headers), topics, ANY_DUE)
+    if isinstance(life, BadHeader):
+        unreadable.append(Finding("unreadable", row.place, life.text))
+        return
+    copy = Copy(row, life, role.delay or 0)
+    if role.kind is Kind.DLQ:
+        account(life.id).dead.append(copy)
+    else:
+        account(life.id).copies.setdefault(life.times, []).append(copy)

@@ -1,0 +1,52 @@
+"""What the shop does with an order: it fails in the ways in which services fail. Pure, the same in every mode."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sidecar.dev.demo.ledger import Verdict
+from sidecar.dev.demo.orders import Case
+
+SLOW_SECONDS = 0.8
+STUCK_SECONDS = 10.0
+"""Longer than the demo lets a delivery take."""
+FLAKY_FAILURES = 2
+
+
+class Answer(NamedTuple):
+    """What the shop says of an order, and after how many seconds; `delay` and `reason` only where it asks for more."""
+
+    status: int
+    verdict: Verdict
+    after: float = 0
+    delay: str = ""
+    reason: str = ""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """`delay` and `reason`, those that there are."""
+        return {name: text for name, text in (("delay", self.delay), ("reason", self.reason)) if text}
+
+
+OK = Answer(200, "commit")
+# In so many words: a bare 500 could as well mean that the shop itself is broken, which is what an outage is.
+BROKEN = Answer(500, "retry", reason="payment-failed")
+
+
+def answer_to(case: str, times: int) -> Answer:
+    """The answer to an order that has been retried `times` times."""
+    match case:
+        case Case.SLOW:
+            return OK._replace(after=SLOW_SECONDS)
+        case Case.FLAKY:
+            return BROKEN if times < FLAKY_FAILURES else OK
+        case Case.LATER if times == 0:
+            return Answer(200, "retry", delay="3s", reason="out-of-stock")
+        case Case.STUCK if times == 0:
+            return OK._replace(after=STUCK_SECONDS)
+        case Case.REFUSED:
+            return Answer(422, "dead-letter", reason="unknown-sku")
+        case Case.POISON:
+            return BROKEN
+        case _:
+            return OK

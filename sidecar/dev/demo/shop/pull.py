@@ -1,0 +1,109 @@
+"""Pull: the shop calls the sidecar for its orders, leases them, and says by another call what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from sidecar.dev.demo.shop.behaviour import Answer, answer_to
+from sidecar.dev.demo.shop.order_log import Counter, Enveloped
+from sidecar.dev.demo.shop.web import post
+
+CALLERS = 4
+"""How many calls for orders wait side by side."""
+MOST = 16
+WAIT = "5s"
+LEASE_SECONDS = 2
+DRAINING = 503
+KNOCK_SECONDS = 0.1
+"""Between two calls while the sidecar is away."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """The answer to a call for orders."""
+
+    records: list[Enveloped]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What the sidecar says of one handle; `ok` where the call has done what it says."""
+
+    status: str = ""
+    handles: list[Told] = []
+
+    @property
+    def counts(self) -> bool:
+        """Whether the lease still held."""
+        return all(one.counts for one in self.handles) if self.handles else self.status == "ok"
+
+
+class PullFront:
+    """Calls for orders, several calls at once, and works on all that it gets side by side."""
+
+    def __init__(self, counter: Counter, port: int, tasks: asyncio.TaskGroup) -> None:
+        self._counter, self._port, self._tasks = counter, port, tasks
+        self._decode = msgspec.json.Decoder(Received).decode
+        self._opened = 0
+        """How often the shop has come up: what it worked on before it went down is forgotten."""
+
+    async def open(self) -> None:
+        """Begin to call."""
+        self._opened += 1
+        self._counter.opened()
+        for _ in range(CALLERS):
+            self._tasks.create_task(self._call())
+
+    async def close(self) -> None:
+        """Call no more, and let the leases run out."""
+        self._opened += 1
+        self._counter.closed()
+
+    async def _call(self) -> None:
+        opened = self._opened
+        while opened == self._opened:
+            records = await self._receive()
+            if records is None:
+                await asyncio.sleep(KNOCK_SECONDS)
+            elif opened == self._opened:
+                for record in records:
+                    self._tasks.create_task(self._handle(record, opened))
+
+    async def _receive(self) -> list[Enveloped] | None:
+        """The next orders; None while the sidecar is away or drains. Raises RuntimeError when it refuses the call."""
+        wanted = {"max": MOST, "invisible": f"{LEASE_SECONDS}s", "wait": WAIT}
+        try:
+            status, body = await post(self._port, "/v1/receive", msgspec.json.encode(wanted))
+        except (OSError, EOFError):
+            return None
+        if status == DRAINING:
+            return None
+        if status != 200:
+            raise RuntimeError(f"the sidecar answered {status}: {body.decode(errors='replace')}")
+        return self._decode(body).records
+
+    async def _handle(self, record: Enveloped, opened: int) -> None:
+        order = record.order
+        number = self._counter.came(order)
+        answer = answer_to(order.case, order.times)
+        if answer.after >= LEASE_SECONDS:
+            return  # stuck: the lease runs out
+        await asyncio.sleep(answer.after)
+        if opened != self._opened:
+            return
+        path, body = saying(answer, record.handle)
+        _, told = await post(self._port, path, msgspec.json.encode(body))
+        if msgspec.json.decode(told, type=Told).counts:  # else the lease was over, and the order comes again
+            self._counter.answered(number, answer.verdict)
+
+
+def saying(answer: Answer, handle: str) -> tuple[str, dict[str, Any]]:
+    """The path and the body of the call that says what became of an order."""
+    match answer.verdict:
+        case "commit":
+            return "/v1/ack", {"handles": [handle]}
+        case "dead-letter":
+            return "/v1/dead-letter", {"handle": handle, **answer.fields}
+        case _:
+            return "/v1/reconsume-later", {"handle": handle, **answer.fields}

@@ -1,0 +1,40 @@
+"""Push: an order is a request, the verdict its answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sidecar.dev.demo.ledger import clock, digest_of
+from sidecar.dev.demo.orders import CASE_HEADER
+from sidecar.dev.demo.shop.behaviour import Answer, answer_to
+from sidecar.dev.demo.shop.order_log import Counter, Order
+from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
+
+
+class PushFront(WebFront):
+    """Serves one order a request."""
+
+    def __init__(self, counter: Counter) -> None:
+        super().__init__(counter, self.answer)
+
+    async def answer(self, request: Request) -> Response:
+        """Work on the order."""
+        at, order = clock(), order_of(request)
+        number = self._counter.came(order, at)
+        answer = answer_to(order.case, order.times)
+        if answer.after:
+            await asyncio.sleep(answer.after)
+        return Response(render(answer.status, words_of(answer)), [Said(number, answer.verdict, answer.status)])
+
+
+def order_of(request: Request) -> Order:
+    """The order in a request: the body is its value, the headers say the rest."""
+    headers, body = request
+    digest = digest_of(None if "reconsume-null" in headers else body)
+    return Order(headers["reconsume-id"], int(headers["reconsume-times"]), headers.get(CASE_HEADER, ""), digest)
+
+
+def words_of(answer: Answer) -> str:
+    """`retry; delay=3s; reason=out-of-stock`; empty where the status says it all."""
+    fields = [f"{name}={text}" for name, text in answer.fields.items()]
+    return "; ".join([answer.verdict, *fields]) if fields else ""

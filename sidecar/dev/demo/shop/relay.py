@@ -1,0 +1,183 @@
+"""Relay: the shop reads Kafka itself, main topic and ready topic, and posts what failed to the sidecar.
+
+An offset is committed when all before it is handled. The shop goes down as a service that is deployed anew does: it
+first ends what it has begun. (One that dies between a post and its commit posts again: a copy more.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from sidecar.dev.demo.ledger import Verdict, digest_of
+from sidecar.dev.demo.shop.behaviour import Answer, answer_to
+from sidecar.dev.demo.shop.order_log import Counter, Order, case_of
+from sidecar.dev.demo.shop.web import post
+from sidecar.kafka.messages import read_headers
+from topics.headers import LARGEST_LONG, BadHeader, Headers, parse_life
+
+MOST, PAGES = 64, 64
+"""How many records are read at once, and how many times so many are worked on: one that is stuck holds up no other."""
+READ_SECONDS = 0.1
+PATIENCE_SECONDS = 2.0
+"""How long the shop itself gives an order; it then fails by `timeout`."""
+KNOCK_SECONDS = 0.2
+CREATED = 201
+
+
+class Wish(NamedTuple):
+    """What shall be done about an order that failed."""
+
+    verdict: Verdict
+    reason: str
+    delay: str | None = None
+    level: int | None = None
+
+
+class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a post: the record as it was read, and what shall be done about it (INTERFACE §3)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key_base64: bytes | None
+    value_base64: bytes | None
+    headers: Headers
+    delay: str | None = None
+    level: int | None = None
+    reason: str | None = None
+
+
+class Page(NamedTuple):
+    """Records that were read together, and the work on them."""
+
+    work: asyncio.Future[list[None]]
+    messages: list[Message]
+
+    @property
+    def ends(self) -> list[TopicPartition]:
+        """Where each partition goes on after them."""
+        ends = {(message.topic(), message.partition()): message.offset() for message in self.messages}
+        return [
+            TopicPartition(topic or "", partition or 0, (offset or 0) + 1)
+            for (topic, partition), offset in ends.items()
+        ]
+
+
+class RelayFront:
+    """Reads `topics`, main topic first, as a member of the group; works side by side, commits in order."""
+
+    def __init__(
+        self, counter: Counter, port: int, tasks: asyncio.TaskGroup, bootstrap: str, group: str, topics: list[str]
+    ) -> None:
+        self._counter, self._port, self._tasks, self._topics = counter, port, tasks, topics
+        self._config: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "isolation.level": "read_committed",  # what the sidecar has not committed must not be handled
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+        }
+        self._open = False
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Join the group and begin to read."""
+        self._open = True
+        self._counter.opened()
+        self._reading = self._tasks.create_task(self._read())
+
+    async def close(self) -> None:
+        """Finish what has been read, commit it, leave the group."""
+        self._open = False
+        if self._reading is not None:
+            await self._reading
+        self._counter.closed()
+
+    async def _read(self) -> None:
+        consumer = Consumer(self._config)
+        consumer.subscribe(self._topics)
+        pages: deque[Page] = deque()
+        while self._open or pages:
+            if self._open and len(pages) < PAGES:
+                messages = await asyncio.to_thread(consumer.consume, MOST, READ_SECONDS)
+                if messages:
+                    pages.append(Page(asyncio.gather(*map(self._handle, messages)), messages))
+            else:
+                await asyncio.wait([pages[0].work])
+            while pages and pages[0].work.done():
+                page = pages.popleft()
+                page.work.result()
+                await asyncio.to_thread(consumer.commit, offsets=page.ends, asynchronous=False)
+        await asyncio.to_thread(consumer.close)
+
+    async def _handle(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            raise KafkaException(error)
+        headers = read_headers(message) or []
+        order = order_of(message, headers, self._topics[0])
+        number = self._counter.came(order)
+        answer = answer_to(order.case, order.times)
+        await asyncio.sleep(min(answer.after, PATIENCE_SECONDS))
+        wish = wish_of(answer)
+        if wish is not None:
+            await self._post(posted(message, headers, wish))
+        self._counter.answered(number, "commit" if wish is None else wish.verdict)
+
+    async def _post(self, body: Posted) -> None:
+        """Post until the sidecar has it. Raises RuntimeError when it never will."""
+        while True:
+            try:
+                status, answer = await post(self._port, "/v1/retry", msgspec.json.encode(body))
+            except (OSError, EOFError):
+                status, answer = 503, b""
+            if status == CREATED:
+                return
+            if status < 500:
+                raise RuntimeError(f"the sidecar answered {status}: {answer.decode(errors='replace')}")
+            await asyncio.sleep(KNOCK_SECONDS)
+
+
+def wish_of(answer: Answer) -> Wish | None:
+    """What to ask of the sidecar for an order that failed; None for one that is taken."""
+    if answer.after > PATIENCE_SECONDS:
+        return Wish("retry", "timeout")
+    if answer.verdict == "commit":
+        return None
+    level = -1 if answer.verdict == "dead-letter" else None
+    return Wish(answer.verdict, answer.reason, answer.delay or None, level)
+
+
+def order_of(message: Message, headers: Headers, main: str) -> Order:
+    """The order in a record. Our headers count on the ready topic alone: on the main topic anybody may have written
+    them. Raises ValueError when they are not in their form."""
+    case, digest = case_of(headers), digest_of(message.value())
+    if message.topic() == main:
+        return Order(f"{main}:{message.partition()}:{message.offset()}", 0, case, digest)
+    life = parse_life(headers, [main], LARGEST_LONG)
+    if isinstance(life, BadHeader):
+        raise ValueError(life.text)
+    return Order(life.id, life.times, case, digest)
+
+
+def posted(message: Message, headers: Headers, wish: Wish) -> Posted:
+    """The body of a post."""
+    return Posted(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        timestamp=message.timestamp()[1],
+        key_base64=message.key(),
+        value_base64=message.value(),
+        headers=headers,
+        delay=wish.delay,
+        level=wish.level,
+        reason=wish.reason,
+    )

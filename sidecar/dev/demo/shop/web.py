@@ -1,0 +1,141 @@
+"""A minimal HTTP/1.1 server that can be closed, as if it had died, and opened again; and a call to another one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from sidecar.dev.demo.ledger import Verdict, clock
+from sidecar.dev.demo.shop.order_log import Counter
+
+HOST = "127.0.0.1"
+# Below the ports that systems give to outgoing connections: while the port is closed, a client that keeps knocking
+# could be given that very port as its own and connect to itself.
+PORTS = range(12_000, 20_000)
+
+
+class Request(NamedTuple):
+    """A request: its headers, names in lower case, and its body."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+class Said(NamedTuple):
+    """What an answer says of one order, by its number."""
+
+    number: int
+    verdict: Verdict
+    status: int = 0
+
+
+class Response(NamedTuple):
+    """A whole answer, ready to be sent, and what it says."""
+
+    data: bytes
+    said: Iterable[Said]
+
+
+Take = Callable[[Request], Awaitable[Response]]
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request:
+    """The next request of a connection; IncompleteReadError when the caller has gone."""
+    _, headers = await read_head(reader)
+    return Request(headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+async def read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
+    """The first line and the headers of the next message; IncompleteReadError when the other side has gone."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+    fields = (line.partition(":") for line in lines)
+    return first, {name.strip().lower(): value.strip() for name, _, value in fields}
+
+
+def render(status: int, verdict: str = "", body: bytes = b"", content_type: str = "") -> bytes:
+    """An answer as HTTP/1.1; `verdict` is the value of Reconsume-Verdict, if any."""
+    head = f"HTTP/1.1 {status} -\r\nContent-Length: {len(body)}\r\n"
+    head += f"Content-Type: {content_type}\r\n" if content_type else ""
+    head += f"Reconsume-Verdict: {verdict}\r\n" if verdict else ""
+    return f"{head}\r\n".encode() + body
+
+
+async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
+    """POST JSON to this machine, on a connection of its own; the status and the body.
+
+    Raises OSError when nobody listens, EOFError when the answer is cut off.
+    """
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 24)
+    try:
+        head = f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        first, headers = await read_head(reader)
+        return int(first.split()[1]), await reader.readexactly(int(headers["content-length"]))
+    finally:
+        writer.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on. Raises OSError when there is none."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+            return port
+    raise OSError(f"no free port from {PORTS.start} to {PORTS.stop}")
+
+
+class WebFront:
+    """The server: hands each request to `take`, and writes down what was answered."""
+
+    def __init__(self, counter: Counter, take: Take) -> None:
+        self._counter, self._take = counter, take
+        self._port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def open(self) -> None:
+        """Listen: on a free port the first time, on the same one later."""
+        for port in [self._port] if self._port else random.sample(PORTS, len(PORTS)):
+            try:
+                self._server = await asyncio.start_server(self._serve, HOST, port, limit=1 << 24)
+            except OSError:
+                if self._port:
+                    raise
+                continue
+            self._port = port
+            self._counter.opened(port)
+            return
+        raise OSError(f"no free port from {PORTS.start} to {PORTS.stop}")
+
+    async def close(self) -> None:
+        """Close the port and cut every connection, answered or not."""
+        assert self._server is not None
+        self._server.close()
+        self._counter.closed()
+        for writer in self._writers:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            # However a connection ends, the ledger has what was answered on it; that is all we need to know.
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while await self._answer(reader, writer):
+                    pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Serve one request; False when it could not be answered."""
+        response = await self._take(await read_request(reader))
+        if writer.is_closing() or reader.at_eof():
+            return False
+        at = clock()  # before: what follows from an answer must never seem to come sooner than it does
+        writer.write(response.data)
+        for said in response.said:
+            self._counter.answered(said.number, said.verdict, said.status, at)
+        return True

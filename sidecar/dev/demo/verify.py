@@ -1,0 +1,121 @@
+"""The check of a group: nothing lost, each attempt counted once, nothing early, every byte kept (contract §1, §3, §7).
+
+Pure over rows: full dumps of the topics (read_committed) and the service's ledger in, a frozen Report out. It trusts
+neither side: what the topics say is held against what the service saw. A duplicate delivery is no fault, because
+delivery is at least once; it is counted. Redriven records are not judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import msgspec
+
+from sidecar.core.policy import InPlace
+from sidecar.dev.demo.checks import CHECKS, RELAYED, Checks
+from sidecar.dev.demo.lateness import Spread, in_outage, lateness, spread
+from sidecar.dev.demo.ledger import Delivery, Outage
+from sidecar.dev.demo.record_histories import Account, Books, Finding, Row, open_books
+from sidecar.dev.demo.verify_order import disorder, in_line, in_place_checks
+from topics.names import Names
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the group's mode changes: `in_place` where it is ordered by key, `relay` where the service reads Kafka."""
+
+    in_place: InPlace | None = None
+    relay: bool = False
+
+    @property
+    def checks(self) -> Checks:
+        """What must be true of each record."""
+        if self.in_place is not None:
+            return in_place_checks(self.in_place)
+        return RELAYED if self.relay else CHECKS
+
+
+LADDER = Rules()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was found. `deliveries[n]` is how many were made of attempt n + 1.
+
+    `lateness` is counted from RETRY_DUE_AT, which counts from the failure. `release` is counted from when the level's
+    delay was over too, so without the time that the copy needed to be written. `held_back` is the lateness of those
+    that an outage kept waiting, which the other two leave out. `in_line` is how many records had an order to keep.
+    """
+
+    orders: int
+    committed: int
+    dead: int
+    deliveries: tuple[int, ...]
+    retries: int
+    duplicates: int
+    unseen: int
+    lateness: Spread
+    release: Spread
+    held_back: Spread
+    rows: int
+    findings: tuple[Finding, ...]
+    in_line: int = 0
+
+
+def verify(
+    rows: Sequence[Row],
+    deliveries: Sequence[Delivery],
+    names: Names,
+    topics: Collection[str],
+    outages: Sequence[Outage] = (),
+    rules: Rules = LADDER,
+) -> Report:
+    """Judge a group by its topics and its service. Retries that an outage kept waiting have a lateness of their own."""
+    books = open_books(rows, deliveries, names, topics)
+    accounts = list(books.accounts.values())
+    known = [account for account in accounts if account.first is not None]
+    came = [late for account in known for late in lateness(account)]
+    held_back = [late for late in came if in_outage(late, outages)]
+    in_time = [late for late in came if not in_outage(late, outages)]
+    retries = [(account, times) for account in known for times in retries_of(account, rules)]
+    return Report(
+        orders=len(known),
+        committed=sum(account.committed and not account.dead for account in known),
+        dead=sum(bool(account.dead) for account in known),
+        deliveries=by_attempt(accounts),
+        retries=len(retries),
+        duplicates=sum(len(made) - 1 for account in accounts for made in account.deliveries.values()),
+        unseen=sum(times - 1 not in account.deliveries for account, times in retries),
+        lateness=spread(late.after_due for late in in_time),
+        release=spread(late.after_level for late in in_time),
+        held_back=spread(late.after_due for late in held_back),
+        rows=len(rows),
+        findings=tuple(sorted(findings(books, rules))),
+        in_line=0 if rules.in_place is None else in_line(known),
+    )
+
+
+def retries_of(account: Account, rules: Rules) -> Iterable[int]:
+    """The retries that were made of a record: those with a copy, or those in place that reached the service."""
+    return account.copies if rules.in_place is None else (times for times in account.deliveries if times > 0)
+
+
+def findings(books: Books, rules: Rules) -> Iterator[Finding]:
+    """Everything that is not as it must be."""
+    yield from books.unreadable
+    if rules.in_place is not None:
+        yield from disorder(books.accounts.values())
+    for account in books.accounts.values():
+        if account.first is None:
+            yield Finding("unknown", account.id, "it is in no main topic, but was copied, told of or delivered")
+            continue
+        for kind, check in rules.checks:
+            for text in check(account, account.first):
+                yield Finding(kind, account.id, text)
+
+
+def by_attempt(accounts: Iterable[Account]) -> tuple[int, ...]:
+    """How many deliveries were made of the first attempt, the second, and so on."""
+    counts: dict[int, int] = {}
+    for account in accounts:
+        for times, made in account.deliveries.items():
+            counts[times] = counts.get(times, 0) + len(made)
+    return tuple(counts.get(times, 0) for times in range(max(counts, default=-1) + 1))

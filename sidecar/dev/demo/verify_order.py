@@ -1,0 +1,111 @@
+"""The check of a group that is ordered by key: each record in its turn, and retried in place (contract §6). Pure.
+
+Retries in place write no copy and no event: only what the service saw tells of them, and the DLQ of their end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from math import inf
+
+from sidecar.core.policy import InPlace
+from sidecar.dev.demo.checks import Checks, changed, lost, mistold, unmatched_death
+from sidecar.dev.demo.record_histories import Account, Finding, Row
+from topics.events import State
+
+CLOCK_MS = 1.0
+"""What an interval may seem too short by: it is measured by one clock in the sidecar and by another in the service."""
+
+
+def in_place_checks(rules: InPlace) -> Checks:
+    """What must be true of each record."""
+    return (
+        ("lost", lost),
+        ("miscounted", lambda account, first: miscounted(account, rules)),
+        ("mistold", mistold),
+        ("unmatched", unmatched_death),
+        ("changed", changed),
+        ("early", lambda account, first: early(account, rules)),
+    )
+
+
+def miscounted(account: Account, rules: InPlace) -> Iterator[str]:
+    """No copy and no event of a retry; never more retries than allowed; in the DLQ once, with the retries it had."""
+    for times, copies in sorted(account.copies.items()):
+        yield f"retry {times} was written to {copies[0].row.place}, and must be made in place"
+    if told := account.told(State.WAITING_RETRY):
+        yield f"{told} events tell of retries, which are made in place"
+    last = max(account.deliveries, default=0)
+    if rules.max_times is not None and last > rules.max_times:
+        yield f"retry {last} was made, and {rules.max_times} are allowed"
+    if len(account.dead) > 1:
+        yield f"it is {len(account.dead)} times in the DLQ"
+    for copy in account.dead:
+        if copy.life.times < last:
+            yield f"the DLQ says {copy.life.times} retries, and retry {last} was made"
+        if copy.life.times != rules.max_times and not was_refused(account, copy.life.times):
+            yield f"it is in the DLQ after {copy.life.times} retries, and the service did not refuse it"
+
+
+def was_refused(account: Account, times: int) -> bool:
+    """Whether the service itself asked for the DLQ, by its answer to attempt `times` + 1."""
+    return any(delivery.verdict == "dead-letter" for delivery in account.deliveries.get(times, []))
+
+
+def early(account: Account, rules: InPlace) -> Iterator[str]:
+    """Between two attempts there is the interval at least."""
+    for times, after in pairwise(sorted(account.deliveries)):
+        made, again = account.deliveries[times], account.deliveries[after]
+        waited = min(one.at for one in again) - min(one.at if one.ended is None else one.ended for one in made)
+        if waited < rules.interval - CLOCK_MS:
+            yield f"retry {after} came {waited:.1f} ms after retry {times} failed; the interval is {rules.interval} ms"
+
+
+Line = tuple[str, int, bytes]
+
+
+def lines_of(accounts: Iterable[Account]) -> dict[Line, list[Account]]:
+    """The records that have an order to keep, in that order: one line a partition and key. A null key has none."""
+    lines: dict[Line, list[Account]] = defaultdict(list)
+    known = [(account, account.first) for account in accounts if account.first is not None]
+    for account, first in sorted(known, key=lambda pair: place_of(pair[1])):
+        if first.key is not None:
+            lines[first.topic, first.partition, first.key].append(account)
+    return lines
+
+
+def place_of(row: Row) -> tuple[str, int, int]:
+    """Topic, partition and offset."""
+    return row.topic, row.partition, row.offset
+
+
+def in_line(accounts: Iterable[Account]) -> int:
+    """How many records stood in a line with others."""
+    return sum(len(line) for line in lines_of(accounts).values() if len(line) > 1)
+
+
+def disorder(accounts: Iterable[Account]) -> Iterator[Finding]:
+    """No record is first delivered before each earlier one of its line has been taken or dead-lettered."""
+    for line in lines_of(accounts).values():
+        last, until = "", -inf
+        for account in line:
+            came = first_delivery(account)
+            if came < until:
+                when = f"{until - came:.1f} ms before {last} had ended" if until < inf else f"and {last} never ended"
+                yield Finding("disorder", account.id, f"it was delivered {when}, which stands before it")
+            if (ended := ended_at(account)) > until:
+                last, until = account.id, ended
+
+
+def first_delivery(account: Account) -> float:
+    """When it first reached the service, epoch ms; never: infinity."""
+    return min((one.at for made in account.deliveries.values() for one in made), default=inf)
+
+
+def ended_at(account: Account) -> float:
+    """When it was first taken or written to the DLQ, epoch ms; never: infinity."""
+    taken = [one.ended for made in account.deliveries.values() for one in made if one.verdict == "commit"]
+    dead = [float(copy.row.timestamp) for copy in account.dead]
+    return min([*(at for at in taken if at is not None), *dead], default=inf)

@@ -1,0 +1,96 @@
+"""`demo --view`: the Spark job beside the rest, what its view says meanwhile, and whether it is right in the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sidecar.dev.demo.processes import Child, Crew
+from sidecar.errors import SetupError
+from sidecar.settings import Settings
+from sidecar.view.snapshot import Look, looking
+from topics.events import Event, State, latest
+from topics.view_record import ViewRow, view_order
+
+START_SECONDS = 120.0
+"""Spark needs some ten seconds, and compiles its first batch; a busy machine multiplies that."""
+SETTLE_SECONDS = 60.0
+POLL = 0.1
+FIRST_BATCH = "view/commits/0"
+"""What the checkpoint holds once the first batch of the view is done."""
+
+
+def start_job(crew: Crew, home: Path, bootstrap: str, group: str, jars: Sequence[Path]) -> Child:
+    """Start the job, and wait until its first batch is done: what comes then is shown at once. Raises SetupError."""
+    checkpoint = home / "checkpoint"
+    words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
+    job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
+    until = time.monotonic() + START_SECONDS
+    while not (checkpoint / FIRST_BATCH).exists():
+        job.check()
+        if time.monotonic() > until:
+            raise SetupError(f"the view's job did not start within {START_SECONDS:.0f} s:\n{job.log_tail()}")
+        time.sleep(POLL)
+    return job
+
+
+class View:
+    """The group's view as it is read from its topic; made by `reading_view`."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._rows: dict[str, ViewRow] = {}
+
+    def read(self, wait: float = 0.0) -> None:
+        """Take in what is new, waiting up to `wait` seconds for it. Raises BrokerError."""
+        for item in self._look.turn(wait):
+            row = item.heard
+            if isinstance(row, ViewRow) and (row.id not in self._rows or newer(row, self._rows[row.id])):
+                self._rows[row.id] = row
+
+    def counts(self) -> Mapping[State, int]:
+        """How many records stand in each state."""
+        return Counter(row.state for row in self._rows.values())
+
+    def settle(self, events: Iterable[Event]) -> list[str]:
+        """How the view differs from the fold of all events, after it had its time; empty when it is right."""
+        expected = fold(events)
+        until = time.monotonic() + SETTLE_SECONDS
+        while (found := differences(self._rows, expected)) and time.monotonic() < until:
+            self.read(POLL)
+        return found
+
+
+@contextmanager
+def reading_view(settings: Settings) -> Iterator[View]:
+    """The view, to be read. Raises BrokerError."""
+    with looking(settings.kafka, settings.names) as look:
+        yield View(look)
+
+
+def newer(row: ViewRow, known: ViewRow) -> bool:
+    """Whether a row is the greater of two."""
+    return view_order(row) > view_order(known)
+
+
+def fold(events: Iterable[Event]) -> dict[str, Event]:
+    """The last event of each record."""
+    lives: dict[str, list[Event]] = {}
+    for event in events:
+        lives.setdefault(event.id, []).append(event)
+    return {id_: last for id_, life in lives.items() if (last := latest(life)) is not None}
+
+
+def differences(rows: Mapping[str, ViewRow], expected: Mapping[str, Event]) -> list[str]:
+    """A sentence for each record of which the view says something else than its events."""
+    found = [f"{id_}: in the view, and in no event" for id_ in rows if id_ not in expected]
+    for id_, event in expected.items():
+        row = rows.get(id_)
+        if row is None:
+            found.append(f"{id_}: not in the view, which should say {event.state}")
+        elif wrong := [name for name in Event.__struct_fields__ if getattr(row, name) != getattr(event, name)]:
+            found.append(f"{id_}: the view is wrong in {', '.join(wrong)}")
+    return found

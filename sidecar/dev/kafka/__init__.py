@@ -1,0 +1,1 @@
+"""The embedded broker: its releases, its nodes, and their configuration."""

@@ -1,0 +1,248 @@
+"""A real Apache Kafka of one or more KRaft nodes on 127.0.0.1, for tests, demos and first steps. Needs Java 17.
+
+    with EmbeddedKafka.start() as kafka:
+        print(kafka.bootstrap)
+
+Here the cluster is laid out, formatted, started, awaited and cleared away. Not for production: one copy of everything
+on one node, small heaps, no security.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from sidecar.dev.kafka.node import Node
+from sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
+from sidecar.dev.kafka.releases import NEWEST, lock_of
+from sidecar.errors import SetupError
+from sidecar.java.find_java import find_java
+from sidecar.java.jars import Progress, fetch
+from sidecar.java.orphan_guard import Guard
+
+READY_SECONDS = 60.0
+"""How long a start may take; alone it needs 2 to 4 s, on a loaded machine a multiple."""
+
+# Below the ports that systems give to outgoing connections (Linux from 32768, macOS from 49152): while a node is down,
+# a client that keeps connecting to such a port could be given it as its own and connect to itself.
+PORTS = range(20_000, 32_000)
+
+
+class EmbeddedKafka:
+    """A running cluster. A context manager: leaving it stops every node and removes what it made."""
+
+    def __init__(self, folder: Path, plans: Sequence[Plan], java: Path, jars: Sequence[Path], *, keep: bool) -> None:
+        """Lay out a cluster that is not running yet; use `start`."""
+        self.folder, self._keep = folder, keep
+        most = heap(len(plans))
+        command = java_command(java, jars, folder / LOG4J_FILE, most)
+        # `=`, because one id in 64 begins with a dash and would be taken for an option.
+        self._format = [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={_cluster_id(plans)}", "--config"]
+        self.nodes = tuple(
+            Node(plan, [*command, "kafka.Kafka", str(plan.properties)], self._tell_guard, self._await_node)
+            for plan in plans
+        )
+        self._guard = Guard(None if keep else folder)
+
+    @classmethod
+    def start(
+        cls,
+        nodes: int = 1,
+        properties: Mapping[str, object] | None = None,
+        folder: Path | None = None,
+        *,
+        release: str = NEWEST,
+        features: Mapping[str, int] | None = None,
+        port: int = 0,
+        advertised: Callable[[int], str] | None = None,
+        progress: Progress = lambda _done, _total: None,
+        seconds: float = READY_SECONDS,
+    ) -> EmbeddedKafka:
+        """Start a cluster of a release (`releases.py`) and wait until all its nodes answer.
+
+        `properties` override server.properties on each node, `features` the levels that the release gives to Kafka's
+        features (`kafka-features.sh describe` lists them). `folder` keeps the data over `close` and the next
+        `start`; without it the data is temporary. `port` is node 0's, node 1 has the next one, and so on; 0 picks free
+        ones. `advertised` gives, for a node id, the `host:port` of a proxy in front of it: the node then listens on
+        `plan.proxied_port` too, for the proxy to connect to; `{port}` in it is that port, where there is no proxy but a
+        listener with other properties. `progress` hears of jars that are fetched.
+        Raises SetupError when Java or a jar cannot be had, or a node does not answer in `seconds`, and ConfigError for
+        a release that is not known.
+        """
+        lock, java = lock_of(release), find_java()
+        jars = fetch(lock, progress=progress)
+        home = Path(tempfile.mkdtemp(prefix="reconsume-kafka-")) if folder is None else folder.absolute()
+        plans = _plans(nodes, home, port, advertised)
+        kafka = cls(home, plans, java, jars, keep=folder is not None)
+        try:
+            kafka._write_files(properties or {})
+            kafka._format_all(features or {}, seconds)
+            kafka._launch_all(seconds)
+        except BaseException:
+            kafka.close()
+            raise
+        return kafka
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` of all nodes."""
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def proxied_bootstrap(self) -> str:
+        """`bootstrap.servers` by way of the proxies; empty without `advertised`."""
+        return ",".join(node.plan.advertised for node in self.nodes if node.plan.advertised)
+
+    def node(self, number: int) -> Node:
+        """The node whose broker id is `number`, from 0."""
+        return self.nodes[number]
+
+    def heal(self) -> None:
+        """Bring back every node that is paused or down, and wait until all answer together."""
+        for node in self.nodes:
+            if node.paused:
+                node.wake()
+            elif not node.running:
+                node.launch()
+        for node in self.nodes:
+            self._await_node(node, everyone=True)
+
+    def close(self) -> None:
+        """Stop every node and remove the folder, unless it was given. A second call does nothing."""
+        if self._keep:
+            for node in self.nodes:  # together: once a majority is gone, the rest cannot hand over and would wait
+                node.ask_to_stop()
+        for node in self.nodes:
+            node.stop() if self._keep else node.kill()
+        if not self._keep:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.folder)
+        self._guard.close()
+
+    def __enter__(self) -> EmbeddedKafka:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_files(self, overrides: Mapping[str, object]) -> None:
+        plans = [node.plan for node in self.nodes]
+        for plan in plans:
+            plan.folder.mkdir(parents=True, exist_ok=True)
+            plan.properties.write_text(server_properties(plan, plans, overrides), "utf-8")
+        (self.folder / LOG4J_FILE).write_text(LOG4J, "utf-8")
+
+    def _format_all(self, features: Mapping[str, int], seconds: float) -> None:
+        """Write the cluster id and the first metadata into each empty data folder."""
+        empty = [node for node in self.nodes if not (node.plan.data / "meta.properties").exists()]
+        with ThreadPoolExecutor(max(1, len(empty))) as pool:
+            list(pool.map(lambda node: self._format_one(node, features, seconds), empty))
+
+    def _format_one(self, node: Node, features: Mapping[str, int], seconds: float) -> None:
+        levels = (f"--feature={name}={level}" for name, level in features.items())
+        command = [*self._format, str(node.plan.properties), *levels]
+        try:
+            with node.plan.log.open("ab") as log:
+                subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # whose text is the whole class path
+            raise SetupError(f"Kafka node {node.id} cannot format its data folder:\n{node.log_tail()}") from None
+
+    def _launch_all(self, seconds: float) -> None:
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            self._await_node(node, seconds, everyone=True)
+
+    def _await_node(self, node: Node, seconds: float = READY_SECONDS, *, everyone: bool = False) -> None:
+        """Wait until `node` itself answers a metadata request that lists it, or all nodes."""
+        wanted = {other.id for other in self.nodes} if everyone else {node.id}
+        until = time.monotonic() + seconds
+        client: AdminClient | None = None
+        while time.monotonic() < until:
+            if not node.running:
+                raise SetupError(f"Kafka node {node.id} ended while it started:\n{node.log_tail()}")
+            if client is None and _listens(node.plan.port):
+                client = AdminClient(QUIET | {"bootstrap.servers": node.address})
+            if client is not None and wanted <= _brokers(client):
+                return
+            time.sleep(0.03)
+        raise SetupError(f"Kafka node {node.id} did not answer within {seconds:g} s:\n{node.log_tail()}")
+
+    def _tell_guard(self) -> None:
+        self._guard.watch([node.pid for node in self.nodes if node.running])
+
+
+LOG4J_FILE = "log4j2.properties"
+QUIET: dict[str, str | int | float | bool] = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "socket.timeout.ms": 2000,
+}
+
+
+def _plans(nodes: int, home: Path, port: int, advertised: Callable[[int], str] | None) -> list[Plan]:
+    free = _free_ports()
+    return [_plan(number, home, port + number if port else next(free), advertised, free) for number in range(nodes)]
+
+
+def _plan(number: int, home: Path, port: int, advertised: Callable[[int], str] | None, free: Iterator[int]) -> Plan:
+    plan = Plan(id=number, folder=home / f"node-{number}", port=port, controller_port=next(free))
+    if advertised is None:
+        return plan
+    behind = next(free)
+    address = advertised(number).replace("{port}", str(behind))
+    return msgspec.structs.replace(plan, proxied_port=behind, advertised=address)
+
+
+def _free_ports() -> Iterator[int]:
+    """Ports that nobody listens on, each once, in random order: several clusters may start at the same time."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        yield port
+
+
+def _cluster_id(plans: Sequence[Plan]) -> str:
+    """The id under which `plans` were formatted before, else a new one: 16 random bytes in base64."""
+    for plan in plans:
+        meta = plan.data / "meta.properties"
+        for line in meta.read_text("utf-8").splitlines() if meta.exists() else ():
+            if line.startswith("cluster.id="):
+                return line.partition("=")[2]
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _brokers(client: AdminClient) -> set[int]:
+    """The ids of the brokers that a metadata answer lists; none when there is no answer."""
+    try:
+        return set(client.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return set()

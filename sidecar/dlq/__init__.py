@@ -1,0 +1,1 @@
+"""Dead letters: found, redriven, exported and imported, deleted for good."""

@@ -1,0 +1,79 @@
+"""Deletes dead letters for good. Kafka deletes only from a partition's beginning, so that is what can be planned.
+
+Of each partition go the letters before the first one that must stay; what is meant and lies behind that one stays too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.core.policy import Policy
+from sidecar.core.record import Partition
+from sidecar.dlq.letters import Filter, Verdict, Wish, read_letter
+from sidecar.dlq.plan import Told
+from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, judge
+from sidecar.dlq.scan import Scan
+from sidecar.dlq.topics import CLIENT, DlqTopics
+from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+
+ASKED = Wish(Filter(), MOST_REDRIVES_EVER, forgotten=True)
+"""Whether a letter was ever redriven is asked of each, whatever it is."""
+
+
+@dataclass
+class Deletion:
+    """One partition's part. `before` is the offset below which all goes."""
+
+    before: int
+    deleted: int = 0
+    open: int = 0
+    """Of those deleted, how many were never redriven."""
+    older: int = 0
+    """Letters before the time range, which are in the way."""
+    behind: int = 0
+    """Letters that are meant and stay, because they lie behind one that stays."""
+    error: str = ""
+
+
+class Purge:
+    """The plan, from one look at every letter, and its execution. Raises BrokerError."""
+
+    def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, told: Told) -> None:
+        self.parts: dict[Partition, Deletion] = {}
+        self._kafka = topics.kafka
+        layout = topics.layout()
+        pasts = topics.pasts(layout)
+        self.parts = {place: Deletion(span.begin) for place, span in layout.items() if span.begin < span.end}
+        stays = dict.fromkeys(self.parts, False)
+        with Scan(topics, layout) as scan:
+            for record in scan:
+                part, place = self.parts[record.source], record.source
+                told(scan, sum(one.deleted for one in self.parts.values()))
+                part.older += record.timestamp < since
+                if not since <= record.timestamp < until:
+                    stays[place] = True
+                elif stays[place]:
+                    part.behind += 1
+                else:
+                    part.deleted, part.before = part.deleted + 1, record.offset + 1
+                    verdict = judge(read_letter(record, policy), ASKED, pasts[place])
+                    part.open += verdict is not Verdict.REDRIVEN
+
+    @property
+    def total(self) -> int:
+        """How many letters go."""
+        return sum(part.deleted for part in self.parts.values())
+
+    def carry_out(self) -> None:
+        """Delete; what the broker refuses is told in the parts' `error`."""
+        places = {place: part for place, part in self.parts.items() if part.deleted}
+        client = AdminClient({"client.id": CLIENT, "log_level": 0, **self._kafka})
+        asked = [TopicPartition(*place, part.before) for place, part in places.items()]
+        for answered, future in client.delete_records(asked, request_timeout=2 * ANSWER_SECONDS).items():
+            try:
+                future.result(3 * ANSWER_SECONDS)
+            except KafkaException as failure:
+                places[Partition(answered.topic, answered.partition)].error = sentence_of(failure)

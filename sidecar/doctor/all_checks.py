@@ -1,0 +1,111 @@
+"""All checks of a configuration, in the order in which they are shown."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic
+
+from sidecar.clock import now
+from sidecar.doctor.checks.clock import skew
+from sidecar.doctor.checks.groups import sharing
+from sidecar.doctor.checks.kafka import reach
+from sidecar.doctor.checks.overdue import overdue
+from sidecar.doctor.checks.policy import in_force, policy
+from sidecar.doctor.checks.progress import progress
+from sidecar.doctor.checks.rights import permits
+from sidecar.doctor.checks.service import service
+from sidecar.doctor.checks.subscriptions import subscriptions
+from sidecar.doctor.checks.topics import Compare, layout
+from sidecar.doctor.checks.transactions import hanging
+from sidecar.doctor.checks.view import dead_view
+from sidecar.doctor.findings import Report, warn
+from sidecar.doctor.runner import Check
+from sidecar.errors import BrokerError
+from sidecar.group_policy.topic import T, Told, read_policy_topic
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.settings import Settings
+from sidecar.settings.model import group_of
+from topics.acls import Group, User, rights_of
+
+KAFKA = "kafka"
+"""The check that all but the service's depend on."""
+TRANSACTION_TIMEOUT = 10_000
+"""ms. Ours, where the configuration does not say."""
+
+
+def first(settings: Settings) -> list[Check]:
+    """What can be asked without a word from Kafka."""
+    return [
+        Check(KAFKA, lambda: reach(settings.kafka), 20.0),
+        Check("service", lambda: service(settings.deliver)),
+    ]
+
+
+def rest(settings: Settings, user: User, compare: Compare) -> list[Check]:
+    """What Kafka must answer. `user`: whose rights those of the configured Kafka user are compared with."""
+    cluster = Cluster(settings.kafka)
+    told = Once(lambda: read_policy_topic(cluster, settings.names))
+    own = {topic.name: topic.tags for topic in settings.topics}
+
+    def group() -> Group:
+        return group_of(in_force(heard(told), settings))
+
+    timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
+    checks = [
+        Check("rights", lambda: permits(cluster, rights_of(user, group()), mend_rights(settings, user)), 40.0),
+        Check("topics", lambda: layout(cluster, group(), compare)),
+        Check("clock", lambda: skew(cluster, settings.names)),
+        Check("progress", lambda: progress(cluster, group(), heard(told))),
+        Check("overdue", lambda: overdue(cluster, group())),
+        Check("transactions", lambda: hanging(cluster, group(), timeout)),
+        Check("groups", lambda: sharing(cluster, group())),
+        Check("subscriptions", lambda: subscriptions(told(), own, now())),
+        Check("policy", lambda: policy(told(), settings)),
+        Check("view", lambda: dead_view(cluster, group())),
+    ]
+    # A broadcast has no topics of its own, so there is nothing to ask of them.
+    lonely = ("clock", "subscriptions", "policy")
+    return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
+
+
+def unreachable(checks: Sequence[Check]) -> list[Report]:
+    """The reports of checks that cannot be made; one failure, that of Kafka itself, is enough."""
+    return [Report(check.name, (warn("not looked at: Kafka cannot be reached"),)) for check in checks]
+
+
+def heard(told: Once[tuple[Told, ...] | None]) -> tuple[Told, ...] | None:
+    """What the policy topic says; None where it cannot be read, which another check reports."""
+    try:
+        return told()
+    except BrokerError:
+        return None
+
+
+def mend_rights(settings: Settings, user: User) -> str:
+    """The command that gives the configured Kafka user the rights of `user`."""
+    name = settings.kafka.get("sasl.username", "NAME")
+    return f"reconsume acls apply --role {user} --principal User:{name}"
+
+
+class Once(Generic[T]):
+    """A question that several threads ask, and one of them answers for all; its ReconsumeError is every thread's."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._answer: list[T] = []
+        self._fault: BrokerError | None = None
+
+    def __call__(self) -> T:
+        """The answer. Raises BrokerError."""
+        with self._lock:
+            if self._fault is not None:
+                raise self._fault
+            if not self._answer:
+                try:
+                    self._answer.append(self._call())
+                except BrokerError as fault:
+                    self._fault = fault
+                    raise
+            return self._answer[0]

@@ -1,0 +1,97 @@
+"""How far this machine's clock is from the brokers': by records in a transaction that is aborted.
+
+The ready topic carries the broker's time of each append, which the client is told with the broker's word for a record.
+No reader of committed records ever sees them. There is no other way: Kafka has no request for its time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
+
+from sidecar.doctor.findings import Finding, fail, ok, warn
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import ANSWER_SECONDS
+from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.errors import sentence_of
+from topics.names import Names
+
+WARN_MS = 1_000
+"""The shortest level: from here on retries come noticeably early or late."""
+FAIL_MS = 10_000
+"""The first delay of the default ladder."""
+ROUNDS = 2
+"""The first one also pays for connections."""
+SYNC = "synchronise the clocks of this machine and of the brokers (NTP)"
+
+
+def skew(cluster: Cluster, names: Names) -> list[Finding]:
+    """How far the clocks are apart, for each broker that leads a partition of the ready topic."""
+    found, denied = cluster.topics([names.ready])
+    if names.ready not in found:
+        why = "this user may not see it" if denied else "it does not exist"
+        mend = "see the check of rights" if denied else "reconsume topics apply"
+        return [warn(f"not measured: it takes {names.ready}, and {why}", mend)]
+    leaders = found[names.ready].leaders
+    partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}
+    try:
+        apart = measured(cluster.kafka, names, partitions)
+    except KafkaException as error:
+        return [warn(f"not measured: {sentence_of(error)}", "see the check of rights")]
+    if not apart:
+        return [warn(f"not measured: {names.ready} does not carry the broker's time", "see the check of topics")]
+    return [judged(broker, *found) for broker, found in sorted(apart.items())]
+
+
+def judged(broker: int, offset: float, accuracy: float) -> Finding:
+    """What a difference means. `offset`: ms that the broker is ahead of us, true within `accuracy`."""
+    where = "ahead of" if offset >= 0 else "behind"
+    certain = max(0.0, abs(offset) - accuracy)
+    if certain < WARN_MS:
+        return ok(f"broker {broker} is within {abs(offset) + accuracy:.0f} ms")
+    text = f"broker {broker} is {certain / 1000:.1f} s {where} this machine: retries come early or late by as much"
+    return fail(text, SYNC) if certain >= FAIL_MS else warn(text, SYNC)
+
+
+def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, int]) -> dict[int, tuple[float, float]]:
+    """By broker: how many ms it is ahead of us, and how wrong that may be. Raises KafkaException."""
+    config = {
+        **producer_config(kafka, f"{names.group}-retry-~clock", "reconsume-doctor"),
+        "transaction.timeout.ms": 5_000,
+        "delivery.report.only.error": False,
+        "log_level": 0,
+    }
+    producer = Producer(config)
+    producer.init_transactions(ANSWER_SECONDS)
+    producer.begin_transaction()
+    try:
+        rounds = [one_round(producer, names.ready, partitions) for _ in range(ROUNDS)]
+    finally:
+        with suppress(KafkaException):  # what was wrong before says more; the broker ends it after 5 s by itself
+            producer.abort_transaction(ANSWER_SECONDS)
+    return rounds[-1]
+
+
+def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> dict[int, tuple[float, float]]:
+    """One record to each broker, and what its time of appending says. Raises KafkaException."""
+    heard: dict[int, tuple[float, float]] = {}
+    faults: list[KafkaError] = []
+    sent = time.time() * 1_000
+
+    def landed(error: KafkaError | None, message: Message) -> None:
+        kind, stamp = message.timestamp()
+        back = time.time() * 1_000
+        if error is not None:
+            faults.append(error)
+        elif kind == TIMESTAMP_LOG_APPEND_TIME:
+            heard[message.partition() or 0] = (stamp - (sent + back) / 2, (back - sent) / 2 + 1)
+
+    for number in partitions.values():
+        producer.produce(topic, b"", partition=number, on_delivery=landed)
+    producer.flush(ANSWER_SECONDS)
+    if faults:
+        raise KafkaException(faults[0])
+    return {broker: heard[number] for broker, number in partitions.items() if number in heard}

@@ -1,0 +1,73 @@
+"""Whether anybody else reads this group's retry topics, or uses its places: then it is chance who gets a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Place, Seen
+from topics.acls import Group
+
+MOST = 2_000
+"""Groups that are looked at; each costs a request of a millisecond."""
+SIDECARS = "-RETRY"
+"""What the group ends with by which a sidecar reads its level topics."""
+
+
+def sharing(cluster: Cluster, group: Group) -> list[Finding]:
+    """Groups that read what is this group's alone, and members of its places that read what is not."""
+    if group.broadcast:
+        return [ok("a broadcast shares nothing")]
+    names = group.names
+    every = cluster.group_names()
+    others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
+    seen = cluster.groups([*others[:MOST], names.group, names.retry_group])
+    waiting, _ = cluster.topics([*group.levels, names.ready])
+    places = [place for topic in waiting.values() for place in topic.places]
+    findings = [
+        *(found for name in others[:MOST] if name in seen for found in other(cluster, places, name, seen[name])),
+        *strangers(names.retry_group, seen.get(names.retry_group), (*group.levels, names.ready)),
+        *strangers(names.group, seen.get(names.group), (*group.topics, *relayed(group))),
+    ]
+    if len(others) > MOST:
+        findings.append(warn(f"only {MOST} of {len(others)} groups were looked at"))
+    return findings or [ok(f"none of {len(others)} other groups that this user may see reads this group's topics")]
+
+
+def relayed(group: Group) -> tuple[str, ...]:
+    """What the service of a relay reads beside its main topics."""
+    return (group.names.ready,) if group.mode == "relay" else ()
+
+
+def other(cluster: Cluster, places: Sequence[Place], name: str, seen: Seen) -> Iterator[Finding]:
+    """What another group has to do with the partitions of this group's retry topics.
+
+    Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
+    """
+    reads = {topic for member in seen.members for topic in member.topics} & {topic for topic, _ in places}
+    asked = places if name.endswith(SIDECARS) and not reads else ()
+    kept = {topic for topic, _ in cluster.committed(name, asked)}
+    if not reads and not kept:
+        return
+    verb = "reads" if reads else "has read"
+    text = f"group {name} {verb} {listed(reads or kept)}"
+    if name.endswith(SIDECARS):
+        yield fail(
+            f"{text}: the sidecars of two groups share them, and a retry goes to both",
+            "give one of the two another group name, or another topic_prefix",
+        )
+    else:
+        yield warn(f"{text}: whatever it does with retries is done twice", "stop it, unless it only looks")
+
+
+def strangers(name: str, seen: Seen | None, topics: Iterable[str]) -> Iterator[Finding]:
+    """Members of this group's own places that are not its own."""
+    known = set(topics)
+    for member in () if seen is None else seen.members:
+        foreign = member.topics - known
+        if foreign:
+            yield fail(
+                f"group {name} has a member ({member.client} at {member.host}) that reads {listed(foreign)}",
+                f"only this group's instances, all with one configuration, may use the group {name}",
+            )

@@ -1,0 +1,140 @@
+"""Levels whose head is overdue: what the retry group has done, against the first offset that is not due yet.
+
+Offsets alone do not tell: behind what is done may be transaction markers, and a record may have asked for a longer wait
+than its level's. So the first record of each partition that looks overdue is read, and its own due time counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+
+from sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import ANSWER_SECONDS, Place, refused
+from sidecar.kafka.admin.topics import SPECS, Offset
+from sidecar.kafka.client_config import follower_config
+from sidecar.kafka.messages import UNREADABLE, to_record
+from topics.acls import Group
+from topics.headers import RETRY_DUE_AT
+
+SLACK = 60_000
+"""ms by which a record must be late: what is delivered with a delay of seconds is work under way."""
+LONG = 600_000
+"""ms from which on it is a failure: a service that is too slow for a burst has caught up by then, or never will."""
+
+
+class Overdue(NamedTuple):
+    """A partition that is behind: its first record that is not done, and the first offset that is not due (`head`)."""
+
+    place: Place
+    first: int
+    head: int
+    due: int
+
+
+def overdue(cluster: Cluster, group: Group, now: int | None = None) -> list[Finding]:
+    """What is due in the group's levels and not done. `now`: epoch ms, for a clock of its own."""
+    if group.broadcast:
+        return [ok("a broadcast retries nothing")]
+    moment = time.time_ns() // 1_000_000 if now is None else now
+    waits = waits_of(group)
+    found = sorted(late(cluster, group, waits, moment), key=lambda one: one.due)
+    if not found:
+        return [ok(f"nothing is due for longer than {ago(SLACK)}")]
+    owners = owners_of(cluster, group)
+    return [told(one, owners.get(one.place), moment) for one in found]
+
+
+def waits_of(group: Group) -> dict[str, int]:
+    """The delay of each level topic, in ms; in the ready topic waits what is shorter than every level."""
+    names = group.names
+    waits = {names.level(delay, topic): delay for delay in group.delays for topic in group.topics}
+    return {**waits, names.ready: min(group.delays, default=0)}
+
+
+def late(cluster: Cluster, group: Group, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
+    """The partitions whose first record that is not done is overdue."""
+    found, _ = cluster.topics(waits)
+    places = [place for topic in found.values() for place in topic.places]
+    # Heads first, progress last: what is done in between is not taken for overdue.
+    ends = cluster.offsets(places, SPECS[Offset.END]())
+    heads: dict[Place, int] = {}
+    for topic in found.values():
+        due = OffsetSpec.for_timestamp(now - waits[topic.name] - SLACK)
+        for place, (offset, _) in cluster.offsets(topic.places, due).items():
+            heads[place] = offset if offset >= 0 else ends[place][0]
+    begins = cluster.offsets(places, SPECS[Offset.BEGIN]())
+    done = cluster.committed(group.names.retry_group, places)
+    firsts = {place: max(begins[place][0], done.get(place, 0)) for place in places}
+    behind = {place: first for place, first in firsts.items() if first < heads[place]}
+    for place, message in first_records(cluster, group, behind).items():
+        offset, due_at = message.offset() or 0, due_of(message, waits[place[0]])
+        if offset < heads[place] and due_at + SLACK <= now:
+            yield Overdue(place, offset, heads[place], due_at)
+
+
+def first_records(cluster: Cluster, group: Group, places: Mapping[Place, int]) -> dict[Place, Message]:
+    """The first record of each partition from an offset on, where there is one. Raises BrokerError."""
+    found: dict[Place, Message] = {}
+    if not places:
+        return found
+    config = follower_config(cluster.kafka, group.names.retry_group, "reconsume-doctor")
+    consumer = Consumer({**config, "log_level": 0})  # it joins no group
+    try:
+        consumer.assign([TopicPartition(*place, offset) for place, offset in places.items()])
+        waiting, deadline = set(places), time.monotonic() + ANSWER_SECONDS
+        while waiting and time.monotonic() < deadline:
+            for message in consumer.consume(100, 0.1):
+                place = (message.topic() or "", message.partition() or 0)
+                if is_record(message) and place in waiting:
+                    found[place] = message
+                elif place not in waiting:
+                    continue
+                waiting.discard(place)
+                consumer.pause([TopicPartition(*place)])
+    except KafkaException as error:
+        raise refused("the records that wait", error) from error
+    finally:
+        consumer.close()
+    return found
+
+
+def is_record(message: Message) -> bool:
+    """Whether it is a record; False: the partition's end. Raises KafkaException."""
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return error is None
+
+
+def due_of(message: Message, wait: int) -> int:
+    """When it was due, epoch ms: at the end of its level, or when its header says so if that is later."""
+    record = to_record(message, None, 0, None)  # type: ignore[arg-type]  # its place is not looked at
+    told = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
+    level_over = record.timestamp + wait
+    return level_over if record.fault == UNREADABLE or not told.isdigit() else max(level_over, int(told[:16]))
+
+
+def owners_of(cluster: Cluster, group: Group) -> dict[Place, str]:
+    """The member of the retry group that has each partition, as its client is called."""
+    seen = cluster.groups([group.names.retry_group]).values()
+    return {place: member.client for one in seen for member in one.members for place in member.places}
+
+
+def told(one: Overdue, owner: str | None, now: int) -> Finding:
+    """One partition as a finding."""
+    (topic, number), behind = one.place, now - one.due
+    text = f"{topic}[{number}]: the record at {one.first} was due {ago(behind)} ago and is not done; "
+    text += f"up to {one.head - one.first} offsets there are due"
+    if owner is None:
+        return (fail if behind >= LONG else warn)(text, "no instance has the partition: start one")
+    mend = (
+        f"{owner} has it: see `partitions` in its /status for why (state, overdue_for), and the pace; where neither is "
+        "the reason, restart it: nothing is lost by that"
+    )
+    return (fail if behind >= LONG else warn)(text, mend)

@@ -1,0 +1,61 @@
+"""What the instances tell on the policy topic: that they subscribe to the same, and which policy they follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from sidecar.errors import ConfigError
+from sidecar.group_policy.topic import Told
+from sidecar.settings import Settings
+from sidecar.settings.group_policy import differences, overridden
+from topics.policy_record import PolicyHeard, PolicyRecord
+
+NOBODY = "?"
+"""No instance has this name: all are heard."""
+UNKNOWN = "not known: the policy topic does not exist"
+CREATE = "reconsume topics apply"
+
+
+def policy(told: Sequence[Told] | None, settings: Settings) -> list[Finding]:
+    """Whether the group's policy can be followed."""
+    if told is None:
+        return [warn(UNKNOWN, CREATE)]
+    record = policy_of(told)
+    return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
+
+
+def policy_of(told: Sequence[Told] | None) -> PolicyRecord | None:
+    """The group's policy; None when there is none, or it was withdrawn."""
+    found: PolicyRecord | None = None
+    for record in told or ():
+        if isinstance(record.heard, PolicyHeard):
+            found = record.heard.record
+    return found
+
+
+def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
+    """What is wrong with the policy that is set."""
+    try:
+        theirs = overridden(settings, record.policy)
+    except ConfigError as fault:
+        for problem in fault.problems:
+            yield fail(f"it cannot be taken, and each configuration holds: {problem}", "reconsume policy set KEY=VALUE")
+        return
+    keys = [found.key for found in differences(settings, theirs)]
+    if keys and settings.policy_mode == "strict":
+        text = f"policy_mode is strict, and an instance with this configuration refuses to start: {listed(keys)} differ"
+        yield fail(text, "write the group's values into the configuration: reconsume policy show")
+    elif keys:
+        yield ok(f"the group's values hold for {listed(keys)}")
+    else:
+        yield ok("as configured here")
+
+
+def in_force(told: Sequence[Told] | None, settings: Settings) -> Settings:
+    """The settings with the group's policy over them; the configuration's where that cannot be taken."""
+    record = policy_of(told)
+    try:
+        return settings if record is None else overridden(settings, record.policy)
+    except ConfigError:
+        return settings  # `policy` says so

@@ -1,0 +1,104 @@
+"""Progress that may be lost: offsets that expire because nobody runs, and records that are deleted unread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+
+from sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from sidecar.group_policy.topic import Told
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.topics import SPECS, Offset
+from topics.acls import Group
+from topics.policy_record import InstanceHeard
+
+DAY = 86_400_000
+OFFSETS_KEPT = 7 * DAY
+"""ms. Kafka's default of offsets.retention.minutes, where the broker's own is not for this user to see."""
+SHARE = 10
+"""A record is near its end in the last tenth of its retention."""
+START = "start an instance, or reset the group by kafka-consumer-groups.sh if it is not needed any more"
+FASTER = "raise retention.ms of {topic} until the group has caught up"
+
+
+def progress(cluster: Cluster, group: Group, told: Sequence[Told] | None) -> list[Finding]:
+    """What may be lost of the group's two places. `told`: the policy topic, where instances say that they live."""
+    if group.broadcast:
+        return [ok("a broadcast keeps no progress")]
+    now = time.time_ns() // 1_000_000
+    names = group.names
+    findings: list[Finding] = []
+    lasting = kept(cluster)
+    for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
+        found, _ = cluster.topics(topics)
+        committed = cluster.committed(name, [place for topic in found.values() for place in topic.places])
+        if not committed:
+            continue
+        seen = cluster.groups([name]).get(name)
+        if seen is not None and not seen.members:
+            findings.append(idle(name, last_seen(told), lasting, now))
+        findings += behind(cluster, name, committed, now)
+    return findings or [ok("nothing is about to expire")]
+
+
+def kept(cluster: Cluster) -> int:
+    """How long offsets are kept once a group has no members, in ms."""
+    broker = next(iter(cluster.brokers()), None)
+    minutes = "" if broker is None else cluster.broker_settings(broker).get("offsets.retention.minutes", "")
+    return int(minutes) * 60_000 if minutes.isdecimal() else OFFSETS_KEPT
+
+
+def last_seen(told: Sequence[Told] | None) -> int | None:
+    """When an instance last said that it lives, or that it stops (epoch ms); None: not known."""
+    return max((record.at for record in told or () if isinstance(record.heard, InstanceHeard)), default=None)
+
+
+def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
+    """A group without members: its offsets expire."""
+    if since is None:
+        return warn(
+            f"{name} has no running member; its progress is deleted {ago(lasting)} after the last one left", START
+        )
+    left = since + lasting - now
+    text = f"{name} has no running member since about {ago(now - since)}; its progress is deleted "
+    if left < DAY:
+        return fail(text + ("at any time" if left <= 0 else f"in {ago(left)}"), START)
+    return warn(text + f"in {ago(left)}", START)
+
+
+def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int) -> Iterator[Finding]:
+    """Records that are gone unread, or soon will be."""
+    found, _ = cluster.topics({topic for topic, _ in committed})
+    there = {place for topic in found.values() for place in topic.places}
+    places = [place for place in committed if place in there]
+    begins = cluster.offsets(places, SPECS[Offset.BEGIN]())
+    ends = cluster.offsets(places, SPECS[Offset.END]())
+    retention = {topic: retention_of(config) for topic, config in cluster.settings(found).items()}
+    for place in places:
+        topic, number = place
+        offset, begin, end = committed[place], begins[place][0], ends[place][0]
+        if offset < begin:
+            text = f"{name}: {begin - offset} offsets of {topic}[{number}] were deleted before they were read"
+            yield fail(text, FASTER.format(topic=topic))
+        elif offset < end and (span := retention.get(topic)) is not None:
+            near = due_to_go(cluster, place, now - span + span // SHARE, end) - offset
+            if near > 0:
+                text = (
+                    f"{name}: up to {near} offsets of {topic}[{number}] are deleted unread within {ago(span / SHARE)}"
+                )
+                yield warn(text, FASTER.format(topic=topic))
+
+
+def due_to_go(cluster: Cluster, place: Place, before: int, end: int) -> int:
+    """The first offset that is not older than `before` (epoch ms)."""
+    newer, _ = cluster.offsets([place], OffsetSpec.for_timestamp(before))[place]
+    return newer if newer >= 0 else end
+
+
+def retention_of(config: Mapping[str, str]) -> int | None:
+    """How long a topic keeps a record, in ms; None: for ever."""
+    text = config.get("retention.ms", "")
+    return int(text) if text.isdecimal() and "delete" in config.get("cleanup.policy", "delete") else None

@@ -1,0 +1,72 @@
+"""Which of the rights that a user needs it has not: Kafka's own word for topics and groups, a try for transactions.
+
+A right on a topic that does not exist is judged all the same where Kafka says that this user may not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import ANSWER_SECONDS
+from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.errors import code_of, sentence_of
+from topics.acls import Resource, Right
+
+TRY_ID = "~doctor"
+"""What ends the id of a transaction that is only tried: no instance's name has such a letter, so none is fenced."""
+
+
+def permits(cluster: Cluster, rights: Sequence[Right], mend: str) -> list[Finding]:
+    """A failure for each right that is missing. `mend` is the command that gives them."""
+    if not rights:
+        return [ok("none is needed in this mode")]
+    findings = [*on_topics(cluster, rights, mend), *on_groups(cluster, rights, mend)]
+    ids = [right for right in rights if right.resource is Resource.TRANSACTIONAL_ID]
+    for right in ids:
+        if right.prefixed:
+            findings += on_transactions(cluster.kafka, right, mend)
+    if findings:
+        return findings
+    untried = listed(str(right) for right in ids if not right.prefixed)
+    but = f", but for what was not tried, as it would end a redrive that runs: {untried}" if untried else ""
+    return [ok(f"all {len(rights)} that are needed are there{but}")]
+
+
+def on_topics(cluster: Cluster, rights: Sequence[Right], mend: str) -> Iterator[Finding]:
+    """What is missing on topics."""
+    wanted = [right for right in rights if right.resource is Resource.TOPIC]
+    found, denied = cluster.topics(right.name for right in wanted)
+    operations = {name: topic.operations for name, topic in found.items()} | dict.fromkeys(denied, frozenset())
+    yield from lacking(wanted, operations, mend)
+
+
+def on_groups(cluster: Cluster, rights: Sequence[Right], mend: str) -> Iterator[Finding]:
+    """What is missing on groups."""
+    wanted = [right for right in rights if right.resource is Resource.GROUP]
+    found = cluster.groups(right.name for right in wanted)
+    operations = {right.name: frozenset[str]() for right in wanted}
+    yield from lacking(wanted, operations | {name: seen.operations for name, seen in found.items()}, mend)
+
+
+def lacking(wanted: Iterable[Right], operations: Mapping[str, frozenset[str]], mend: str) -> Iterator[Finding]:
+    """A failure for each right that is not among the operations."""
+    for right in wanted:
+        if right.name in operations and right.operation not in operations[right.name]:
+            yield fail(f"missing: {right}", mend)
+
+
+def on_transactions(kafka: Mapping[str, str], right: Right, mend: str) -> Iterator[Finding]:
+    """Whether transactions may be begun under such an id, by getting one ready. Nothing is written to any topic."""
+    identity = f"{right.name}{TRY_ID}"
+    producer = Producer({**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
+    try:
+        producer.init_transactions(ANSWER_SECONDS)
+    except KafkaException as error:
+        if code_of(error) == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            yield fail(f"missing: {right}", mend)
+        else:
+            yield warn(f"not known: {right}: {sentence_of(error)}")

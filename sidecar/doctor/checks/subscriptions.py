@@ -1,0 +1,38 @@
+"""Whether all instances of the group consume the same topics, by their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sidecar.core.record import Now
+from sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
+from sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from sidecar.group_policy.members import SILENT_AFTER, Roster
+from sidecar.group_policy.topic import Told
+from topics.policy_record import InstanceHeard
+
+
+def subscriptions(told: Sequence[Told] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
+    """Whether all instances that live subscribe to what this configuration says."""
+    if told is None:
+        return [warn(UNKNOWN, CREATE)]
+    roster = Roster(NOBODY, own)
+    alive: dict[str, bool] = {}
+    for record in told:
+        if isinstance(heard := record.heard, InstanceHeard):
+            roster.hear(heard.instance, heard.record, now, live=False)
+            alive[heard.instance] = heard.record is not None and heard.record.at > now.wall - SILENT_AFTER
+    running = sum(alive.values())
+    differing = roster.differing(now)
+    if differing:
+        mend = "give all instances one configuration; while one is rolled out this passes by itself"
+        return [
+            fail(f"{name} subscribes to {spelled(theirs)}, and this configuration to {spelled(own)}", mend)
+            for name, theirs in differing.items()
+        ]
+    return [ok(f"{running} running {'instance' if running == 1 else 'instances'}, all as configured here")]
+
+
+def spelled(subscription: Mapping[str, str]) -> str:
+    """A subscription in words: `orders, invoices (TagA)`."""
+    return listed(topic if tags == "*" else f"{topic} ({tags})" for topic, tags in subscription.items())

@@ -1,0 +1,112 @@
+"""Whether the topics are there, whole, and as they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Topic
+from sidecar.kafka.admin.topics import FoundTopic
+from topics.acls import Group
+from topics.names import Kind
+from topics.specs import Source, TopicSpec, group_specs
+
+Compare: TypeAlias = Callable[[TopicSpec, FoundTopic], Iterable[tuple[str, str]]]
+"""What is not as it must be about a topic, and the mend of each."""
+
+CREATE = "reconsume topics apply"
+BACK = "bring back the brokers that have the replicas"
+KAFKA_LIMIT = 1_048_588
+"""Kafka's default of `max.message.bytes`, where a main topic's own is not for this user to see."""
+OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
+"""Kinds without which records are retried all the same."""
+
+
+def layout(cluster: Cluster, group: Group, compare: Compare) -> list[Finding]:
+    """What is wrong with the group's topics and its main topics."""
+    own = () if group.broadcast else group.own
+    found, denied = cluster.topics([*group.topics, *own])
+    configs = cluster.settings(found)
+    findings = [
+        *mains(group, found, denied),
+        *(part for topic in found.values() for part in whole(topic)),
+        *(owns(group, found, configs, denied, compare) if own else ()),
+    ]
+    if denied:
+        findings.append(warn(f"not for this user to see: {listed(denied)}", "see the check of rights"))
+    return findings or [ok(f"all {len(found)} are as they must be")]
+
+
+def mains(group: Group, found: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
+    """Main topics that are missing."""
+    for name in group.topics:
+        if name not in found and name not in denied:
+            yield fail(f"main topic {name} does not exist", "create it, or correct topics: in the configuration")
+
+
+def whole(topic: Topic) -> Iterator[Finding]:
+    """What the brokers must mend about a topic."""
+    headless = [str(number) for number, leader in enumerate(topic.leaders) if leader < 0]
+    if headless:
+        yield fail(
+            f"{topic.name} has no leader for partition {listed(headless)}", "bring the brokers back that have it"
+        )
+    elif topic.lagging:
+        numbers = listed(map(str, topic.lagging))
+        yield warn(f"{topic.name} misses replicas of partition {numbers}", BACK)
+
+
+def owns(
+    group: Group,
+    found: Mapping[str, Topic],
+    configs: Mapping[str, Mapping[str, str]],
+    denied: frozenset[str],
+    compare: Compare,
+) -> Iterator[Finding]:
+    """What is wrong with the group's own topics."""
+    sources = [source_of(found[name], configs.get(name, {})) for name in group.topics if name in found]
+    if not sources:
+        return  # what they must be follows from the main topics
+    for spec in group_specs(group.names, sources, group.delays):
+        if spec.name in found:
+            yield from differing(spec, found[spec.name], configs.get(spec.name), compare)
+        elif spec.name not in denied:
+            yield absent(spec, group)
+    unseen = [name for name in found if name not in configs]
+    if unseen:
+        yield warn(
+            f"the settings of {len(unseen)} topics are not for this user to see (DESCRIBE_CONFIGS): {listed(unseen)}",
+            "run doctor, or reconsume topics check, as the group's admin",
+        )
+
+
+def absent(spec: TopicSpec, group: Group) -> Finding:
+    """A topic that does not exist."""
+    text = f"{spec.name} does not exist"
+    bad = spec.kind not in OPTIONAL or (spec.kind is Kind.VIEW and group.view)
+    return fail(text, CREATE) if bad else warn(text, CREATE)
+
+
+def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, compare: Compare) -> Iterator[Finding]:
+    """What is not as it must be: settings that lose records are failures, a shape that only costs is a warning."""
+    found = FoundTopic(spec.name, topic.partitions, topic.replication, config or {})
+    for text, mend in compare(replace(spec, config={}), found):
+        yield warn(f"{spec.name}: {text}", mend)
+    if config is not None:
+        for text, mend in compare(replace(spec, partitions=topic.partitions, replication=topic.replication), found):
+            yield fail(f"{spec.name}: {text}", mend)
+
+
+def source_of(topic: Topic, config: Mapping[str, str]) -> Source:
+    """A main topic, as the group's own topics follow it."""
+    return Source(
+        topic.name,
+        topic.partitions,
+        topic.replication,
+        int(config.get("max.message.bytes", KAFKA_LIMIT)),
+        int(config.get("min.insync.replicas", 1)),
+    )

@@ -1,0 +1,66 @@
+"""Transactions that hang: nobody ends them, and every reader of committed records stands still before them.
+
+Open is a partition whose last stable offset is behind its high watermark. It hangs when the first record that is held
+back is older than any transaction of that topic may be. The age comes from an offset by time, so no record is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+
+from sidecar.doctor.findings import Finding, ago, fail, ok
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.topics import SPECS, Offset
+from topics.acls import Group
+
+SCAN = 10_000
+"""ms. How often a broker looks for transactions whose time is over, by default."""
+SLACK = 10_000
+OTHERS = 15 * 60_000
+"""ms. The longest transaction that a broker allows by default: on main topics others write."""
+AGAIN_AFTER = 1.0
+"""Seconds until the second look: a transaction may have ended between two questions of the first."""
+FIND = "kafka-transactions.sh --bootstrap-server {servers} find-hanging --topic {topic} --partition {partition}"
+
+
+def hanging(cluster: Cluster, group: Group, timeout: int, pause: Callable[[float], None] = time.sleep) -> list[Finding]:
+    """The partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
+    own = () if group.broadcast else group.own
+    found, _ = cluster.topics([*group.topics, *own])
+    places = [
+        (name, number) for name, topic in found.items() for number, leader in enumerate(topic.leaders) if leader >= 0
+    ]
+    open_ = opened(cluster, places)
+    if open_:
+        pause(AGAIN_AFTER)
+        # Ended is what has moved on meanwhile.
+        still = opened(cluster, list(open_))
+        open_ = {place: stable for place, stable in open_.items() if still.get(place) == stable}
+    longest = {place: OTHERS if place[0] in group.topics else timeout + SCAN + SLACK for place in open_}
+    findings = list(held(cluster, open_, longest))
+    return findings or [ok(f"none on {len(places)} partitions")]
+
+
+def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:
+    """The partitions with an open transaction, and where each begins."""
+    stable = cluster.offsets(places, SPECS[Offset.END]())
+    ends = cluster.offsets(places, SPECS[Offset.END](), committed=False)
+    return {place: stable[place][0] for place in places if stable[place][0] < ends[place][0]}
+
+
+def held(cluster: Cluster, open_: dict[Place, int], longest: dict[Place, int]) -> Iterator[Finding]:
+    """A finding for each partition whose open transaction is older than it may be."""
+    now = time.time_ns() // 1_000_000
+    for place, stable in open_.items():
+        limit = longest[place]
+        newer, _ = cluster.offsets([place], OffsetSpec.for_timestamp(now - limit), committed=False)[place]
+        if 0 <= newer <= stable:
+            continue
+        topic, number = place
+        mend = FIND.format(servers=cluster.kafka["bootstrap.servers"], topic=topic, partition=number)
+        text = f"{topic}[{number}]: open at offset {stable} for more than {ago(limit)}; nothing behind it is read"
+        yield fail(text, f"{mend}, then abort; one of a sidecar ends when its pod starts again")

@@ -1,0 +1,40 @@
+"""Whether the view is alive: Spark must have written to it since the newest event."""
+
+from __future__ import annotations
+
+from sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Topic
+from sidecar.kafka.admin.topics import SPECS, Offset
+from topics.acls import Group
+
+LATE = 60_000
+"""ms. The job writes every second by default; a restart of it takes half a minute."""
+RUN = "start the job: reconsume view run; where it runs, see its log"
+
+
+def dead_view(cluster: Cluster, group: Group) -> list[Finding]:
+    """How far the view is behind the events."""
+    if not group.view:
+        return [ok("not followed here (view.enabled is false)")]
+    names = group.names
+    found, _ = cluster.topics([names.events, names.view])
+    if names.view not in found:
+        return [fail(f"{names.view} does not exist, or this user may not see it", "reconsume topics apply")]
+    if names.events not in found:
+        return [warn(f"{names.events} does not exist, or this user may not see it", "reconsume topics apply")]
+    event, view = newest(cluster, found[names.events]), newest(cluster, found[names.view])
+    if event is None:
+        return [ok("there are no events yet")]
+    if view is None:
+        return [fail("there are events, and the view has never been written", RUN)]
+    behind = event - view
+    if behind > LATE:
+        return [fail(f"the newest event is {ago(behind)} newer than the view: the answers of views are as old", RUN)]
+    return [ok(f"it is at most {ago(max(behind, 0))} behind the events")]
+
+
+def newest(cluster: Cluster, topic: Topic) -> int | None:
+    """The greatest timestamp of a topic's records (epoch ms); None when it is empty."""
+    found = cluster.offsets(topic.places, SPECS[Offset.NEWEST]()).values()
+    return max((timestamp for _, timestamp in found if timestamp >= 0), default=None)

@@ -1,1 +1,0 @@
-"""The world, one thing a file: Kafka, HTTP, clocks, metrics. Nothing here decides what happens to a record."""

@@ -1,1 +1,0 @@
-"""The audit's way to Kafka, and the books (SQLite) that its rules are held against."""

@@ -1,1 +1,0 @@
-"""Dead letters in Kafka: found, brought back, put by, deleted for good."""

@@ -1,0 +1,244 @@
+"""The group's policy on the event loop: which values are in force, why others are not, and who wants other records.
+
+What the topic's thread reads arrives by `tell`. A policy is taken as a whole or not at all: one that cannot be built,
+or whose level topics are missing, changes nothing, and is shown until it can be had or is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from sidecar.errors import ConfigError
+from sidecar.group_policy.follower import Look, News
+from sidecar.group_policy.peers import Peers
+from sidecar.settings.group_policy import (
+    differences,
+    flow,
+    levels_of,
+    mend_levels,
+    mismatches,
+    origins,
+    overridden,
+    policy_values,
+)
+from sidecar.settings.model import Settings
+from topics import versions
+from topics.policy_record import BadRecord, Heard, InstanceHeard, NewerRecord, PolicyHeard, PolicyRecord
+
+KNOWN_WITHIN = 10.0
+"""Seconds that the lanes wait for the group's policy at the start. Then they go on by the configuration's: a policy
+topic without a leader must not stop the records. In strict mode they wait on."""
+
+MOST_NAMED = 30
+"""Level topics that are named in one sentence; there are 18 by default, and a record may ask for thousands."""
+
+Apply = Callable[[Settings, Collection[str]], None]
+"""Has the lanes go on by these settings, and read these level topics besides."""
+
+_LOG = logging.getLogger("reconsume.policy")
+
+
+class PolicyDesk:
+    """Made on the event loop; `tell`, `wanted` and `hurried` are called by the topic's thread."""
+
+    def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
+        self.settings = settings
+        """Those in force: the configuration's, with the group's values over them."""
+        self.record: PolicyRecord | None = None
+        """The group's policy that is in force; None: the configuration's values are."""
+        self.refused: tuple[str, ...] = ()
+        """Why the group's newest policy is not in force."""
+        self.refusal: tuple[str, ...] = ()
+        """Strict mode: why this instance may not start."""
+        self.bad_records = 0
+        self.subscription = {topic.name: topic.tags for topic in settings.topics}
+        self._file, self._apply, self._known_within = settings, apply, known_within
+        self._newest: PolicyRecord | None = None
+        self._newer: int | None = None
+        """The `v` of the group's newest policy, where a newer version wrote it: nothing of it can be read."""
+        self._topics: frozenset[str] = frozenset()
+        self._left: frozenset[str] = frozenset()
+        self._unsure = False
+        """Kafka did not say which levels hold records."""
+        self._known = asyncio.Event()
+        self._peers = Peers(instance, self.subscription)
+        self._loop = asyncio.get_running_loop()
+
+    async def known(self) -> None:
+        """Wait until the group's policy is in force, or there is none; never returns where strict mode refuses."""
+        if self._file.policy_mode == "strict":
+            await self._known.wait()
+            return
+        try:
+            await asyncio.wait_for(self._known.wait(), self._known_within)
+        except TimeoutError:
+            text = "the group's policy is not known yet: the configuration's holds until it is"
+            _LOG.warning(text, extra={"event": "policy-unknown"})
+
+    # --- called on the thread of the topic ---------------------------------------------------------------------------
+
+    def tell(self, news: News) -> None:
+        """Take in what was read."""
+        self._loop.call_soon_threadsafe(self._take, news)
+
+    def wanted(self) -> frozenset[str]:
+        """The level topics of the policy in force; none before that is known, so that all are looked at."""
+        return levels_of(self.settings) if self._known.is_set() else frozenset()
+
+    def hurried(self) -> bool:
+        """Whether a policy waits to be taken, or a removed level to be empty."""
+        return bool((self.refused and self._newer is None) or self._left) or self._unsure
+
+    # --- what is shown -----------------------------------------------------------------------------------------------
+
+    def policy(self) -> dict[str, object]:
+        """What `GET /v1/policy` answers."""
+        record = self.record
+        return {
+            "group": self._file.group,
+            "mode": self._file.policy_mode,
+            "policy": policy_values(self.settings),
+            "origins": origins(self._file, {} if record is None else record.policy),
+            "who": None if record is None else record.who,
+            "at": None if record is None else record.at,
+            "was": {} if record is None else record.was,
+            "refused": list(self.refused),
+        }
+
+    def status(self) -> dict[str, object]:
+        """What `/status` shows of it."""
+        return {
+            "policy": {
+                "mode": self._file.policy_mode,
+                "who": None if self.record is None else self.record.who,
+                "at": None if self.record is None else self.record.at,
+                "refused": list(self.refused),
+                "removed_levels": sorted(self._left),
+            },
+            "subscriptions_differ": [
+                {"instance": name, "subscription": dict(subscription)}
+                for name, subscription in self._peers.differing().items()
+            ],
+        }
+
+    def subscriptions_differ(self) -> bool:
+        """Whether another instance wants other records."""
+        return bool(self._peers.differing())
+
+    # --- on the loop -------------------------------------------------------------------------------------------------
+
+    def _take(self, news: News) -> None:
+        for heard in news.heard:
+            self._hear(heard, news.live)
+        bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
+        if bad:
+            text = "%d records of the policy topic are passed over; the first: %s"
+            _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
+        if news.look is not None:
+            self._see(news.look)
+        if news.caught_up or (self._known.is_set() and news.look is not None):
+            self._peers.compare()
+            self._consider()
+
+    def _hear(self, heard: Heard, live: bool) -> None:
+        match heard:
+            case PolicyHeard(record=record):
+                self._newest, self._newer = record, None
+            case InstanceHeard(instance=instance, record=subscribed):
+                self._peers.hear(instance, subscribed, live=live)
+            case NewerRecord(v=v, instance=None):
+                self._newer = v
+            case NewerRecord(v=v, instance=str(name)):
+                self._peers.hear_newer(name, v)
+            case BadRecord():
+                self.bad_records += 1
+
+    def _see(self, look: Look) -> None:
+        self._topics, self._unsure = look.topics, look.left is None
+        # A level that left the policy after the look began was not looked at.
+        if look.left is None or look.wanted != self.wanted() or look.left == self._left:
+            return
+        gone, self._left = self._left - look.left, look.left
+        if self._known.is_set():
+            if gone:
+                text, extra = "levels outside the policy are empty, and read no more: %s", {"event": "levels-empty"}
+                _LOG.info(text, ", ".join(sorted(gone)), extra=extra)
+            self._read_leftovers()
+
+    def _read_leftovers(self) -> None:
+        if self._left:
+            names = ", ".join(sorted(self._left))
+            text, extra = "levels outside the policy are read until they are empty: %s", {"event": "levels-left"}
+            _LOG.info(text, names, extra=extra)
+        self._apply(self.settings, self._left)
+
+    def _consider(self) -> None:
+        """Take the group's newest policy that can be read, unless something speaks against it."""
+        problems = () if self.refusal else self._problems()
+        if self.refusal:
+            return
+        if self._newer is not None:
+            problems = (f"{versions.sentence(self._newer)}; set the policy anew, or finish the roll-out",)
+        if problems:
+            self._refuse(problems)
+        self.refused = problems
+        self._begin()
+
+    def _problems(self) -> tuple[str, ...]:
+        """Go on by the newest policy that can be read, or say what speaks against it."""
+        try:
+            settings = overridden(self._file, {} if self._newest is None else self._newest.policy)
+        except ConfigError as fault:
+            return tuple(fault.problems)
+        against = self._against(settings)
+        if against and self._file.policy_mode == "strict" and not self._known.is_set():
+            self.refusal = against
+        elif not against:
+            self._go_on_by(settings)
+        return against
+
+    def _against(self, settings: Settings) -> tuple[str, ...]:
+        """Why settings may not come into force."""
+        if self._file.policy_mode == "strict" and (found := mismatches(self._file, settings)):
+            return found
+        missing = levels_of(settings) - levels_of(self.settings) - self._topics
+        if not missing:
+            return ()
+        names = ", ".join(sorted(missing)[:MOST_NAMED]) + (
+            f" and {more} more" if (more := len(missing) - MOST_NAMED) > 0 else ""
+        )
+        return (f"its level topics are missing: {names}; create them: {mend_levels(settings)}",)
+
+    def _refuse(self, problems: tuple[str, ...]) -> None:
+        """Say why the newest policy is not taken, once until it is for something else."""
+        if problems != self.refused:
+            who = "nobody" if self._newest is None else self._newest.who
+            who = who if self._newer is None else "a newer version"
+            _LOG.error(
+                "the group's policy by %s is not taken, the old one holds: %s",
+                who,
+                "; ".join(problems),
+                extra={"event": "policy-refused"},
+            )
+
+    def _go_on_by(self, settings: Settings) -> None:
+        changes = differences(self.settings, settings)
+        self.record = self._newest
+        if not changes:
+            return
+        who = "no record" if self.record is None else self.record.who
+        told = ", ".join(f"{change.key} {flow(change.old)} → {flow(change.new)}" for change in changes)
+        _LOG.info("the group's policy, by %s: %s", who, told, extra={"event": "policy"})
+        if self._known.is_set():  # until a look has seen them empty, levels that leave the policy are read on
+            self._left |= levels_of(self.settings) & self._topics
+        self._left -= levels_of(settings)
+        self.settings = settings
+        self._apply(settings, self._left)
+
+    def _begin(self) -> None:
+        if not self._known.is_set():
+            self._known.set()
+            self._left -= levels_of(self.settings)
+            self._read_leftovers()

@@ -1,0 +1,203 @@
+"""The thread that follows the policy topic: reads it from the beginning, has this instance told (`presence`), and
+looks at which level topics outside the policy still hold waiting records.
+
+It is never in the way: without the topic, or without Kafka, the configuration's values hold and it looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import NamedTuple, Protocol
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+
+from sidecar.group_policy.heartbeat import Own, Presence
+from sidecar.group_policy.removed_levels import leftovers, strays
+from sidecar.group_policy.topic import METADATA_WITHIN, assign_all
+from sidecar.kafka.client_config import Config
+from sidecar.kafka.credentials.registry import Wearing, unchanging
+from sidecar.observability.thread_watch import FOLLOWER_LIMIT, Asked, Watched
+from topics.names import Names
+from topics.policy_record import Heard, parse_record
+
+POLL = 0.2
+BATCH = 500
+LOOK_EVERY = 60.0
+"""Seconds between looks at the cluster's topics."""
+HURRY = 5.0
+"""Seconds between looks while something is awaited: the topic, a level that a policy needs, the end of a level."""
+AGAIN = 1.0
+"""Seconds after an error."""
+
+_LOG = logging.getLogger("reconsume.policy")
+
+
+class Look(NamedTuple):
+    """What the cluster has. `left`: level topics outside `wanted` that hold records not done; None: unknown."""
+
+    topics: frozenset[str]
+    wanted: frozenset[str]
+    left: frozenset[str] | None
+
+
+class News(NamedTuple):
+    """What was read since the last news. `caught_up`: the topic is read to its end, or there is none.
+
+    `live`: the records were written while we read, not before.
+    """
+
+    heard: tuple[Heard, ...]
+    look: Look | None
+    caught_up: bool
+    live: bool
+
+
+class Desk(Protocol):
+    """Whom the thread tells, and what it asks; called on the thread."""
+
+    def tell(self, news: News) -> None:
+        """Take in news; returns at once."""
+
+    def wanted(self) -> frozenset[str]:
+        """The level topics of the policy in force."""
+
+    def hurried(self) -> bool:
+        """Whether something is awaited."""
+
+
+class Place(NamedTuple):
+    """The group, its main topics, and what this instance tells of itself."""
+
+    names: Names
+    topics: tuple[str, ...]
+    own: Own
+
+
+class PolicyTopic(threading.Thread):
+    """Follows the topic until stopped, whatever happens. `reader` and `writer` are client configurations."""
+
+    def __init__(
+        self, reader: Config, writer: Config, place: Place, desk: Desk, wearing: Wearing | None = None
+    ) -> None:
+        super().__init__(name="policy", daemon=True)
+        self._reader = dict(reader)
+        self._place, self._desk, self._wearing = place, desk, unchanging() if wearing is None else wearing
+        self._topic = place.names.policy
+        self._presence = Presence(writer, self._wearing, self._topic, place.own, self._say)
+        self._stopping = Asked()
+        self._said = ""
+        self._reading = self._live = False
+        self._end = 0
+        self._looked_at = -LOOK_EVERY
+
+    def stop(self) -> None:
+        """Take the subscription back and end, within a few seconds; returns at once."""
+        self._stopping.set()
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("policy", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+
+    def run(self) -> None:
+        """Follow until stopped; after an error from the beginning."""
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except KafkaException as failure:
+                self._say(f"the group's policy cannot be followed: {failure}")
+            except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a fault of ours
+                _LOG.exception("the group's policy cannot be followed", extra={"event": "policy-fault"})
+            self._stopping.wait(AGAIN)
+        self._presence.take_back()
+
+    def _follow(self) -> None:
+        self._reading = self._live = False
+        self._looked_at = -LOOK_EVERY
+        consumer = Consumer(self._wearing.put_on(self._reader))
+        try:
+            while not self._stopping.is_set() and self._keys_hold(consumer):
+                self._turn(consumer)
+        finally:
+            consumer.close()
+
+    def _keys_hold(self, consumer: Consumer) -> bool:
+        """Whether the clients may go on; else both are made anew, and all is read and told again."""
+        if self._wearing.keep(consumer, *self._presence.clients):
+            return True
+        self._presence.renew()
+        return False
+
+    def _turn(self, consumer: Consumer) -> None:
+        if self._is_time_to_look():
+            self._look(consumer)
+        self._presence.turn(there=self._reading)
+        if not self._reading:
+            self._stopping.wait(POLL)
+            return
+        messages = consumer.consume(1, POLL)
+        if messages:
+            self._take(consumer, messages + consumer.consume(BATCH - 1, 0))
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _take(self, consumer: Consumer, messages: list[Message]) -> None:
+        heard: list[Heard] = []
+        live, caught_up = self._live, self._live
+        for message in messages:
+            error = message.error()
+            if error is None:
+                heard.append(parse_record(message.key(), message.value()))
+                caught_up |= (message.offset() or 0) + 1 >= self._end
+            elif error.code() == KafkaError._PARTITION_EOF:
+                caught_up = True
+            else:
+                self._stumble(consumer, error)
+        self._live |= caught_up and self._reading
+        self._desk.tell(News(tuple(heard), None, caught_up, live))
+
+    def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
+        """The topic cannot be read now: gone, or not for us to read. Look for it again later."""
+        self._say(f"the group's policy cannot be read: {error.str()}")
+        if error.fatal():
+            raise KafkaException(error)
+        if not error.retriable():
+            consumer.unassign()
+            self._reading = self._live = False
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def _is_time_to_look(self) -> bool:
+        since = time.monotonic() - self._looked_at
+        return since >= (HURRY if self._desk.hurried() or not self._reading else LOOK_EVERY)
+
+    def _look(self, consumer: Consumer) -> None:
+        self._looked_at = time.monotonic()
+        wanted = self._desk.wanted()  # before the look: it must not be newer than what was looked at
+        there = consumer.list_topics(timeout=METADATA_WITHIN).topics
+        place = self._place
+        stray = {name: len(there[name].partitions) for name in strays(place.names, place.topics, there, wanted)}
+        look = Look(frozenset(there), wanted, leftovers(consumer, stray))
+        if self._topic in there and not self._reading:
+            begin, self._end = assign_all(consumer, self._topic)
+            self._reading, self._live = True, begin >= self._end
+        elif self._topic not in there:
+            self._say(
+                f"{self._topic} is missing: the retry policy of each instance's configuration holds, and differing "
+                "subscriptions are not noticed; `reconsume topics apply` creates it"
+            )
+        self._desk.tell(News((), look, self._live or not self._reading, False))
+        if self._topic in there:
+            self._presence.tell()
+
+    def _say(self, text: str) -> None:
+        """Say what is wrong, once until it is something else."""
+        if text != self._said:
+            self._said = text
+            _LOG.warning(text, extra={"event": "policy-topic"})

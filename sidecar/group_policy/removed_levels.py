@@ -1,0 +1,62 @@
+"""Which level topics outside the policy still hold waiting records: a level that was removed is read until it is empty.
+
+Kafka knows: what the retry group has committed, against where the log ends. The end counts transaction markers, and so
+does the lane's progress once it has read to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from sidecar.core.record import Partition
+from sidecar.kafka.errors import whole
+from topics.names import Kind, Names
+
+ANSWER_WITHIN = 1.0
+"""Seconds. An offset that a dead pod's transaction holds back is unknown for longer; then all is asked again."""
+
+
+def strays(names: Names, mains: Collection[str], there: Iterable[str], wanted: Collection[str]) -> frozenset[str]:
+    """The level topics of the group that are there and not wanted. Matched exactly, never by a pattern."""
+    found = set()
+    for name in there:
+        if "-RETRY-" in name and name not in wanted:  # most topics of a cluster are not ours
+            role = names.role(name, mains)
+            if role is not None and role.kind is Kind.LEVEL:
+                found.add(name)
+    return frozenset(found)
+
+
+def leftovers(consumer: Consumer, partitions: Mapping[str, int]) -> frozenset[str] | None:
+    """Those of the topics (with their numbers of partitions) that hold records which the consumer's group has not
+    done; None when Kafka does not say."""
+    places = [(topic, number) for topic, count in partitions.items() for number in range(count)]
+    if not places:
+        return frozenset()
+    try:
+        # Asked in this order: what is done meanwhile makes a topic look fuller than it is, never emptier.
+        committed = _offsets(consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_WITHIN))
+        begins = _found(consumer, places, OFFSET_BEGINNING)
+        ends = _found(consumer, places, OFFSET_END)
+    except KafkaException:
+        return None
+    return frozenset(topic for topic, number in places if _left(Partition(topic, number), committed, begins, ends))
+
+
+def _left(
+    place: Partition, committed: Mapping[Partition, int], begins: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> bool:
+    begin = begins[place]
+    return ends[place] > max(begin, committed[place])  # not committed is negative
+
+
+def _found(consumer: Consumer, places: Iterable[tuple[str, int]], which: int) -> dict[Partition, int]:
+    """The first or the end offset of each partition, in one request."""
+    asked = [TopicPartition(*place, which) for place in places]
+    return _offsets(consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN))
+
+
+def _offsets(places: list[TopicPartition]) -> dict[Partition, int]:
+    return {Partition(place.topic, place.partition): place.offset for place in whole(places)}

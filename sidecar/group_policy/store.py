@@ -1,0 +1,158 @@
+"""The policy topic for the command line: read it whole, write one record and wait for the broker's word.
+
+A broker that does not answer is one `BrokerError` with one sentence, in seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from sidecar.errors import BrokerError, ContractError
+from sidecar.group_policy.topic import assign_all
+from sidecar.kafka.admin.topics import Admin
+from sidecar.kafka.client_config import follower_config, teller_config
+from sidecar.kafka.errors import ANSWER_SECONDS, asked_again, sentence_of
+from topics import versions
+from topics.names import Names
+from topics.policy_record import (
+    KEY,
+    PARTITION,
+    BadRecord,
+    NewerRecord,
+    PolicyHeard,
+    PolicyRecord,
+    parse_record,
+    render_record,
+)
+
+BATCH = 500
+MOST, MOST_BYTES = 1_000, 2 * 1024 * 1024
+"""Policies that are kept of a topic, and their bytes; parsed they take some twenty times as much at worst."""
+UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+"""A topic that was made a moment ago: `topics apply && policy set` must not fail."""
+AGAIN = 0.1
+CLIENT = "reconsume-policy"
+
+
+class Entry(NamedTuple):
+    """A policy as it lies in the topic; `record` None: it was withdrawn; `fault`: why it cannot be read.
+
+    `newer`: a newer version of Reconsume wrote it, so that it is no mistake.
+    """
+
+    offset: int
+    record: PolicyRecord | None
+    fault: str = ""
+    newer: bool = False
+
+
+class PolicyStore:
+    """The policies of one group."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+        self._kafka, self._names = kafka, names
+
+    def entries(self) -> list[Entry]:
+        """The newest policies that the topic has, and the last that can be read, in order.
+
+        Raises ContractError without the topic, BrokerError.
+        """
+        if not Admin(self._kafka).find([self._names.policy]):
+            raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
+        deadline = time.monotonic() + ANSWER_SECONDS
+        try:
+            return asked_again(lambda: self._read(deadline), ANSWER_SECONDS, lambda e: e.code() in UNLED, AGAIN)
+        except KafkaException as failure:
+            raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
+
+    def _read(self, deadline: float) -> list[Entry]:
+        consumer = Consumer(follower_config(self._kafka, self._names.retry_group, CLIENT))
+        try:
+            begin, end = assign_all(consumer, self._names.policy)
+            messages = self._messages(consumer, end, deadline) if begin < end else ()
+            return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
+        finally:
+            consumer.close()
+
+    def write(self, record: PolicyRecord) -> int:
+        """Write a policy; its offset, once every in-sync replica has it. Raises BrokerError."""
+        landed: list[Message] = []
+        faults: list[str] = []
+
+        def done(error: KafkaError | None, message: Message) -> None:
+            landed.append(message)
+            if error is not None:
+                faults.append(error.str())
+
+        producer = Producer({**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)})
+        producer.produce(self._names.policy, render_record(record), KEY, PARTITION, on_delivery=done)
+        producer.flush(ANSWER_SECONDS + 1)
+        if faults or not landed:
+            why = faults[0] if faults else "the broker has not answered"
+            raise BrokerError(f"the policy is not written, as far as is known: {why}")
+        return landed[0].offset() or 0
+
+    def _messages(self, consumer: Consumer, end: int, deadline: float) -> Iterator[Message]:
+        """All records up to the end; after compaction only the end of the partition may tell it."""
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
+                error = message.error()
+                if error is None:
+                    yield message
+                    if (message.offset() or 0) + 1 >= end:
+                        return
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                elif not error.retriable():
+                    raise KafkaException(error)
+        raise BrokerError(f"{self._names.policy} could not be read to its end within {ANSWER_SECONDS:.0f} s")
+
+
+def newest(found: Iterable[tuple[Entry, int]]) -> list[Entry]:
+    """The last of them that fit into MOST_BYTES, and the last that can be read wherever it is; with their bytes."""
+    kept, total, good = deque[tuple[Entry, int]](), 0, None
+    for entry, size in found:
+        kept.append((entry, size))
+        total += size
+        good = good if entry.fault else entry
+        while total > MOST_BYTES or len(kept) > MOST:
+            total -= kept.popleft()[1]
+    entries = [entry for entry, _ in kept]
+    return entries if good is None or good in entries else [good, *entries]
+
+
+def entry_of(message: Message) -> Entry | None:
+    """A message as an entry; None when it is no policy."""
+    if message.key() != KEY:
+        return None
+    offset: Any = message.offset()
+    match parse_record(message.key(), message.value()):
+        case PolicyHeard(record=record):
+            return Entry(offset, record)
+        case NewerRecord(v=v):
+            return Entry(offset, None, versions.sentence(v), newer=True)
+        case BadRecord(text=text):
+            return Entry(offset, None, text)
+    return None
+
+
+def in_force(entries: list[Entry]) -> PolicyRecord | None:
+    """The policy that instances follow: the last one that can be read; None when there is none, or it was withdrawn."""
+    good = [entry for entry in entries if not entry.fault]
+    return good[-1].record if good else None
+
+
+def unread_of(entries: list[Entry]) -> str:
+    """Why the group's policy cannot be read, where a newer version wrote it; empty when this version can."""
+    rest = [entry for entry in entries if entry.newer or not entry.fault]
+    return rest[-1].fault if rest else ""
+
+
+def values_of(record: PolicyRecord | None) -> Mapping[str, object]:
+    """A policy's values; none without a policy."""
+    return {} if record is None else record.policy

@@ -1,0 +1,1 @@
+"""The HTTP server that the API and the dashboard stand on."""

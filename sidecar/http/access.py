@@ -1,0 +1,213 @@
+"""Who may call the HTTP API, and with how much: checked before a call reaches its endpoint (http-delivery §8).
+
+In this order: `Host` (a page that rebinds its name to loopback), `Origin` (a page that posts from elsewhere), the
+token, and the body, which is read here within a size and a time, so that no endpoint meets more. Bodies are never
+decompressed, and of the type that the app reads: a page may post other types without asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv6Address
+from pathlib import Path
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sidecar.http.json_body import MEDIA_TYPE
+from sidecar.http.problems import problem
+from sidecar.http.tokens import Tokens
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+LONGEST_BODY = 1024 * 1024
+"""Bytes; the largest call is a batch of handles or one record."""
+BODY_WITHIN = 10.0
+"""Seconds for the whole body: a neighbour that drips one in must not hold a connection for ever."""
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+OPEN = frozenset({"/livez", "/readyz", "/startupz", "/metrics"})
+"""Reads that need no token: the kubelet and Prometheus have none, and the probe port tells them to anybody."""
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+OWN_SITE = (b"same-origin", b"none")
+"""What a browser says of a call of our own page, or of its user (`Sec-Fetch-Site`)."""
+
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
+_BEARER = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rules. `hosts`: every name by which we may be called, in lower case, IPv6 in brackets, without a port.
+
+    `schemes`: by which our own pages are called; a proxy may speak TLS for us. `media_type`: of bodies, None: any.
+    """
+
+    token_file: Path | None = None
+    hosts: tuple[str, ...] = LOOPBACK_NAMES
+    schemes: tuple[str, ...] = ("http",)
+    media_type: str | None = MEDIA_TYPE
+    body_within: float = BODY_WITHIN
+
+
+class Guard:
+    """ASGI middleware that answers by itself whatever may not come in."""
+
+    def __init__(self, app: ASGIApp, access: Access | None) -> None:
+        """`access` None: anyone may call by any name, for an app that only answers what everybody may know."""
+        self._app = app
+        self._access = access
+        self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
+        self._body_within = BODY_WITHIN if access is None else access.body_within
+        self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a call in, with its whole body at hand, or refuse it."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        refusal = self._refusal(scope, headers) or _body_refusal(headers)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        body = await _read(receive, self._body_within) if _has_body(headers) else b""
+        if isinstance(body, Response):
+            await body(scope, receive, send)
+        elif body is not None:
+            await self._app(scope, _replay(body, receive), send)
+
+    def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        refusal = self._host_refusal(headers)
+        if refusal is not None:
+            return refusal
+        if scope["method"] in READS:
+            return None if scope["path"] in OPEN else self._token_refusal(headers)
+        return self._origin_refusal(headers) or self._token_refusal(headers) or self._type_refusal(headers)
+
+    def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        if self._hosts is None:
+            return None
+        hosts = _values(headers, b"host")
+        if len(hosts) != 1:
+            return problem(400, "The call must have exactly one Host header.")
+        name = host_name(hosts[0].decode("latin-1"))
+        if name is None:
+            return problem(400, "The Host header must be a name or an address, with or without a port.")
+        if name not in self._hosts:
+            return problem(421, "This sidecar is not called by the name in the Host header; try localhost.")
+        return None
+
+    def _origin_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        """A browser says where a page comes from that posts without asking (a "simple" request needs no CORS).
+
+        Host and port must both be those of this call: what another port of this host serves is another origin.
+        """
+        if self._access is None:
+            return None
+        (host,) = _values(headers, b"host")
+        own = {place_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
+        foreign = any(place_of(origin.decode("latin-1")) not in own for origin in _values(headers, b"origin"))
+        if foreign or any(site not in OWN_SITE for site in _values(headers, b"sec-fetch-site")):
+            return problem(403, "Pages of another origin may not call this sidecar.")
+        return None
+
+    def _type_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        if self._access is None or self._access.media_type is None or _is_too_long(headers):
+            return None
+        given = _values(headers, b"content-type")
+        kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in given]
+        if kinds == [self._access.media_type] or not (kinds or _sends_body(headers)):
+            return None
+        return problem(415, f"The body must have Content-Type: {self._access.media_type}.")
+
+    def _token_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        if self._tokens is None:
+            return None
+        given = _values(headers, b"authorization")
+        match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+        if match is None:
+            challenge = {"www-authenticate": 'Bearer realm="reconsume"'}
+            return problem(401, "This call needs Authorization: Bearer TOKEN.", challenge)
+        if not self._tokens.accepts(match[1]):
+            challenge = {"www-authenticate": 'Bearer realm="reconsume", error="invalid_token"'}
+            return problem(401, "The bearer token is not valid.", challenge)
+        return None
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header, in lower case, without its port; None for what is none."""
+    match = _HOST.fullmatch(host.lower())
+    if match is None:
+        return None
+    if match[1].startswith("["):
+        try:
+            return f"[{IPv6Address(match[1][1:-1])}]"
+        except AddressValueError:
+            return None
+    return match[1]
+
+
+def place_of(origin: str) -> tuple[str, str, str] | None:
+    """Scheme, host and port of an origin, so written that two are equal when they are the same; None for what is none.
+
+    A port that the scheme has by default may be left out (RFC 6454).
+    """
+    scheme, separator, rest = origin.lower().partition("://")
+    name = host_name(rest)
+    if not separator or name is None:
+        return None
+    port = re.search(r":[0-9]+$", rest)
+    return scheme, name, port[0] if port is not None else DEFAULT_PORTS.get(scheme, "")
+
+
+def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    return [value.strip() for key, value in headers if key == name]
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(key in (b"content-length", b"transfer-encoding") for key, _ in headers)
+
+
+def _sends_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return bool(_values(headers, b"transfer-encoding")) or any(map(int, _values(headers, b"content-length")))
+
+
+def _is_too_long(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(int(length) > LONGEST_BODY for length in _values(headers, b"content-length"))  # digits: the parser's
+
+
+def _too_long() -> Response:
+    return problem(413, "The body of a call may have at most 1 MiB.")
+
+
+def _body_refusal(headers: list[tuple[bytes, bytes]]) -> Response | None:
+    """What the head alone tells about a body that will not be read."""
+    if any(value.lower() != b"identity" for value in _values(headers, b"content-encoding")):
+        return problem(415, "Bodies are not decompressed; send them as they are.")
+    return _too_long() if _is_too_long(headers) else None
+
+
+async def _read(receive: Receive, within: float) -> bytes | Response | None:
+    """The whole body; an answer when it is too long or too slow; None when the caller has gone."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > LONGEST_BODY:
+                    return _too_long()
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        return problem(408, "The body did not come in time.", {"connection": "close"})
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that was read already, then goes on with the real one."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay

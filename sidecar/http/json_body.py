@@ -1,0 +1,101 @@
+"""The fields of a call's JSON body, read one by one, each with one sentence for what is wrong with it.
+
+Strict: an unknown field or a wrong type is refused, never guessed at. Which fields a call has is its own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sidecar.http.problems import problem
+from topics.durations import parse_duration, render_duration
+
+MEDIA_TYPE = "application/json"
+LONGEST_HANDLE = 256
+MOST_HANDLES = 1_024
+"""In one call: as many as one receive can give."""
+OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
+class RefusedError(ValueError):
+    """The call is not well-formed; the sentence goes to its caller."""
+
+
+class Fields:
+    """The fields that were given. Each reader raises RefusedError."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def __getitem__(self, name: str) -> Any:
+        """What was given, of whatever type; None without it."""
+        return self._given.get(name)
+
+    def whole(self, name: str, least: int, most: int, usual: int) -> int:
+        """A whole number within bounds."""
+        value = self._given.get(name, usual)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise RefusedError(f"{name} must be a whole number from {least} to {most}.")
+        return value
+
+    def duration(self, name: str, least: int, most: int, usual: int | None = None) -> int:
+        """A duration within bounds, in ms; required where there is no usual one."""
+        value = self._given.get(name)
+        if value is None and usual is not None and name not in self._given:
+            return usual
+        try:
+            length = parse_duration(value) if isinstance(value, str) else -1
+        except ValueError:
+            length = -1
+        if not least <= length <= most:
+            raise RefusedError(
+                f"{name} must be a duration from {render_duration(least)} to {render_duration(most)}, written like 30s."
+            )
+        return length
+
+    def handle(self) -> str:
+        """One handle."""
+        value = self._given.get("handle")
+        if not is_handle(value):
+            raise RefusedError("handle must be a text: the handle of one record that was received.")
+        return str(value)
+
+    def handles(self) -> list[str]:
+        """Several handles."""
+        value = self._given.get("handles")
+        if not isinstance(value, list) or not 1 <= len(value) <= MOST_HANDLES or not all(map(is_handle, value)):
+            raise RefusedError(f"handles must be a list of 1 to {MOST_HANDLES} handles of records that were received.")
+        return value
+
+
+def is_handle(value: object) -> bool:
+    """Whether the value could be a handle at all."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_HANDLE
+
+
+async def read_fields(request: Request, known: Collection[str]) -> Fields:
+    """The body's fields. Raises RefusedError where it is no JSON object of known fields."""
+    try:
+        given = OBJECT.decode(await request.body())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # a ValidationError is one of the first
+        raise RefusedError("The body must be one JSON object.") from None
+    if not given.keys() <= set(known):
+        raise RefusedError(f"The body has a field that this call does not know; it knows {', '.join(known)}.")
+    return Fields(given)
+
+
+def refusing(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of a call: what it refuses becomes a problem document."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await call(request)
+        except RefusedError as refusal:
+            return problem(400, str(refusal))
+
+    return endpoint

@@ -1,0 +1,171 @@
+"""The HTTP server: uvicorn on the sidecar's own event loop, on TCP or a Unix socket.
+
+It starts and stops as part of the sidecar: no signal handlers, no process of its own, no access log. What the calls
+mean is `api.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from sidecar.background import background
+from sidecar.errors import SetupError
+from sidecar.http.protocol import Limits, protocol_of
+from sidecar.settings.addresses import Listen
+
+BACKLOG = 1024
+"""Where a flood fills it, the system drops the next caller's first packet, who tries again after a second only."""
+IDLE = 5
+"""Seconds that a connection may be idle between two calls."""
+SOCKET_MODE = 0o660
+"""The service reaches the socket by the pod's fsGroup; nobody else does."""
+LOOK_EVERY = 0.01
+DATE_EVERY = 1.0
+"""Seconds between two refreshes of the `Date` header, which also lets uvicorn do its housekeeping."""
+
+
+class Server:
+    """Serves one app on one address. `start` and `stop` are called on the event loop, once each."""
+
+    def __init__(self, app: ASGIApp, listen: Listen, limits: Limits | None = None) -> None:
+        self.port: int | None = None
+        """The TCP port, once started: with port 0 the one that the system chose."""
+        self.path = listen.path
+        """The Unix socket, if it is one."""
+        self._place = listen
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=protocol_of(limits or Limits()),
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                proxy_headers=False,  # else X-Forwarded-For decides who is on loopback
+                server_header=False,
+                access_log=False,
+                log_config=None,
+                log_level="warning",
+                backlog=BACKLOG,
+                timeout_keep_alive=IDLE,
+            )
+        )
+        self._inode: int | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises SetupError when the address is taken, or is not ours to take."""
+        try:
+            await self._listen()
+        except OSError as failure:
+            raise SetupError(f"cannot listen on {_shown(self._place)}: {failure.strerror or failure}") from failure
+        self._ticking = background(self._tick(), "api")
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """Accept nothing more, let answers under way end within `grace` seconds, then close."""
+        if self._ticking is None:
+            return
+        self._ticking.cancel()
+        for server in self._uvicorn.servers:
+            server.close()
+        self._remove_socket()
+        state = self._uvicorn.server_state
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        deadline = asyncio.get_running_loop().time() + grace
+        while (state.connections or state.tasks) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(LOOK_EVERY)
+        for task in tuple(state.tasks):
+            task.cancel()
+        for connection in tuple(state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the sockets are closed in the loop's next round
+
+    async def _listen(self) -> None:
+        place = self._place
+        listener = _bind_unix(Path(place.path)) if place.path is not None else await _bind_tcp(place)
+        if place.path is None:
+            self.port = listener.getsockname()[1]
+        else:
+            self._inode = Path(place.path).stat().st_ino
+        config = self._uvicorn.config
+        config.load()
+        self._uvicorn.lifespan = config.lifespan_class(config)
+        try:
+            await self._uvicorn.startup(sockets=[listener])
+        except OSError:
+            listener.close()
+            raise
+
+    async def _tick(self) -> None:
+        while True:
+            await self._uvicorn.on_tick(0)
+            await asyncio.sleep(DATE_EVERY)
+
+    def _remove_socket(self) -> None:
+        """Remove our socket, unless another server has put its own there meanwhile."""
+        if self.path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                path = Path(self.path)
+                if path.stat().st_ino == self._inode:
+                    path.unlink()
+
+
+async def _bind_tcp(place: Listen) -> socket.socket:
+    """A socket on the first address of the name that takes it."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    failure: OSError = OSError("the name has no address")
+    for family, kind, protocol, _, address in found:
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind(address)
+        except OSError as refusal:
+            listener.close()
+            failure = refusal
+        else:
+            return listener
+    raise failure
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    """A socket at `path`. One that a dead process left there is removed; one that somebody listens on is not."""
+    if path.exists():
+        _check_stale(path)
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(SOCKET_MODE)  # before listen: nobody can connect through a wider mode
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _check_stale(path: Path) -> None:
+    """OSError unless `path` is a socket that nobody listens on."""
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "a file that is no socket is in its place")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def _shown(place: Listen) -> str:
+    return f"unix:{place.path}" if place.path is not None else f"{place.host}:{place.port}"

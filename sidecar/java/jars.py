@@ -1,0 +1,205 @@
+"""Fetches the jars of a lock file from a Maven repository into the user's cache.
+
+A jar is checked by SHA-256 before it gets its final name, and again each time it is used, so what `fetch` returns is
+always what the lock says. Nothing here starts Java or draws a progress bar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from sidecar.errors import ConfigError, SetupError
+
+MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
+ATTEMPTS = 4
+"""Tries for one jar; the waits between them are 0.5, 1 and 2 seconds."""
+FIRST_WAIT = 0.5
+STALL = 30
+"""Seconds without one byte after which a try is given up."""
+THREADS = 8
+CHUNK = 1 << 16
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are there and the bytes of the whole lock, never by two threads at once."""
+
+
+class Jar(msgspec.Struct, frozen=True):
+    """One line of a lock file."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def path(self) -> str:
+        """Where it lies in a Maven repository, and in the cache."""
+        folder = f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}"
+        return f"{folder}/{self.artifact}-{self.version}.jar"
+
+
+def read_lock(lock: Path) -> tuple[Jar, ...]:
+    """The jars of a lock file, in its order. Raises ConfigError naming each line that is not one."""
+    numbered = enumerate(lock.read_text("utf-8").splitlines(), 1)
+    lines = [(number, line) for number, line in numbered if line.strip() and not line.startswith("#")]
+    jars = [_jar(line) for _, line in lines]
+    if bad := [number for (number, _), jar in zip(lines, jars, strict=True) if jar is None]:
+        raise ConfigError([f"{lock}:{n}: expected `group:artifact:version sha256 bytes`" for n in bad])
+    return tuple(jar for jar in jars if jar is not None)
+
+
+def _jar(line: str) -> Jar | None:
+    match line.replace(":", " ").split():
+        case [group, artifact, version, sha256, size] if len(sha256) == 64 and size.isdecimal():
+            return Jar(group, artifact, version, sha256, int(size))
+        case _:
+            return None
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where jars are kept: RECONSUME_CACHE, else the user's cache folder; `jars` below it."""
+    if own := environ.get("RECONSUME_CACHE"):
+        return Path(own).expanduser() / "jars"
+    root = environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(root) / "reconsume" / "jars"
+
+
+def maven_mirror(environ: Mapping[str, str] = os.environ) -> str:
+    """The Maven repository to fetch from: RECONSUME_MAVEN_MIRROR, else Maven Central."""
+    return (environ.get("RECONSUME_MAVEN_MIRROR") or MAVEN_CENTRAL).rstrip("/")
+
+
+def fetch(
+    lock: Path | Sequence[Jar],
+    cache_dir: Path | None = None,
+    progress: Progress = lambda _done, _total: None,
+    *,
+    mirror: str | None = None,
+    first_wait: float = FIRST_WAIT,
+) -> list[Path]:
+    """The paths of all jars of `lock`, in its order, fetching those that the cache lacks.
+
+    Safe to run in several processes at once. Raises SetupError naming the jar that cannot be had.
+    """
+    jars = read_lock(lock) if isinstance(lock, Path) else lock
+    count = _Count(sum(jar.size for jar in jars), progress)
+    source = _Source(mirror or maven_mirror(), cache_dir or cache_folder(), first_wait, count)
+    pool = ThreadPoolExecutor(THREADS, "jars")
+    try:
+        return list(pool.map(source.get, jars))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Count:
+    """Adds up what the threads have, and tells it on."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._total, self._progress = total, progress
+        self._done, self._lock = 0, threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            self._progress(self._done, self._total)
+
+
+class _Source:
+    """One mirror seen through one cache."""
+
+    def __init__(self, mirror: str, cache: Path, first_wait: float, count: _Count) -> None:
+        self._mirror, self._cache, self._first_wait, self._count = mirror, cache, first_wait, count
+
+    def get(self, jar: Jar) -> Path:
+        target = self._cache / jar.path
+        if target.is_file() and _sha256(target) == jar.sha256:
+            self._count.add(jar.size)
+            return target
+        part = self._new_part(target.parent)
+        try:
+            self._download(jar, part)
+            part.chmod(0o644)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+        return target
+
+    def _new_part(self, folder: Path) -> Path:
+        """An own name for each try, and a rename at the end: two processes may fetch the same jar at once."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=".part-", dir=folder)
+        except OSError as error:
+            sentence = f"cannot keep jars in {self._cache}: {error.strerror} (another folder: RECONSUME_CACHE)"
+            raise SetupError(sentence) from error
+        os.close(handle)
+        return Path(name)
+
+    def _download(self, jar: Jar, part: Path) -> None:
+        url = f"{self._mirror}/{jar.path}"
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._try(url, jar, part)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                if attempt == ATTEMPTS or not _passes(error):
+                    raise SetupError(_sentence(jar, url, error)) from error
+                time.sleep(self._first_wait * 2 ** (attempt - 1))
+        found = _sha256(part)
+        if found != jar.sha256:
+            raise SetupError(f"{jar} from {url} is not the jar of the lock: SHA-256 {found}, expected {jar.sha256}")
+
+    def _try(self, url: str, jar: Jar, part: Path) -> None:
+        got = counted = 0
+        try:
+            with urllib.request.urlopen(url, timeout=STALL) as reply, part.open("wb") as file:
+                while chunk := reply.read(CHUNK):
+                    got += len(chunk)
+                    if got > jar.size:
+                        raise SetupError(
+                            f"{jar} from {url} is not the jar of the lock: it has more than {jar.size} bytes"
+                        )
+                    file.write(chunk)
+                    self._count.add(len(chunk))
+                    counted = got
+                if reply.length:  # urllib reports a body cut short by nothing else
+                    raise http.client.IncompleteRead(b"", reply.length)
+        except BaseException:
+            self._count.add(-counted)
+            raise
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _passes(error: Exception) -> bool:
+    """Whether another try may help: not for an answer such as 403 or 404, nor for a local file."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code >= 500 or error.code in (408, 429)
+    return isinstance(error, urllib.error.URLError | http.client.HTTPException | TimeoutError | ConnectionError)
+
+
+def _sentence(jar: Jar, url: str, error: Exception) -> str:
+    why = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(error, urllib.error.HTTPError):
+        why = f"HTTP {error.code} {error.reason}"
+        error.close()
+    return f"cannot fetch {jar} from {url}: {why} (another Maven mirror: RECONSUME_MAVEN_MIRROR)"

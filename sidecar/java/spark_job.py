@@ -1,0 +1,156 @@
+"""The Spark job as a process of ours: what it needs is there before it starts, and it never outlives us.
+
+The job's own package is started and not imported: who needs no view needs no Spark.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from sidecar.errors import ReconsumeError, SetupError
+from sidecar.java.download_bar import progress_bar
+from sidecar.java.find_java import find_java
+from sidecar.java.jars import fetch
+from sidecar.java.kafka_properties import properties_text
+from sidecar.java.orphan_guard import Guard
+
+SPARK_LOCK = Path(__file__).with_name("spark.lock")
+TAIL = 2_000
+"""Characters of the job's log that are shown when it ends without a word."""
+
+
+class Cluster(NamedTuple):
+    """How Spark reaches Kafka: properties of Kafka's Java client, or the user's own file of them."""
+
+    bootstrap: str
+    properties: Mapping[str, str] | Path
+
+
+class Place(NamedTuple):
+    """A folder that only we may read and that is removed with us, and the guard that ends what we have started."""
+
+    folder: Path
+    guard: Guard
+
+
+def prepare() -> list[Path]:
+    """The jars that Spark needs for Kafka, fetched if they must be; SetupError without PySpark or Java."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SetupError("the view is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'")
+    find_java(what="Spark")
+    with progress_bar("Spark's Kafka connector") as progress:
+        return fetch(SPARK_LOCK, progress=progress)
+
+
+@contextmanager
+def guarded_folder() -> Iterator[Place]:
+    """A folder for secrets and logs; whatever becomes of us, it is removed."""
+    folder = Path(tempfile.mkdtemp(prefix="reconsume-view-"))
+    guard = Guard(folder)
+    try:
+        yield Place(folder, guard)
+    finally:
+        guard.close()
+
+
+class Started:
+    """The job's process. The guard knows of it only while it runs: afterwards its id may be another process's."""
+
+    def __init__(self, command: Sequence[str], guard: Guard, **pipes: Any) -> None:
+        # A process group of its own: Ctrl-C in a terminal is ours to pass on.
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, text=True, **pipes)
+        self._guard = guard
+        guard.watch([self._process.pid])
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """What it prints, where that is a pipe."""
+        assert self._process.stdout is not None
+        return iter(self._process.stdout)
+
+    def forward_signals(self) -> None:
+        """From now on SIGTERM and Ctrl-C go to the job, and when it has ended so do we."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._process.send_signal(signal.SIGTERM))
+
+    def wait(self) -> int:
+        """Its exit code, negative for a signal."""
+        code = self._process.wait()
+        self._guard.watch([])
+        return code
+
+    def end(self) -> None:
+        """Kill it, if it still runs, and read no more of what it prints."""
+        self._process.kill()
+        self.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def start(place: Place, words: Sequence[str], cluster: Cluster, jars: Sequence[Path], **pipes: Any) -> Started:
+    """Start `python -m spark` with these words; it reads secrets from a file: its arguments are shown by `ps`."""
+    properties = cluster.properties
+    if not isinstance(properties, Path):
+        file = place.folder / "kafka.properties"
+        file.touch(0o600)
+        file.write_text(properties_text(properties), "utf-8")
+        properties = file
+    # -P: a folder of the user's that is called spark must not be taken for ours.
+    command = [sys.executable, "-P", "-m", "spark", *words, "--kafka-properties", str(properties)]
+    command += ["--bootstrap", cluster.bootstrap, "--jars", ",".join(map(str, jars))]
+    return Started(command, place.guard, **pipes)
+
+
+def run_job(words: Sequence[str], cluster: Cluster) -> int:
+    """Run the job until it ends; its exit code. Raises SetupError when it was killed."""
+    jars = prepare()
+    with guarded_folder() as place:
+        started = start(place, ["run", *words], cluster, jars)
+        started.forward_signals()
+        code = started.wait()
+    if code < 0:
+        raise SetupError(f"the Spark job was ended by {signal.Signals(-code).name}")
+    return code
+
+
+class Answer(NamedTuple):
+    """What a query found."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[Mapping[str, object]]
+
+
+@contextmanager
+def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
+    """Run one query over a group's present state. Raises ReconsumeError with Spark's sentence, also while rows come."""
+    jars = prepare()
+    with guarded_folder() as place, (place.folder / "log").open("w+", encoding="utf-8") as log:
+        words = ["sql", f"--query={query}", "--group", group]
+        started = start(place, words, cluster, jars, stdout=subprocess.PIPE, stderr=log)
+        try:
+            lines = read_lines(started, log)
+            columns = tuple(map(str, next(lines, ())))
+            yield Answer(columns, (dict(zip(columns, row, strict=True)) for row in lines))
+        finally:
+            started.end()
+
+
+def read_lines(started: Started, log: IO[str]) -> Iterator[list[object]]:
+    """The lists that it prints. Raises ReconsumeError for its error, or when it ends without one."""
+    for line in started.lines:
+        value = json.loads(line)
+        if isinstance(value, dict):
+            raise ReconsumeError(f"the query failed: {value['error']}")
+        yield value
+    if (code := started.wait()) != 0:
+        log.seek(0)
+        raise ReconsumeError(f"Spark ended with {code}: {log.read()[-TAIL:].strip()}")

@@ -1,0 +1,1 @@
+"""The Kafka client: consumer, committer, admin requests, credentials."""

@@ -1,0 +1,145 @@
+"""Access rules on the cluster: read and created, never removed. The admin client behind plain values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sidecar.errors import BrokerError, ConfigError
+from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
+from topics.acls import Resource, Right
+
+ANY_HOST = "*"
+TYPES = {
+    Resource.TOPIC: ResourceType.TOPIC,
+    Resource.GROUP: ResourceType.GROUP,
+    Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+KINDS = {kind: resource for resource, kind in TYPES.items()}
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule as the cluster has it; `operation` and `pattern` are Kafka's words, `allow` False: it denies."""
+
+    principal: str
+    resource: Resource
+    name: str
+    pattern: str
+    operation: str
+    allow: bool = True
+    host: str = ANY_HOST
+
+
+class Acls:
+    """A connection to the cluster for its access rules."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        """Take the user's properties. ConfigError when librdkafka refuses one of them."""
+        self._servers = kafka["bootstrap.servers"]
+        try:
+            self._client = AdminClient({"client.id": "reconsume-acls", "log_level": 0, **kafka})
+        except KafkaException as error:
+            raise ConfigError([f"kafka: {sentence_of(error)}"]) from error
+
+    def found(self) -> tuple[Rule, ...]:
+        """Every rule on topics, groups and transactional ids. Raises BrokerError."""
+        anything: Any = None  # the client's types ask for text, and it takes None for all
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            anything,
+            ResourcePatternType.ANY,
+            anything,
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        try:
+            bindings = answer(self._client.describe_acls(everything, request_timeout=ANSWER_SECONDS))
+            if not bindings:
+                self._expect_to_see()
+        except KafkaException as error:
+            raise BrokerError(f"the access rules cannot be read: {self._why(error)}") from error
+        return tuple(rule_of(binding) for binding in bindings if binding.restype in KINDS)
+
+    def _expect_to_see(self) -> None:
+        """No rules may mean that they are not for this user to see: the client (2.16) does not tell the refusal."""
+        described = answer(
+            self._client.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_SECONDS)
+        )
+        if AclOperation.DESCRIBE not in (described.authorized_operations or ()):
+            raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+
+    def create(self, principal: str, rights: Sequence[Right]) -> dict[Right, str]:
+        """Create a rule for each right; for each the broker's reason why not, empty where it is created."""
+        wanted = {binding_of(principal, right): right for right in rights}
+        if not wanted:
+            return {}
+        futures = self._client.create_acls(list(wanted), request_timeout=ANSWER_SECONDS)
+        results: dict[Right, str] = {}
+        for binding, future in futures.items():
+            try:
+                answer(future)
+            except KafkaException as error:
+                results[wanted[binding]] = self._why(error)
+            else:
+                results[wanted[binding]] = ""
+        return results
+
+    def _why(self, error: KafkaException) -> str:
+        match code_of(error):
+            case KafkaError.SECURITY_DISABLED:
+                return "the cluster has no authorizer: everybody may do everything"
+            case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                return "this user needs DESCRIBE (to read them) and ALTER (to create them) on the cluster"
+            case KafkaError._TIMED_OUT | KafkaError._TRANSPORT:
+                return f"no broker of {self._servers} answered within {ANSWER_SECONDS:.0f} s"
+            case _:
+                return sentence_of(error)
+
+
+def answer(future: Future[Any]) -> Any:
+    """The answer, in bounded time whatever the client does. Raises KafkaException."""
+    end = time.monotonic() + ANSWER_SECONDS + 1  # librdkafka gives up by itself before
+    while True:
+        try:
+            return future.result(0.1)  # short turns, or Ctrl-C would have to wait
+        except FutureTimeoutError:
+            if time.monotonic() >= end:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+
+def rule_of(binding: Any) -> Rule:
+    """A binding of the client (whose types also admit text and numbers, which it never answers) as a plain value."""
+    return Rule(
+        principal=binding.principal,
+        resource=KINDS[binding.restype],
+        name=binding.name,
+        pattern=binding.resource_pattern_type.name.lower(),
+        operation=binding.operation.name,
+        allow=binding.permission_type == AclPermissionType.ALLOW,
+        host=binding.host,
+    )
+
+
+def binding_of(principal: str, right: Right) -> AclBinding:
+    """A right of a principal as the client takes it."""
+    pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
+    operation = AclOperation[right.operation.value]
+    return AclBinding(
+        TYPES[right.resource], right.name, pattern, principal, ANY_HOST, operation, AclPermissionType.ALLOW
+    )

@@ -1,0 +1,143 @@
+"""What the cluster answers to the checks, as plain values, and how long to insist on an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, NamedTuple, TypeAlias
+
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+
+from sidecar.errors import BrokerError
+from sidecar.kafka.errors import asked_again, code_of, sentence_of
+
+ANSWER_SECONDS = 10.0
+"""The first question about a group on a new cluster has its topic made, which takes seconds."""
+DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+BUSY = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+"""Passes by itself: the cluster's first group, a new topic, a broker that has just started."""
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition's number."""
+
+
+class DeniedError(BrokerError):
+    """This user may not ask that."""
+
+
+class Topic(NamedTuple):
+    """A topic as it is. `operations`: what this user may do with it; `leaders`: the broker of each partition, −1 where
+    there is none; `lagging`: the partitions that miss a replica."""
+
+    name: str
+    partitions: int
+    replication: int
+    operations: frozenset[str]
+    leaders: tuple[int, ...] = ()
+    lagging: tuple[int, ...] = ()
+
+    @property
+    def places(self) -> list[Place]:
+        """Its partitions that have a leader, and so can be asked about."""
+        return [(self.name, number) for number, leader in enumerate(self.leaders) if leader >= 0]
+
+
+class Member(NamedTuple):
+    """A member of a consumer group, and the partitions that are assigned to it."""
+
+    client: str
+    host: str
+    places: frozenset[Place]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that it has a partition of."""
+        return frozenset(topic for topic, _ in self.places)
+
+
+class Seen(NamedTuple):
+    """A consumer group. `operations`: what this user may do with it; `exists` False: Kafka knows nothing of it."""
+
+    exists: bool
+    members: tuple[Member, ...]
+    operations: frozenset[str]
+
+
+def answer(future: Future[Any]) -> Any:
+    """The answer, in bounded time whatever the client does. Raises KafkaException."""
+    try:
+        return future.result(ANSWER_SECONDS + 1)  # librdkafka gives up by itself before
+    except FutureTimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+
+def insisted(future: Future[Any], again: Callable[[], Future[Any]]) -> Any:
+    """The answer, asked for `again` while the cluster is only busy. Raises KafkaException."""
+    asked = [future]
+    return asked_again(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
+
+
+def busy(error: KafkaError) -> bool:
+    """Whether the cluster only has no time yet."""
+    return error.code() in BUSY
+
+
+def refused(what: str, error: KafkaException) -> BrokerError:
+    """What to raise for a question that was not answered."""
+    if code_of(error) in DENIED:
+        return DeniedError(f"this user may not see {what} ({sentence_of(error)})")
+    return BrokerError(f"cannot ask for {what}: {sentence_of(error)} ({error.args[0].name()})")
+
+
+def topic_of(described: Any) -> Topic:
+    """A description as a plain value."""
+    parts = described.partitions
+    return Topic(
+        described.name,
+        len(parts),
+        min((len(part.replicas) for part in parts), default=0),
+        names_of(described.authorized_operations),
+        tuple(-1 if part.leader is None else part.leader.id for part in parts),
+        tuple(part.id for part in parts if len(part.isr) < len(part.replicas)),
+    )
+
+
+def group_of(described: Any) -> Seen:
+    """A description as a plain value."""
+    members = tuple(
+        Member(
+            member.client_id,
+            member.host,
+            frozenset(
+                (place.topic, place.partition)
+                for place in (member.assignment.topic_partitions if member.assignment else ())
+            ),
+        )
+        for member in described.members
+    )
+    exists = described.state is not ConsumerGroupState.DEAD
+    return Seen(exists, members, names_of(described.authorized_operations))
+
+
+def names_of(operations: Any) -> frozenset[str]:
+    """The operations by Kafka's words."""
+    return frozenset(operation.name for operation in operations or ())

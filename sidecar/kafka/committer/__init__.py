@@ -1,0 +1,1 @@
+"""Writes copies, events and progress in one transaction."""

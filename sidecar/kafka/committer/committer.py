@@ -1,0 +1,211 @@
+"""The committer of a lane: one thread that brings batches into Kafka, and never loses track of whether it did.
+
+After any error whose outcome nobody knows it throws the producer away, makes a new one (which ends whatever hung) and
+asks Kafka: what the committed progress covers is done, what it does not is committed again from memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from sidecar.core.commit_batch import Batch, Refusal, Result
+from sidecar.core.progress import Progress, decode
+from sidecar.core.record import Partition
+from sidecar.kafka.committer.producer import Supply
+from sidecar.kafka.committer.transaction import Aborted, Unsure
+from sidecar.kafka.consumer.assignment import Assignment, Membership
+from sidecar.kafka.credentials.registry import Keyring, Refresh
+from sidecar.kafka.errors import whole
+from sidecar.observability.thread_watch import Asked
+
+AGAIN_AFTER = 0.1
+"""Seconds before an aborted batch is tried again: what made it abort lasts longer than a network round."""
+ASK_LIMIT = 10.0
+UNNAMED = 3
+"""Aborts of one batch in a row that name no entry, after which smaller batches must find the one that it is about."""
+
+
+class Committer(threading.Thread):
+    """Commits one lane's batches, one at a time. `report` is called on this thread with each result."""
+
+    def __init__(
+        self,
+        producer_config: Mapping[str, object],
+        reader_config: Mapping[str, object],
+        assignment: Assignment,
+        report: Callable[[Result], None],
+        observe: Callable[[str, float], None],
+        keyring: Keyring,
+    ) -> None:
+        super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
+        self.ready = threading.Event()
+        """Set once the first producer is ready: before that nothing may be subscribed."""
+        self.busy = False
+        """Whether it has a batch or new keys in work."""
+        self._reader_config = reader_config
+        self._assignment = assignment
+        self._report = report
+        self._observe = observe
+        self._batches: SimpleQueue[Batch | Refresh | None] = SimpleQueue()
+        self._stopping = Asked()
+        self._unnamed = 0
+        wearing = keyring.wearing(self.name, self._nudged)
+        self._supply = Supply(producer_config, self._stopping, wearing)
+
+    @property
+    def last_error(self) -> str:
+        """What Kafka said last that was wrong; empty when nothing was."""
+        return self._supply.last_error
+
+    @property
+    def turned_at(self) -> float | None:
+        """When it last began a try (monotonic seconds), for the liveness probe; None while it waits for work."""
+        return self._stopping.turned_at if self.busy or not self.ready.is_set() else None
+
+    def _nudged(self) -> None:
+        if not self._supply.take_keys():
+            self._batches.put(Refresh.KEYS)
+
+    def submit(self, batch: Batch) -> None:
+        """Start a batch (port `Commit`)."""
+        self._batches.put(batch)
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that the cluster has; None when it does not say. Blocks."""
+        return self._supply.topics()
+
+    def stop(self) -> None:
+        """End after the batch in work; what waits for a broker that is away is given up."""
+        self._stopping.set()
+        self._batches.put(None)
+
+    def run(self) -> None:
+        """Make the producer, then commit batches until stopped."""
+        self._supply.renew()
+        self.ready.set()
+        while (batch := self._batches.get()) is not None:
+            self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
+            self.busy = True
+            if isinstance(batch, Refresh):
+                self._supply.refresh()
+            else:
+                self._report(self._settle(batch))
+            self.busy = False
+
+    def _settle(self, batch: Batch) -> Result:
+        self._unnamed = 0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            result, label = self._try(batch)
+            self._observe(label, time.monotonic() - started)
+            if result is not None:
+                return result
+        return Result(batch, committed=False, again=batch.entries)
+
+    def _try(self, batch: Batch) -> tuple[Result | None, str]:
+        """One try. No result: try again. The label is the transaction's result in the metrics."""
+        membership = self._assignment.membership
+        if membership is None or (fenced := _fenced(batch, membership)):
+            return _without(batch, fenced if membership is not None else frozenset(batch.shares)), "fenced"
+        if homeless := self._supply.homeless(batch.entries):
+            return _refused(batch, homeless), "refused"
+        producer = self._supply.producer
+        if producer is None:  # stopped before there was one
+            return None, "unknown"
+        try:
+            producer.commit(batch, membership.metadata, self._supply.partitions)
+        except Aborted as aborted:
+            if aborted.spent:
+                self._supply.renew()
+            return self._after_abort(batch, aborted, membership), "aborted"
+        except Unsure as unsure:
+            self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._supply.renew()
+            return self._ask_kafka(batch), "unknown"
+        return Result(batch, committed=True, done=batch.entries), "committed"
+
+    def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
+        if aborted.refusals:
+            text = "Kafka refuses %d of %d records: %s"
+            self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
+            self._supply.refused(aborted.refusals)
+            return _refused(batch, aborted.refusals)
+        self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
+        if aborted.stale_member:
+            self._await_membership(membership)
+        else:
+            self._stopping.wait(AGAIN_AFTER)
+            self._unnamed += 1
+            if self._unnamed >= UNNAMED and batch.entries and self._supply.topics() is not None:
+                return _apart(batch, str(aborted))
+        return None
+
+    def _await_membership(self, old: Membership) -> None:
+        """A rebalance is under way: wait until the consumer's thread has taken the membership anew."""
+        self._assignment.ask_membership()
+        end = time.monotonic() + 1.0
+        while self._assignment.membership is old and time.monotonic() < end:
+            self._stopping.wait(0.01)
+
+    def _ask_kafka(self, batch: Batch) -> Result | None:
+        """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
+
+        Asks until Kafka answers: to commit again without its word could write every copy twice.
+        """
+        wearing = self._supply.wearing
+        keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
+        places = [TopicPartition(*source) for source in batch.shares]
+        try:
+            while not self._stopping.is_set():
+                try:
+                    return _as_found(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
+                except KafkaException as failure:
+                    self._supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
+                    self._stopping.wait(AGAIN_AFTER)
+                    if wearing.offered is not keys:  # it may be refused with those that it has
+                        reader.close()
+                        keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
+        finally:
+            reader.close()
+        return None
+
+
+def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
+    return {Partition(place.topic, place.partition): decode(place.offset, place.metadata) for place in whole(places)}
+
+
+def _fenced(batch: Batch, membership: Membership) -> frozenset[Partition]:
+    return frozenset(source for source, share in batch.shares.items() if membership.epochs.get(source) != share.epoch)
+
+
+def _without(batch: Batch, fenced: frozenset[Partition]) -> Result:
+    again = tuple(entry for entry in batch.entries if entry.record.source not in fenced)
+    return Result(batch, committed=False, again=again, fenced=fenced)
+
+
+def _refused(batch: Batch, refusals: tuple[Refusal, ...]) -> Result:
+    by_place = {(refusal.entry.record.source, refusal.entry.record.offset): refusal for refusal in refusals}
+    again = tuple(entry for entry in batch.entries if (entry.record.source, entry.record.offset) not in by_place)
+    return Result(batch, committed=False, again=again, refused=tuple(by_place.values()))
+
+
+def _apart(batch: Batch, reason: str) -> Result:
+    """The cluster is there, and refuses the batch for a reason that names no entry."""
+    if len(batch.entries) == 1:
+        return _refused(batch, (Refusal(batch.entries[0], "record", reason),))
+    return Result(batch, committed=False, again=batch.entries, apart=True)
+
+
+def _as_found(batch: Batch, found: Mapping[Partition, Progress]) -> Result | None:
+    if all(found[source] == share.progress for source, share in batch.shares.items()):
+        return Result(batch, committed=True, done=batch.entries)
+    done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))
+    if not done:
+        return None
+    again = tuple(entry for entry in batch.entries if not found[entry.record.source].covers(entry.record.offset))
+    return Result(batch, committed=False, done=done, again=again)

@@ -1,0 +1,66 @@
+"""Tell what a delivery error says: of the topic, of the target partition, of this record, or of none of them."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from sidecar.core.commit_batch import Entry, Hindrance, Refusal
+
+RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
+TOPIC_ERRORS = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+PLACE_ERRORS = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+PRODUCER_ERRORS = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""About the producer or the connection: they say nothing against the record that they are reported for."""
+NAMED_ERRORS = RECORD_ERRORS | TOPIC_ERRORS
+"""After these the producer is fit for the next transaction: the broker has refused the records, not lost them."""
+
+
+def refusal_of(entry: Entry, error: KafkaError, where: str) -> Refusal | None:
+    """What a delivery error says of the entry; None: nothing, it is about the producer or the connection."""
+    about: Hindrance
+    if error.code() in PRODUCER_ERRORS:
+        return None
+    if error.code() in TOPIC_ERRORS:
+        about, where = "topic", where.partition("[")[0]
+    elif error.code() in PLACE_ERRORS:
+        about = "place"
+    else:  # of a kind that nobody has met: it is reported for this record, so it is not the others' fault
+        about = "record"
+    return Refusal(entry, about, f"{where}: {error.str()}", where)

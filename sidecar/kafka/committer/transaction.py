@@ -1,0 +1,246 @@
+"""One transactional producer: one batch, one Kafka transaction, and what went wrong with it.
+
+`begin → produce the copies and events → send the offsets with the consumer's group metadata → commit`. Every error has
+one of three answers: the same call again (retriable), abort and commit anew (`Aborted`), or a new producer
+(`Unsure`: nobody but Kafka knows what happened).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from sidecar.core.commit_batch import Batch, Entry, Refusal
+from sidecar.core.copies import Copy
+from sidecar.core.progress import encode
+from sidecar.kafka.blocking_calls import Guard, StuckError
+from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, refusal_of
+from sidecar.kafka.committer.refusing_partitions import State
+
+API_LIMIT = 5.0
+"""Seconds that librdkafka is given for one call."""
+HARD_LIMIT = 20.0
+"""Seconds after which a call counts as stuck: four times what it was given."""
+
+CONFIRM_LIMIT = 0.5
+"""Seconds that the broker is given to confirm all records before the offsets are sent. So whatever is wrong with the
+offsets (a rebalance) finds nothing under way, and the producer lives on; it takes no longer than side by side."""
+
+STALLS = 3
+"""So many times CONFIRM_LIMIT without one more confirmed record mean that a partition takes none: it has no leader, or
+too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the whole batch."""
+ANSWER_LIMIT = 1.0
+"""Seconds in which a cluster that is there answers a metadata request."""
+
+STALE_MEMBER = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
+
+Report: TypeAlias = partial[None]
+
+
+class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
+    """The transaction did not happen, for certain. `refusals` are entries that the broker will not take.
+
+    `spent`: the producer must not be used any more. librdkafka gives the sequence numbers of records that an abort has
+    purged to the next ones, even if the broker may have the purged ones (sent, but not confirmed when the connection
+    was lost). It then takes the next ones for their duplicates: confirmed, committed, and not in the topic (measured
+    on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid").
+    """
+
+    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, spent: bool) -> None:
+        super().__init__(error.str())
+        self.refusals = refusals
+        self.spent = spent
+        self.stale_member = error.code() in STALE_MEMBER
+
+
+class Unsure(Exception):  # noqa: N818
+    """The transaction may have happened or not, and this producer is of no use any more."""
+
+
+class _Stalled(Exception):  # noqa: N818
+    """The cluster is there, and some partition takes no record."""
+
+
+class TransactionalProducer:
+    """A producer with its guard. `prepare` comes first."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._producer = Producer(dict(config))
+        self._guard = Guard(f"guard-{config['transactional.id']}")
+        self._errors: dict[int, tuple[KafkaError, str]] = {}
+        """By index of the entry: what was wrong with a write of it, and the topic and partition that it was for."""
+        self._reports: list[Report] = []
+        """By index of the entry: what is to be called with an error of its writes."""
+
+    def prepare(self) -> None:
+        """Fence whoever had this id before, and end what hung: in 0.6 s instead of the transaction's timeout.
+
+        Raises KafkaException (when retriable, call again) or StuckError.
+        """
+        self._guard.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on; from any thread."""
+        self._producer.set_sasl_credentials(username, password)
+
+    @property
+    def idle(self) -> bool:
+        """Whether none of its calls is under way."""
+        return self._guard.idle
+
+    def end(self) -> None:
+        """It is not used any more, and nothing of it is under way."""
+        self._guard.end()
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic of the cluster has. The request never creates a topic."""
+        return {name: len(states) for name, states in self.places().items()}
+
+    def places(self) -> dict[str, list[State]]:
+        """Every partition of each topic of the cluster, in the order of their numbers."""
+        topics = self._producer.list_topics(timeout=API_LIMIT).topics
+        return {
+            name: [State(found.leader, len(found.isrs)) for _, found in sorted(topic.partitions.items())]
+            for name, topic in topics.items()
+            if topic.error is None
+        }
+
+    def commit(self, batch: Batch, metadata: Any, partitions: Mapping[str, int]) -> None:
+        """Commit one batch; Aborted or Unsure when it could not be."""
+        self._transact(batch.entries, partitions, lambda: self._send_offsets(batch, metadata))
+
+    def write(self, entries: Sequence[Entry], partitions: Mapping[str, int]) -> None:
+        """Commit the writes alone, of entries that come from no consumer; Aborted or Unsure when they could not be."""
+        self._transact(entries, partitions, lambda: None)
+
+    def _transact(self, entries: Sequence[Entry], partitions: Mapping[str, int], then: Callable[[], None]) -> None:
+        self._errors = {}
+        try:
+            self._producer.begin_transaction()
+            self._produce(entries, partitions)
+            self._confirm(sum(len(entry.writes) for entry in entries))
+            then()
+            self._call(self._producer.commit_transaction, API_LIMIT)
+        except StuckError as stuck:
+            raise Unsure(f"{stuck} did not come back") from None
+        except _Stalled:
+            self._abort(STALLED, entries, stalled=True)
+        except (KafkaException, SystemError) as failure:
+            self._abort(error_in(failure), entries)
+
+    def _confirm(self, written: int) -> None:
+        """Wait until the broker has confirmed all records, or confirms no more of them.
+
+        Raises _Stalled if the cluster is there nevertheless: it has confirmed others, or answers. Else it is away, and
+        the calls that follow wait for it.
+        """
+        self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+        left, stalls = len(self._producer), 0
+        while left and stalls < STALLS:
+            self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+            before, left = left, len(self._producer)
+            stalls = stalls + 1 if left == before else 0
+        if left and (left < written or self._answers()):
+            raise _Stalled
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self._producer.list_topics(timeout=ANSWER_LIMIT).brokers)
+        except KafkaException:
+            return False
+
+    def _send_offsets(self, batch: Batch, metadata: Any) -> None:
+        self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
+
+    def _produce(self, entries: Sequence[Entry], partitions: Mapping[str, int]) -> None:
+        reports, produce = self._reports, self._producer.produce
+        while len(reports) < len(entries):  # kept for the next batch: to make one costs as much as to produce a record
+            reports.append(partial(self._delivered, len(reports)))
+        for report, entry in zip(reports, entries, strict=False):
+            for copy in entry.writes:
+                by_key = copy.key is not None and not copy.scattered
+                place = -1 if by_key else copy.spread % partitions[copy.topic]
+                try:  # by position, a quarter cheaper; its alias `on_delivery` is not looked at beside a None
+                    produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
+                except BufferError:
+                    self._produce_later(copy, place, report)
+                except KafkaException as failure:  # too large for the client itself
+                    self._errors.setdefault(report.args[0], (failure.args[0], copy.topic))
+                    raise
+
+    def _produce_later(self, copy: Copy, place: int, report: Report) -> None:
+        """The client's queue is full: wait until it has room."""
+        while True:
+            self._producer.poll(0.05)
+            with suppress(BufferError):
+                self._producer.produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
+                return
+
+    def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
+
+    def _abort(self, error: KafkaError, entries: Sequence[Entry], *, stalled: bool = False) -> None:
+        if error.fatal() or not (error.txn_requires_abort() or self._errors):
+            raise Unsure(error.str())
+        self._producer.poll(0)  # takes in every report there is
+        errors = dict(self._errors)  # before the abort purges what is queued, which is reported as an error too
+        refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
+        spent = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
+        try:
+            self._call(self._producer.abort_transaction, API_LIMIT)
+        except (KafkaException, SystemError, StuckError) as failure:
+            raise Unsure(f"abort after {error.str()}: {failure}") from failure
+        if stalled:  # the abort has purged what no broker took, and so says which records these are
+            purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
+            refusals += [
+                Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
+            ]
+        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), spent=spent)
+
+    def _call(self, function: Callable[..., Any], *args: Any) -> None:
+        """Make a call, and the same one again while its error says so: never the next one instead."""
+        end = time.monotonic() + HARD_LIMIT
+        while True:
+            try:
+                self._guard.call(HARD_LIMIT, function, *args)
+                return
+            except KafkaException as failure:
+                if not failure.args[0].retriable() or time.monotonic() > end:
+                    raise
+
+
+def error_in(failure: BaseException) -> KafkaError:
+    """Kafka's error. The client hands out reports although it is raising a fatal error already: the first look at a
+    message is then a SystemError, and the fatal error its cause (2.16, after another producer has fenced this one).
+    At times it is lost on the way ("returned NULL without setting an exception"): then the abort hears of it."""
+    while not isinstance(failure, KafkaException):
+        if failure.__cause__ is None:
+            if isinstance(failure, SystemError):
+                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)  # to be aborted
+            raise failure
+        failure = failure.__cause__
+    error: KafkaError = failure.args[0]
+    return error
+
+
+def _offsets(batch: Batch) -> list[TopicPartition]:
+    return [
+        TopicPartition(source.topic, source.number, share.progress.next, encode(share.progress))
+        for source, share in batch.shares.items()
+    ]

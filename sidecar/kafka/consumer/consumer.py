@@ -1,0 +1,250 @@
+"""A lane's consumer: one thread that polls, always; it turns messages into records and hands them to the event loop.
+
+Every call of the client is made on this thread: consume, pause, seek, resume, and the callbacks of `assignment.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.core.lane.partition import Run
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.due_offsets import Heads
+from sidecar.kafka.consumer.listeners import Handler
+from sidecar.kafka.consumer.owned_partition import Key, with_edges
+from sidecar.kafka.consumer.start_offsets import made_anew, offsets_at
+from sidecar.kafka.credentials.registry import Wearing, unchanging
+from sidecar.kafka.messages import Reading, to_record
+
+POLL = 0.1
+"""Seconds. An idle consumer wakes ten times a second: 0.1 % of a core; a command waits at most this long."""
+BATCH = 500
+"""Records a hand-over at most: larger ones are slower (the processor's cache)."""
+NAP = 0.002
+"""Seconds between looks for room: at 100 000 records/s a queue of 6 000 is never empty meanwhile."""
+ENDS_EVERY = 10.0
+"""Seconds between looks at where the partitions end: one request, 1.2 ms for 216 partitions (measured)."""
+ENDS_WITHIN = 1.0
+AGAIN = 1.0
+"""Seconds after a client could not be made."""
+CHOKED_AFTER = 0.25
+"""Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
+
+_LOG = logging.getLogger("reconsume.consumer")
+
+
+class ConsumerThread(threading.Thread):
+    """Reads one lane's topics. `reading` is None on the main lane, unless headers of other systems are understood."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        topics: Sequence[str],
+        handler: Handler,
+        assignment: Assignment,
+        reading: Reading | None,
+        wearing: Wearing | None = None,
+    ) -> None:
+        super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
+        self.assignment = assignment
+        self.failure: BaseException | None = None
+        """What ended the thread, if it was not asked to end."""
+        self.last_error = ""
+        self.turned_at = time.monotonic()
+        """When the loop last came round, for the liveness probe."""
+        self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
+        self.heads = Heads()
+        self._looked_at = 0.0
+        self._config = dict(config)
+        self._wearing = unchanging() if wearing is None else wearing
+        self._topics = list(topics)
+        self._handler = handler
+        self._reading = reading
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._full_since: float | None = None
+        self._choked = False
+        self._stopping = threading.Event()
+
+    # --- called from other threads -----------------------------------------------------------------------------------
+
+    def pause(self, partition: Partition, epoch: int) -> None:
+        """Stop fetching a partition (port `Fetch`)."""
+        self._commands.put(lambda: self._pause(partition, epoch))
+
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+        """Seek and go on (port `Fetch`)."""
+        self._commands.put(lambda: self._resume(partition, epoch, offset, turn))
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Read these topics from now on; partitions of others are given up in order."""
+        if self.is_alive():
+            self._commands.put(lambda: self._subscribe(topics))
+        else:
+            self._topics = list(topics)
+
+    def stop(self, timeout: float) -> None:
+        """Give everything up in order within `timeout` seconds, leave the group and end; returns at once."""
+        self.assignment.lock_timeout = timeout
+        self._stopping.set()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Poll until stopped, whatever happens, or the group takes the partitions away."""
+        try:
+            self._begin()
+            while not self._stopping.is_set():
+                self._turn()
+            self.assignment.leave(self._consumer)
+            self._consumer.close()
+        except BaseException as failure:  # noqa: BLE001 - a dead thread must end the process, whatever killed it
+            _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
+            self.failure = failure
+
+    def _begin(self) -> None:
+        """Join, with the newest credentials; they are mounted as several files, so two may not fit for a moment."""
+        while True:
+            try:
+                self._consumer = Consumer(self._wearing.put_on(self._config))
+                break
+            except KafkaException as failure:
+                self.last_error, self.turned_at = str(failure), time.monotonic()
+                if self._stopping.wait(AGAIN):
+                    raise
+        self.assignment.join(self._consumer, self._topics)
+
+    def _begin_anew(self) -> None:
+        """Give everything up in order, as in a rebalance, and join again as a new client."""
+        self.assignment.leave(self._consumer)
+        self._consumer.close()
+        self._full_since, self._choked = None, False
+        self._begin()
+
+    def _subscribe(self, topics: Sequence[str]) -> None:
+        if set(topics) != set(self._topics):
+            self._topics = list(topics)
+            self.assignment.join(self._consumer, self._topics)
+
+    def _turn(self) -> None:
+        self.turned_at = time.monotonic()
+        if not self._wearing.keep(self._consumer):
+            self._begin_anew()
+        self.assignment.answer(self._consumer)
+        self._obey()
+        if self.turned_at - self._looked_at >= ENDS_EVERY:
+            self._look()
+        if self._handler.full():
+            self._wait_for_room()
+            return
+        self._full_since = None
+        if self._choked:
+            self._choke(False)
+        # consume(500, t) waits out its time even with records at hand: +24 ms at low rates; this way they come at once.
+        messages = self._consumer.consume(1, POLL)
+        if messages:
+            self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
+
+    def _look(self) -> None:
+        """Ask where the partitions end, how far their levels are due, and whether their logs are still the same."""
+        self._looked_at = self.turned_at
+        slots = list(self.assignment.slots.values())
+        places = [TopicPartition(*slot.partition, OFFSET_END) for slot in slots]
+        self.ends = offsets_at(self._consumer, places, ENDS_WITHIN) or self.ends
+        self.heads.look(self._consumer, slots, self.ends)
+        read = {slot.partition: (slot.last + 1, slot.last_at) for slot in slots if slot.last_at is not None}
+        for source in made_anew(self._consumer, read, ENDS_WITHIN):
+            self.assignment.made_anew(self._consumer, self.assignment.slots[source])
+
+    def _obey(self) -> None:
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return
+            command()
+
+    def _wait_for_room(self) -> None:
+        if self._choked:
+            self._hand_over(self._consumer.consume(1, 10 * NAP))  # what was on its way, and rebalances
+        elif self._full_since is None:
+            self._full_since = time.monotonic()
+        elif time.monotonic() - self._full_since < CHOKED_AFTER:
+            self._stopping.wait(NAP)
+        else:
+            self._choke(True)
+
+    def _choke(self, choked: bool) -> None:
+        self._choked = choked
+        places = [slot.place for slot in self.assignment.slots.values() if not slot.parked]
+        (self._consumer.pause if choked else self._consumer.resume)(places)
+
+    def _pause(self, partition: Partition, epoch: int) -> None:
+        slot = self.assignment.slots.get(partition)
+        if slot is not None and slot.epoch == epoch:
+            slot.parked = True
+            self._consumer.pause([slot.place])
+
+    def _resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+        slot = self.assignment.slots.get(partition)
+        if slot is None or slot.epoch != epoch or not slot.parked:
+            return
+        slot.parked, slot.turn = False, turn
+        self.assignment.seek(self._consumer, slot, offset)  # after the pause: a seek before it was lost (rdk#3471)
+        if not self._choked:
+            self._consumer.resume([slot.place])
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, messages: Iterable[Message]) -> None:
+        runs: dict[Key, Run] = {}
+        errors: list[Message] = []
+        unknown: set[Key] = set()  # partitions that begin anew at their stored offset: nothing behind it may come first
+        reading = self._reading
+        for message in messages:
+            key = (message.topic(), message.partition())
+            slot = self.assignment.slots.get(key)
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                errors.append(message)
+            elif slot is not None and key not in unknown:
+                if slot.awaits is not None and not self.assignment.learn(self._consumer, slot, message.offset() or 0):
+                    unknown.add(key)
+                    continue
+                run = runs.get(key)
+                if run is None or run.epoch != slot.epoch:
+                    run = runs[key] = Run(slot.partition, slot.epoch, slot.turn, [])
+                    slot.sought = None
+                if error is not None:
+                    runs[key] = run._replace(end=message.offset())
+                else:
+                    run.records.append(to_record(message, slot.partition, slot.epoch, reading))
+        if runs:
+            levels, slots = self.heads.waits(), self.assignment.slots
+            found = (
+                with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
+                for run in runs.values()
+            )
+            self._handler.received(list(found))
+        for message in errors:  # behind the records before them: an error may say that the log is cut there
+            self._on_error(message)
+
+    def _on_error(self, message: Message) -> None:
+        slot = self.assignment.slots.get((message.topic(), message.partition()))
+        error = message.error()
+        assert error is not None  # only messages with one come here
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self.assignment.in_group:
+            return  # the client looks for a group's coordinator even where it never joins one
+        self.last_error = f"{error.name()}: {error.str()}"
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None:
+            self.assignment.out_of_range(self._consumer, slot, message.offset() or 0)
+        elif error.fatal():
+            raise KafkaException(error)
+        else:
+            _LOG.warning("%s", self.last_error, extra={"event": "kafka-error"})

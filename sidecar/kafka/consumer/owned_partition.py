@@ -1,0 +1,48 @@
+"""One partition that is assigned to a consumer, as the consumer's thread knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from confluent_kafka import Consumer, TopicPartition
+
+from sidecar.core.lane.partition import Run
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.start_offsets import Start
+
+Key: TypeAlias = tuple[str | None, int | None]
+"""Topic and partition as a message gives them: the client's types allow None, a record never has it."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """One assigned partition. `awaits`: the start that only the client can resolve, None once the lane knows it;
+    `parked`: the lane wants it left unfetched."""
+
+    partition: Partition
+    epoch: int
+    turn: int = 0
+    awaits: Start | None = None
+    parked: bool = False
+    sought: int | None = None
+    """The offset of the last seek, until a message comes: an error may still be queued that is older than the seek."""
+    last: int = -1
+    """The last offset that is known to have been read."""
+    last_at: int | None = None
+    """Of a level: the greatest time (epoch ms) of what was read, as in `Progress`."""
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition as the client names it."""
+        return TopicPartition(*self.partition)
+
+
+def with_edges(consumer: Consumer, slot: Slot, run: Run) -> Run:
+    """A run of a level's records, with the greatest time that was read, and what the last fetch said about the log's
+    end, which costs no request."""
+    if run.records:
+        slot.last = run.records[-1].offset
+        slot.last_at = max(slot.last_at or 0, *(record.timestamp for record in run.records))
+    _, high = consumer.get_watermark_offsets(slot.place, cached=True)
+    return run._replace(high=max(0, high), last_at=slot.last_at)

@@ -1,0 +1,1 @@
+"""Credentials of Kafka clients: watched, checked, and exchanged while the clients run."""

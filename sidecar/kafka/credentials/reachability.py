@@ -1,0 +1,188 @@
+"""Whether a broker answers with these credentials, and if not, why."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from sidecar.kafka.credentials.tls import distrust
+from sidecar.kafka.errors import sentence_of
+
+TRY_SECONDS = 6.0
+"""Until then a broker must have answered; a login that fails is known after 1.1 s, silence after 4."""
+
+
+CERTAIN_SECONDS = 2.0
+"""From then on a refusal that was heard is the answer: another of the brokers would have answered by now."""
+
+
+TURN_SECONDS = 0.5
+
+
+UNTRUSTED = "certificate verify failed"
+
+
+CAUSES: tuple[tuple[str, str, str], ...] = (
+    (
+        UNTRUSTED,
+        "TLS: the broker's certificate is not trusted: its CA is unknown, it has expired, or it is for another name",
+        "kafka.ssl.ca.location must hold the CA of the brokers' certificates, and bootstrap.servers a name in them",
+    ),
+    (
+        r"alert (bad certificate|certificate|unknown ca|access denied)|CERTIFICATE_REQUIRED",
+        "TLS: the broker does not accept our certificate: it has none, does not know its CA, or it has expired",
+        "kafka.ssl.certificate.location and kafka.ssl.key.location (or kafka_secret) must hold a valid one",
+    ),
+    (
+        r"PLAINTEXT broker listener",
+        "TLS: the broker speaks without TLS on this port",
+        "correct the port in kafka.bootstrap.servers, or kafka.security.protocol",
+    ),
+    (
+        r"SSL handshake failed|SSL_HANDSHAKE|^_SSL ",
+        "TLS: the handshake fails",
+        "the broker speaks no TLS on this port, or asks for a certificate of ours: kafka.ssl.certificate.location",
+    ),
+    (
+        r"not valid in current SASL state|supported mechanisms:\s*(\(|$)",
+        "SASL: the broker asks for no login on this port",
+        "correct the port in kafka.bootstrap.servers, or kafka.security.protocol",
+    ),
+    (
+        r"Unsupported SASL mechanism|supported mechanisms",
+        "SASL: the broker does not know this mechanism",
+        "set kafka.sasl.mechanism to one that the broker supports",
+    ),
+    (
+        r"OIDC|acquire SASL OAUTHBEARER token",
+        "SASL: the token endpoint gives no token",
+        "look at kafka.sasl.oauthbearer.token.endpoint.url and at the client's id and secret",
+    ),
+    (
+        r"SASL authentication error|^_AUTHENTICATION ",
+        "SASL: the login is refused",
+        "kafka.sasl.username and kafka.sasl.password, or whatever the mechanism asks for, must be those of the broker",
+    ),
+    (
+        r"Failed to resolve",
+        "no such host",
+        "correct kafka.bootstrap.servers, or look at the name service of this machine",
+    ),
+    (
+        r"Connection refused|Network is unreachable|No route to host",
+        "nothing takes connections there",
+        "start the broker, correct kafka.bootstrap.servers, or open the way to it",
+    ),
+    (
+        r"Disconnected",
+        "the broker closes the connection: it expects another security.protocol, TLS or a login",
+        "set kafka.security.protocol to that of the broker's listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+    ),
+    (
+        r"timed out|Timed out",
+        "the connection is taken, or swallowed, and nobody answers",
+        "look at the brokers, and at firewalls between",
+    ),
+)
+"""What librdkafka says, what that means, and the mend. The first that fits decides: from the certain to the vague."""
+
+
+class Unreachable(NamedTuple):
+    """Why no broker answered, as a sentence, and how to mend it."""
+
+    finding: str
+    mend: str
+
+
+class Told(logging.Handler):
+    """Keeps what the client says: some causes are in its log alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line; advice about the configuration is no cause."""
+        text = record.getMessage()
+        if not text.startswith("CONFWARN"):
+            self.texts.append(text)
+
+    def note(self, error: KafkaError) -> None:
+        """Keep one error, with the name of its code."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+            self.texts.append(f"{error.name()} {error.str()}")
+
+
+def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
+    """The addresses of all brokers, or why none answers, with the mend. By a client of its own, within seconds."""
+    told = Told()
+    logger = logging.Logger("doctor")
+    logger.addHandler(told)
+    config: dict[str, Any] = {
+        "client.id": "reconsume-doctor",
+        "reconnect.backoff.max.ms": 500,
+        **kafka,
+        "socket.connection.setup.timeout.ms": 3_000,
+        "api.version.request.timeout.ms": 3_000,
+        "logger": logger,
+        "error_cb": told.note,
+    }
+    try:
+        client = AdminClient(config)
+    except KafkaException as error:
+        return Unreachable(f"the client cannot be made: {sentence_of(error)}", "correct the kafka: section")
+    servers = kafka["bootstrap.servers"]
+    return ask(client, told) or untrusted(kafka, told.texts) or diagnosed(servers, told.texts)
+
+
+def ask(client: AdminClient, told: Told) -> list[str]:
+    """The addresses of all brokers; empty when none answered in time."""
+    began = time.monotonic()
+    while time.monotonic() < began + (CERTAIN_SECONDS if told.texts else TRY_SECONDS):
+        try:
+            return [
+                f"{broker.host}:{broker.port}" for broker in client.list_topics(timeout=TURN_SECONDS).brokers.values()
+            ]
+        except KafkaException:
+            client.poll(0)  # serves what the client wants to say
+    return []
+
+
+def untrusted(kafka: Mapping[str, str], texts: Iterable[str]) -> Unreachable | None:
+    """What exactly is wrong with a broker's certificate; None when it cannot be told, or something else is."""
+    if not any(UNTRUSTED in text for text in texts):
+        return None
+    found = distrust(listed_in(kafka["bootstrap.servers"]), kafka)
+    if found is None:
+        return None
+    address, why = found
+    return Unreachable(f"{address}: TLS: the broker's certificate is not trusted: {why.cause}", why.mend)
+
+
+def diagnosed(servers: str, texts: Sequence[str]) -> Unreachable:
+    """The likeliest cause of why nobody answered."""
+    for pattern, cause, mend in CAUSES:
+        said = next((text for text in texts if re.search(pattern, text)), None)
+        if said is not None:
+            return Unreachable(f"{servers}: {cause} ({last_words(said)})", mend)
+    said = f" ({last_words(texts[0])})" if texts else ""
+    return Unreachable(
+        f"{servers}: no broker answered within {TRY_SECONDS:g} s{said}", "look at kafka.bootstrap.servers"
+    )
+
+
+def last_words(text: str) -> str:
+    """What the client said, without who said it and when."""
+    text = re.sub(r"^.*/bootstrap: ", "", " ".join(text.split()))
+    return re.sub(r" \(after \d+ms in state \w+\)$|: verify that.*$|, verify that.*$", "", text)
+
+
+def listed_in(servers: str) -> list[str]:
+    """The addresses of `bootstrap.servers`."""
+    return [address.strip() for address in servers.split(",") if address.strip()]

@@ -1,0 +1,198 @@
+"""Looks after the mounted credentials, and says in plain words why Kafka cannot be reached.
+
+New files are tried on a client of their own first: only what Kafka lets in reaches the clients that work, one after the
+other. Until then, and whenever a file cannot be read, they go on with what they have. Nothing here logs a value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from sidecar.errors import ConfigError
+from sidecar.kafka.credentials.reachability import Unreachable, answers
+from sidecar.kafka.credentials.registry import LOGIN, Keyring, Keys, Wearing
+from sidecar.observability.logs import KAFKA
+from sidecar.observability.thread_watch import FOLLOWER_LIMIT, Asked, Watched
+from sidecar.settings.sections.kafka_secrets import BY_FOLDER, Kafka
+
+LOOK_EVERY = 2.0
+"""Seconds between looks at the files: a handful of reads. Kubernetes itself takes a minute to swap them."""
+ANEW_WITHIN = 15.0
+"""Seconds that one client is waited for, then the next one follows: a consumer gives its partitions up in order first,
+and a committer may be asking a Kafka that is away."""
+ASK_AFTER = 3.0
+"""Seconds that Kafka may take before somebody is told why it does not answer."""
+ASK_EVERY = 10.0
+TROUBLE = re.compile(r"SSL|SASL|OAUTHBEARER|OIDC|uthentication")
+"""Lines of the Kafka client that may be about credentials; what it is exactly a client of our own finds out."""
+
+_LOG = logging.getLogger("reconsume.credentials")
+
+
+class Digest(NamedTuple):
+    """What differs between two versions of the credentials, kept instead of them."""
+
+    login: bytes
+    rest: bytes
+
+
+class Hint(logging.Handler):
+    """Notes that the Kafka clients complain about a connection's security."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at one line."""
+        if TROUBLE.search(record.getMessage()):
+            self.heard.set()
+
+
+class Credentials(threading.Thread):
+    """Follows the files until stopped. `waiting`: whether something still waits for Kafka's first answer."""
+
+    def __init__(self, kafka: Kafka, keyring: Keyring, waiting: Callable[[], bool]) -> None:
+        super().__init__(name="credentials", daemon=True)
+        self.problem = ""
+        """Why Kafka cannot be reached, and the mend; empty while it answers."""
+        self.reloads = 0
+        """How often newer credentials have reached the clients."""
+        self._kafka, self._keyring, self._waiting = kafka, keyring, waiting
+        self._worn = digest_of(kafka)
+        self._stopping = Asked()
+        self._said = ""
+        self._ask_at = 0.0
+        self._hint = Hint()
+
+    def stop(self) -> None:
+        """End soon; returns at once."""
+        self._stopping.set()
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("credentials", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+
+    def run(self) -> None:
+        """Look until stopped, whatever happens."""
+        logging.getLogger(KAFKA).addHandler(self._hint)
+        self._ask_at = time.monotonic() + ASK_AFTER
+        while not self._stopping.wait(LOOK_EVERY):
+            try:
+                self._look()
+                if time.monotonic() >= self._ask_at and (self._waiting() or self.problem or self._hint.heard.is_set()):
+                    self._ask()
+            except Exception:  # noqa: BLE001 - it must never stop the records, not even by a fault of ours
+                _LOG.exception("the credentials cannot be looked after", extra={"event": "credentials-fault"})
+        logging.getLogger(KAFKA).removeHandler(self._hint)
+
+    # --- the files ---------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        fresh = self._kafka.fresh()
+        try:
+            digest = digest_of(fresh)
+        except ConfigError as fault:
+            why = "; ".join(fault.problems)
+            if self._is_news(why):
+                text = "the mounted credentials cannot be read, the clients go on with those that they have: %s"
+                _LOG.error(text, why, extra={"event": "credentials-unreadable"})
+            return
+        if digest == self._worn:
+            return
+        found = answers(fresh)
+        if isinstance(found, Unreachable):
+            if self._is_news(found.finding):
+                text = "the new credentials are not used, the clients go on with those that they have: %s; %s"
+                _LOG.error(text, found.finding, found.mend, extra={"event": "credentials-refused"})
+            return
+        self._hand_out(fresh, by_login=digest.rest == self._worn.rest)
+        self._worn, self._kafka, self._said = digest, fresh, ""
+        self.reloads += 1
+        self._ask_at = 0.0  # a problem may be over
+
+    def _hand_out(self, fresh: Kafka, *, by_login: bool) -> None:
+        """Give all clients a new name or password; else the new keys to each when the one before it has taken them."""
+        old = self._keyring.newest
+        number = old.number + 1
+        keys = Keys(number, old.since if by_login else number, secrets_of(fresh))
+        self._keyring.newest = keys
+        if by_login:  # nobody pauses for it, and whoever still has the old one may be shut out
+            for wearing in self._keyring.wearers:
+                wearing.offer(keys)
+        late = [wearing.name for wearing in self._keyring.wearers if not self._reaches(wearing, keys)]
+        how = "the password" if by_login else "certificates or keys: the clients were made anew, one after the other"
+        text = "new credentials are in use: %s"
+        _LOG.info(text, how, extra={"event": "credentials-reloaded", "clients": len(self._keyring.wearers)})
+        if late:
+            text = "clients that do not have the new credentials yet: %s"
+            _LOG.warning(text, ", ".join(late), extra={"event": "credentials-late"})
+
+    def _reaches(self, wearing: Wearing, keys: Keys) -> bool:
+        """Whether a client has taken the keys in time."""
+        wearing.offer(keys)
+        deadline = time.monotonic() + ANEW_WITHIN
+        while wearing.worn is not keys and time.monotonic() < deadline and not self._stopping.is_set():
+            time.sleep(0.02)
+        return wearing.worn is keys
+
+    # --- why Kafka does not answer -----------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Ask as a client of our own, and say what it finds."""
+        self._hint.heard.clear()
+        found = answers(self._kafka)
+        self._ask_at = time.monotonic() + ASK_EVERY
+        if isinstance(found, Unreachable):
+            self.problem = f"{found.finding}; {found.mend}"
+            if self._is_news(self.problem):
+                text = "Kafka cannot be reached, it is tried again: %s"
+                _LOG.error(text, self.problem, extra={"event": "kafka-unreachable"})
+        elif self.problem:
+            self.problem = self._said = ""
+            _LOG.info("Kafka answers again", extra={"event": "kafka-answers"})
+
+    def _is_news(self, said: str) -> bool:
+        """Whether it is not what was said last."""
+        news, self._said = said != self._said, said
+        return news
+
+
+def keyring_of(kafka: Kafka) -> Keyring:
+    """The keys that clients begin with."""
+    return Keyring(Keys(0, 0, secrets_of(kafka)))
+
+
+def secrets_of(kafka: Kafka) -> Mapping[str, str]:
+    """The properties that come from files. Raises ConfigError."""
+    names = (*kafka.by_file, *(BY_FOLDER if kafka.folder is not None else ()))
+    return {name: kafka[name] for name in names if name in kafka}
+
+
+def digest_of(kafka: Kafka) -> Digest:
+    """The present version. Raises ConfigError."""
+    login, rest = hashlib.sha256(), hashlib.sha256()
+    for name, value in sorted(secrets_of(kafka).items()):
+        (login if name in LOGIN else rest).update(f"{name}={len(value)}:{value}".encode())
+    for path in kafka.read_by_client():
+        rest.update(content_of(path))
+    return Digest(login.digest(), rest.digest())
+
+
+def content_of(path: Path) -> bytes:
+    """The hash of what stands in a file, or of a folder's files. A file that has just gone has none."""
+    digest = hashlib.sha256()
+    try:
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file():
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    except OSError:  # swapped under our eyes; the next look sees the new ones
+        return b""
+    return digest.digest()

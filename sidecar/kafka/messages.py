@@ -1,0 +1,91 @@
+"""From the client's message to our record: the one place that touches a message's headers."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+from confluent_kafka import Message
+
+from sidecar.clock import now
+from sidecar.core.counters import MOST_STRAYS
+from sidecar.core.main_topics import Origins
+from sidecar.core.policy import Policy
+from sidecar.core.record import Partition, Record, weight_of
+from topics.foreign_headers import foreign_life, read_foreign
+from topics.headers import BadHeader, Headers, Life, parse_life
+from topics.headers_fast import rendered_life
+
+read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
+"""The only way to a message's headers, called once a message.
+
+On a header key that is not UTF-8 the client raises. A plain `message.headers()` in hot code escapes its own `try` on
+Python 3.11–3.13 (the specialised call skips the check) and ends in a segmentation fault; so does a second call.
+"""
+
+Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[Life | None, str]]
+"""From headers, partition, offset and timestamp (epoch ms) to the life that they tell of, and why they may not be
+believed (empty: they may)."""
+
+UNREADABLE = "headers-unreadable"
+
+_LOG = logging.getLogger("reconsume.lane")
+
+
+def to_record(message: Message, source: Partition, epoch: int, reading: Reading | None) -> Record:
+    """The message as a record. `reading` is None where no header means anything: on a main topic, as a rule."""
+    headers: Headers | None
+    life, fault = None, ""
+    try:
+        headers = read_headers(message) or []
+    except (SystemError, UnicodeDecodeError):
+        headers, fault = None, UNREADABLE
+    offset, timestamp = message.offset(), message.timestamp()[1]
+    assert offset is not None  # a consumed message has one
+    if reading is not None and headers is not None:
+        life, fault = reading(headers, source, offset, timestamp)
+    key, value = message.key(), message.value()
+    weight = weight_of(key, value, headers, life)
+    return Record(source, offset, epoch, timestamp, key, value, headers, life, fault, weight)
+
+
+def reading_of(policy: Policy) -> Reading:
+    """How our headers are read on the group's own topics. Topics that only other instances consume are logged once."""
+    origins, named = Origins(policy), set[str]()
+
+    def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[Life | None, str]:
+        latest_due = policy.latest_due(time.time_ns() // 1_000_000)
+        life = rendered_life(headers, policy.topics, latest_due)
+        if life is not None:
+            return life, ""
+        found = parse_life(headers, origins, latest_due)
+        if isinstance(found, BadHeader):
+            return None, f"bad-header: {found.text}"
+        if found.topic not in policy.topics and found.topic not in named and len(named) < MOST_STRAYS:
+            named.add(found.topic)
+            name_stray(found.topic, source)
+        return found, ""
+
+    return read
+
+
+def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
+    """How other systems' retry headers are read on main topics; None, which costs nothing, when none are."""
+    if not understand:
+        return None
+
+    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[Life | None, str]:
+        foreign = read_foreign(headers, understand)
+        life = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall)
+        return life, ""
+
+    return read
+
+
+def name_stray(topic: str, source: Partition) -> None:
+    """Log a topic that retries come from and that this instance does not consume."""
+    text = "retries of topic %s wait in %s, and this instance does not consume it: they are passed on to those that do"
+    _LOG.warning(text, topic, source.topic, extra={"event": "unknown-topic", "topic": topic})

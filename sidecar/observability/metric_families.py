@@ -1,0 +1,57 @@
+"""Plain counts as Prometheus families. Only shapes live here; what is counted is `metrics.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from math import inf
+from typing import TypeVar
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
+
+from sidecar.core.counters import Distribution
+
+PREFIX = "reconsume_"
+K = TypeVar("K", bound=Hashable)
+Labels = tuple[str, ...]
+L = TypeVar("L", bound=Labels)
+
+
+def counter(name: str, text: str, labels: Sequence[str], counts: Mapping[L, float]) -> Metric:
+    """A counter; the exposition adds `_total`."""
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
+
+
+def gauge(name: str, text: str, labels: Sequence[str], amounts: Mapping[L, float]) -> Metric:
+    """A gauge."""
+    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for values, amount in amounts.items():
+        family.add_metric(values, amount)
+    return family
+
+
+def histogram(name: str, text: str, found: Sequence[Distribution], unit: int = 1) -> Metric:
+    """A histogram in seconds of distributions with equal bounds, `unit` of which make a second."""
+    family = HistogramMetricFamily(PREFIX + name, text)
+    edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in found[0].bounds), inf)]  # type: ignore[no-untyped-call]
+    counts = accumulate(map(sum, zip(*(one.counts for one in found), strict=True)))
+    family.add_metric([], list(zip(edges, counts, strict=True)), sum(one.total for one in found) / unit)
+    return family
+
+
+def added(parts: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, int]:
+    """The sums of counts by key, beginning with `start`."""
+    sums = dict(start)
+    for part in parts:
+        for key, count in part.items():
+            sums[key] = sums.get(key, 0) + count
+    return sums
+
+
+def singly(counts: Mapping[str, float]) -> dict[Labels, float]:
+    """Counts by the value of one label, as counts by labels."""
+    return {(value,): count for value, count in counts.items()}

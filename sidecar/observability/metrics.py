@@ -1,0 +1,251 @@
+"""The metrics of INTERFACE §5, read at scrape time from the plain counts that the core keeps.
+
+Nothing is counted here but transactions, and nothing on the way of a record knows Prometheus. Labels come from the
+configuration and from closed families only, never from ids, keys, offsets or what a service answers.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from sidecar.core.counters import Distribution
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.overdue import Standing, overdue
+from sidecar.core.outcome import OUTCOME_NAMES
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import State
+from sidecar.core.record import Now, Partition
+from sidecar.observability.metric_families import Labels, added, counter, gauge, histogram, singly
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DELIVERY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
+"""Seconds, up to the longest usual `consume_timeout`."""
+TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds. One costs 8–30 ms (measured), and the broker ends it after 10 s."""
+TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
+REASONS = frozenset(
+    {
+        "timeout",
+        "broken-answer",
+        "connection-lost",
+        "unreadable-verdict",
+        "missing-verdict",
+        "retry-asked",
+        "lease-expired",
+        "nacked",
+        "dead-letter-asked",
+        "bad-header",
+        "headers-unreadable",
+        "crashed-service",
+        "too-large",
+        "unknown-topic",
+    }
+)
+_TOPIC = attrgetter("source.topic")  # in C: thousands of records wait when the service is slow
+_HTTP_REASON = re.compile(r"http-[1-9][0-9]{2}")
+
+
+class TransactionMeter:
+    """Results and durations of transactions; observed on the committers' threads."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.durations = Distribution(TRANSACTION_BOUNDS)
+        self._lock = threading.Lock()
+
+    def observe(self, label: str, seconds: float) -> None:
+        """Take in one try. What was refused or fenced beforehand never was a transaction, and has no duration."""
+        with self._lock:
+            self.results[label] += 1
+            if label not in ("refused", "fenced"):
+                self.durations.add(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSource:
+    """One lane, and the counts of its threads: rebalances by kind, progress that cannot be read."""
+
+    lane: Lane
+    rebalances: Mapping[str, int]
+    ends: Callable[[], Mapping[Partition, int]] = dict
+    """Where each partition ends."""
+    standing: Standing = field(default_factory=Standing)
+    unread_progress: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that a scrape reads. `topics`: the main topics; `levels`: every level's name, with `ready`."""
+
+    lanes: tuple[LaneSource, ...]
+    gate: Gate
+    deliveries: Distribution
+    """Seconds that deliveries took, by `DELIVERY_BOUNDS`; the push client adds to it."""
+    transactions: TransactionMeter
+    topics: tuple[str, ...]
+    levels: tuple[str, ...]
+    version: str
+    now: Callable[[], Now]
+    late_verdicts: Callable[[], int] = lambda: 0
+    """Verdicts that delivery itself refused, because their lease was no longer theirs (pull)."""
+    subscriptions_differ: Callable[[], bool] = lambda: False
+    """Whether another instance of the group wants other records."""
+    bad_policy_records: Callable[[], int] = lambda: 0
+    """Records of the policy topic that were passed over."""
+    view_lag: Callable[[], float | None] = lambda: None
+    """Seconds by which the local copy of the view may be behind; None while nothing is known, or none is kept."""
+    bad_view_records: Callable[[], Mapping[str, int]] = dict
+    """Records of the view's topics that were passed over, by `view` and `stats`."""
+    unknown_verdicts: Callable[[], int] = lambda: 0
+    """Verdicts on records that were not in the batch (push, batch)."""
+    loop_errors: Callable[[], Mapping[str, int]] = dict
+    """Exceptions that nobody caught on the event loop, by what they belong to."""
+    credentials_reloaded: Callable[[], int] = lambda: 0
+    """How often newer credentials have reached the Kafka clients."""
+
+
+def scraper(sources: Sources) -> Callable[[], bytes]:
+    """A function that gives the present metrics as Prometheus text. It is to be called on the event loop."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(sources))
+    return lambda: generate_latest(registry)
+
+
+def bounded_reason(reason: str) -> str:
+    """The reason's class as a label: one of those that we give ourselves, `http-NNN`, or `other`."""
+    return reason if reason in REASONS or _HTTP_REASON.fullmatch(reason) is not None else "other"
+
+
+class _Collector(Collector):
+    """Reads the sources when asked. Families are in the order of INTERFACE §5."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._lanes = [source.lane for source in sources.lanes]
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing ahead of time: the registry would collect once to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        found, lanes = self._sources, self._lanes
+        meter = found.transactions
+        yield self._deliveries()
+        yield histogram("delivery_duration_seconds", "How long deliveries took.", [found.deliveries])
+        yield gauge("in_flight", "Deliveries that are out.", (), {(): found.gate.in_flight})
+        retries = added((lane.tally.retries for lane in lanes), {})
+        yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
+        yield self._dead_letters()
+        yield gauge("held_records", "Records that wait in memory.", ("level",), self._held())
+        yield gauge("overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue())
+        late = [lane.tally.lateness for lane in lanes]
+        yield histogram("lateness_seconds", "How late retries were delivered.", late, unit=1000)
+        results = added([dict(meter.results)], dict.fromkeys(TRANSACTION_RESULTS, 0))
+        yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
+        yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
+        yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag())
+        yield from self._pace()
+        yield from self._rare()
+        yield gauge("build_info", "The version that runs.", ("version",), {(found.version,): 1})
+
+    def _deliveries(self) -> Metric:
+        zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}
+        counts = added((lane.tally.deliveries for lane in self._lanes), zeros)
+        return counter("deliveries", "Deliveries that have ended.", ("topic", "level", "outcome"), counts)
+
+    def _dead_letters(self) -> Metric:
+        counts: Counter[Labels] = Counter()
+        for lane in self._lanes:
+            for (topic, reason), count in lane.tally.dead_letters.items():
+                counts[topic, bounded_reason(reason)] += count
+        return counter("dead_lettered", "Records written to the DLQ.", ("topic", "reason"), counts)
+
+    def _lag(self) -> dict[Labels, float]:
+        """An upper bound on records: transaction markers count as offsets too."""
+        found: dict[Labels, float] = {}
+        for source in self._sources.lanes:
+            ends = source.ends()
+            for partition, part in source.lane.tenure.parts.items():
+                if partition in ends:
+                    found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.tracker.first)
+        return found
+
+    def _held(self) -> dict[Labels, float]:
+        """Fetched and waiting: for their time, for a place in flight, or for a topic that takes their failures."""
+        counts = dict.fromkeys(("main", *self._sources.levels), 0)
+        for lane in self._lanes:
+            parts = lane.tenure.parts
+            waiting = Counter(lane.hold.count_by_topic())
+            waiting.update(map(_TOPIC, lane.ready))
+            for part in parts.values():
+                waiting[part.source.topic] += len(part.withheld)
+            levels = {source.topic: part.level for source, part in parts.items()}
+            for topic in waiting.keys() & levels.keys():
+                counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
+        return singly(counts)
+
+    def _overdue(self) -> dict[Labels, float]:
+        """By level, of every partition that is ours, whatever keeps it."""
+        moment, worst = self._sources.now(), dict.fromkeys(self._sources.levels, 0.0)
+        for source in self._sources.lanes:
+            parts = source.lane.tenure.parts
+            for partition, late in overdue(source.lane, source.standing, moment).items():
+                level = parts[partition].level
+                worst[level] = max(worst.get(level, 0.0), late / 1000)
+        return singly(worst)
+
+    def _pace(self) -> Iterator[Metric]:
+        pace = self._sources.gate.pace
+        present = {str(state): int(state is pace.state) for state in State}
+        yield gauge("pace", "1 for the present state.", ("state",), singly(present))
+        entered = {str(state): pace.changes[state] for state in State}
+        yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
+
+    def _rare(self) -> Iterator[Metric]:
+        sources, tallies = self._sources.lanes, [lane.tally for lane in self._lanes]
+        # These are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
+        rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
+        yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
+        fenced = sum(tally.fenced_answers for tally in tallies) + self._sources.late_verdicts()
+        yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
+        lost = added((source.lane.tenure.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
+        yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
+        unread = sum(source.unread_progress() for source in sources)
+        yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})
+        bad = sum(tally.bad_headers for tally in tallies)
+        yield counter("bad_headers", "Records whose headers are broken or unreadable.", (), {(): bad})
+        strays = sum(tally.strays.total() for tally in tallies)
+        yield counter("unknown_topic_records", "Copies of topics not consumed here.", (), {(): strays})
+        odd = sum(tally.odd_requests for tally in tallies)
+        yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
+        unknown = self._sources.unknown_verdicts()
+        yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
+        passed = added((tally.passed_over for tally in tallies), dict.fromkeys(self._sources.topics, 0))
+        yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
+        refused = sum(len(lane.outbox.held) for lane in self._lanes)
+        yield gauge("refused_records", "Settled records whose copy or event Kafka refuses.", (), {(): refused})
+        hops = sum(tally.hops for tally in tallies)
+        yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})
+        forwarded = sum(tally.forwarded for tally in tallies)
+        bad_policies = self._sources.bad_policy_records()
+        yield counter("bad_policy_records", "Records of the policy topic passed over.", (), {(): bad_policies})
+        differ = int(self._sources.subscriptions_differ())
+        yield gauge("subscriptions_differ", "1 while another instance wants other records.", (), {(): differ})
+        lag, bad_rows = self._sources.view_lag(), {"view": 0, "stats": 0, **self._sources.bad_view_records()}
+        yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
+        yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
+        yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})
+        errors = {"connection": 0, "sidecar": 0, **self._sources.loop_errors()}
+        yield counter("loop_errors", "Exceptions that nobody caught on the event loop.", ("scope",), singly(errors))
+        reloaded = self._sources.credentials_reloaded()
+        yield counter("credentials_reloaded", "New credentials taken up while running.", (), {(): reloaded})

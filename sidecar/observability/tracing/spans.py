@@ -1,0 +1,102 @@
+"""A span for each attempt, around any delivery (OpenTelemetry's conventions for messaging, kind CONSUMER).
+
+All attempts of a record are children of the producer's span, or of the attempt before where the producer traces
+nothing, and each has a link to the attempt before and to the producer: so a retry after two hours is a short span of
+its own in the trace where people look for it. A span begins when the record is handed over: in a batch that is when it
+is gathered, in pull mode when it may be received. What never reached the service has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, NotSent, Outcome, Rejected, label_of
+from sidecar.core.ports import Delivery, Reply
+from sidecar.core.record import Now, Partition, Record
+from sidecar.observability.tracing.context import before_of, handed_on, mark, origin_of, within
+
+
+class Attempts:
+    """A delivery whose attempts are spans; implements `core.ports.Delivery`."""
+
+    def __init__(self, delivery: Delivery, tracer: Tracer, group: str) -> None:
+        self._delivery, self._tracer, self._group = delivery, tracer, group
+        self.durations = delivery.durations
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Start one delivery in a span; `reply` gets the record as it came, and its outcome, exactly once."""
+        headers = [] if record.headers is None else record.headers
+        span = self._begin(record, origin_of(headers), before_of(headers))
+
+        def ended(_sent: Record, outcome: Outcome, now: Now) -> None:
+            if not isinstance(outcome, NotSent | Cancelled):  # else no attempt: a span that never ends is never told
+                if not isinstance(outcome, Committed) and record.headers is not None:
+                    mark(record.headers, span)
+                end(span, outcome)
+            reply(record, outcome, now)
+
+        self._delivery(replace(record, headers=handed_on(headers, span)), ended)
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Give back what the service does not have yet."""
+        self._delivery.recall(partitions, lost=lost)
+
+    def close(self) -> None:
+        """Take no more deliveries."""
+        self._delivery.close()
+
+    def _begin(self, record: Record, origin: SpanContext | None, before: SpanContext | None) -> Span:
+        links = [
+            Link(context, {"reconsume.link": what})
+            for what, context in (("attempt-before", before), ("origin", origin))
+            if context is not None
+        ]
+        return self._tracer.start_span(
+            f"process {record.source.topic}",
+            within(before if origin is None else origin),
+            SpanKind.CONSUMER,
+            attributes_of(record, self._group),
+            links,
+        )
+
+
+def attributes_of(record: Record, group: str) -> dict[str, AttributeValue]:
+    """What a span says of its record: never key, value or headers."""
+    size = {"messaging.message.body.size": len(record.value)} if record.value is not None else {}
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": record.source.topic,
+        "messaging.destination.partition.id": str(record.source.number),
+        "messaging.kafka.offset": record.offset,
+        "messaging.kafka.message.tombstone": record.value is None,
+        "messaging.consumer.group.name": group,
+        "messaging.message.id": record.id,
+        "reconsume.topic": record.source.topic if record.life is None else record.life.topic,
+        "reconsume.times": record.times,
+        "reconsume.redrives": record.redrives,
+        **size,
+    }
+
+
+def end(span: Span, outcome: Outcome) -> None:
+    """End the span of an attempt by its outcome."""
+    span.set_attribute("reconsume.outcome", label_of(outcome))
+    match outcome:
+        case Failed(reason=reason) | Rejected(reason=reason):
+            _fail(span, reason)
+        case Expired():
+            _fail(span, "lease-expired")
+        case _:
+            pass
+    span.end()
+
+
+def _fail(span: Span, reason: str) -> None:
+    span.set_attribute("error.type", reason)
+    span.set_status(Status(StatusCode.ERROR, reason))

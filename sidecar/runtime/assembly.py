@@ -1,0 +1,221 @@
+"""From the settings to the parts of a sidecar: policy, lanes, push client, HTTP servers. Nothing is started here."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from sidecar.clock import now
+from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.key_queues import By
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import Pace
+from sidecar.core.policy import InPlace, Policy
+from sidecar.core.ports import Delivery
+from sidecar.core.tag_filter import Subscriptions, parse_tags
+from sidecar.delivery.broadcast import Told
+from sidecar.delivery.pace_monitor import Pacing
+from sidecar.delivery.pull.queue import Leases
+from sidecar.delivery.push.batch import BatchPush, Limits
+from sidecar.delivery.push.pool import Push
+from sidecar.delivery.push.request import RenderBatch
+from sidecar.delivery.push.settings import PushSettings
+from sidecar.delivery.push.target import parse_target
+from sidecar.delivery.relay.no_delivery import Nobody
+from sidecar.delivery.relay.post_writer import Poster
+from sidecar.errors import ConfigError
+from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.credentials.registry import Keyring
+from sidecar.runtime.lane_runner import Engine, Plan
+from sidecar.settings.model import Settings
+from sidecar.settings.sections.deliver import Deliver
+
+
+def policy_of(settings: Settings, instance: str) -> Policy:
+    """The retry policy that the settings describe."""
+    return Policy(
+        names=settings.names,
+        topics=settings.topic_names,
+        ladder=settings.ladder,
+        table=settings.retry.levels,
+        delays=settings.delays,
+        max_reconsume_times=settings.retry.max_reconsume_times,
+        max_deaths=deaths_of(settings),
+        instance=instance,
+        in_place=in_place_of(settings),
+        nack_delay=settings.retry.nack_redelivery_delay,
+        relay=settings.deliver.mode == "relay",
+        broadcast=settings.deliver.broadcast,
+        traced=settings.tracing.enabled,
+        unknown_topic=settings.retry.unknown_topic,
+    )
+
+
+def deaths_of(settings: Settings) -> int | None:
+    """How often a record may be out while everything dies; None where nothing is delivered, or nothing kept of it."""
+    spared = settings.deliver.mode == "relay" or settings.deliver.broadcast
+    return None if spared else settings.retry.max_deaths
+
+
+def in_place_of(settings: Settings) -> InPlace | None:
+    """How an ordered group retries; None when it is not ordered."""
+    if settings.deliver.order == "none":
+        return None
+    return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
+
+
+def pace_of(settings: Settings) -> Pace:
+    """How many deliveries may be out. Only a service that is pushed to can be away."""
+    deliver = settings.deliver
+    if deliver.mode == "pull":
+        return Pace(settings.pull.max_leased, since=now())
+    if deliver.mode == "relay":
+        return Pace(1, since=now())  # never taken: what is due goes to the ready topic
+    return Pace(
+        deliver.concurrency * deliver.batch.max_size,
+        failures=deliver.outage_failures,
+        interval=deliver.outage_interval,
+        guarded=deliver.health_url is not None,
+        start=deliver.batch.max_size,
+        since=now(),
+    )
+
+
+def pacing_of(settings: Settings, gate: Gate, engines: list[Engine]) -> Pacing:
+    """Who listens to the pace; ConfigError when the health URL cannot be used."""
+    deliver, lanes = settings.deliver, [engine.lane for engine in engines]
+    try:
+        health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
+    except ValueError as fault:
+        raise ConfigError([f"deliver.health_url: {fault}"]) from None
+    pacing = Pacing(gate.pace, lanes, health)
+    gate.at_close.append(pacing.close)
+    return pacing
+
+
+def plans_of(settings: Settings) -> tuple[Plan, ...]:
+    """The lanes: main and retry; in relay mode the service reads main topics and ready topic itself."""
+    match settings.deliver:
+        case Deliver(mode="relay"):
+            return (retry_plan(settings, with_ready=False),)
+        case Deliver(broadcast=True):
+            return (broadcast_plan(settings),)
+        case _:
+            return (main_plan(settings), retry_plan(settings, with_ready=True))
+
+
+def main_plan(settings: Settings) -> Plan:
+    """The lane of the service's own topics."""
+    terms = Terms(settings.deliver.max_held, order_of(settings), wanted_of(settings))
+    understand, lock = settings.retry.understand, settings.lock_timeout / 1000
+    return Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
+
+
+def broadcast_plan(settings: Settings) -> Plan:
+    """The only lane of an instance that gets everything. The client asks for a group's name even where there is none;
+    what other systems' headers say is of no use where nothing is retried."""
+    name = f"{settings.group}-BROADCAST"
+    return replace(main_plan(settings), group=name, understand=(), broadcast=True)
+
+
+def retry_plan(settings: Settings, *, with_ready: bool) -> Plan:
+    """The lane of level topics and ready topic. Its records were wanted once, whatever is subscribed to now."""
+    names = settings.names
+    waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
+    if with_ready:
+        waits[names.ready] = 0
+    terms = Terms(settings.deliver.max_held, order_of(settings))
+    # A level's record without a committed offset is a waiting retry: it must never be passed over.
+    return Plan("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
+
+
+def order_of(settings: Settings) -> By | None:
+    """What is delivered one at a time, if anything."""
+    return None if settings.deliver.order == "none" else settings.deliver.order
+
+
+def wanted_of(settings: Settings) -> Subscriptions | None:
+    """Which records are wanted; None, which costs nothing, when all are."""
+    tags = {topic.name: parse_tags(topic.tags) for topic in settings.topics}
+    return None if all(wanted is None for wanted in tags.values()) else Subscriptions(tags)
+
+
+def delivery_of(settings: Settings, gate: Gate) -> Delivery:
+    """Who hands records to the service; ConfigError when the URL cannot be used."""
+    if settings.deliver.mode == "relay":
+        return Nobody()
+    if settings.deliver.mode == "pull":
+        leases = Leases(now)
+        gate.at_close.append(leases.close)
+        return leases
+    push = push_of(settings) if settings.deliver.batch.max_size == 1 else batches_of(settings, gate)
+    if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
+        return Told(push)
+    return push
+
+
+def batches_of(settings: Settings, gate: Gate) -> BatchPush:
+    """The push client for many records a request; ConfigError when the URL cannot be used."""
+    deliver, batch = settings.deliver, settings.deliver.batch
+    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
+    push = push_of(settings)
+    render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
+    return BatchPush(push, render, limits, gate, now)
+
+
+def push_of(settings: Settings) -> Push:
+    """The push client that the settings describe; ConfigError when the URL cannot be used."""
+    deliver = settings.deliver
+    push = PushSettings(
+        group=settings.group,
+        timeout_ms=deliver.timeout,
+        concurrency=deliver.concurrency,
+        forward_headers=deliver.forward_headers,
+        envelope=deliver.envelope,
+        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        batch_size=deliver.batch.max_size,
+    )
+    try:
+        return Push(parse_target(deliver.url or "", deliver.allow_remote), push, now)
+    except ValueError as fault:
+        raise ConfigError([f"deliver.url: {fault}"]) from None
+
+
+def needed_topics(settings: Settings) -> frozenset[str]:
+    """Every topic that the sidecar reads or writes."""
+    names, mains = settings.names, settings.topic_names
+    if settings.deliver.broadcast:
+        return frozenset(mains)
+    return frozenset(
+        {*mains, *names.levels_of(settings.delays, mains), *names.dlqs_of(mains), names.ready, names.events}
+    )
+
+
+def poster_of(
+    settings: Settings, policy: Policy, observe: Callable[[str, float], None], keyring: Keyring
+) -> Poster | None:
+    """Who writes what services post; None where no service reads Kafka itself."""
+    if settings.deliver.mode != "relay":
+        return None
+    identity = f"{policy.names.group}-post-{policy.instance}"
+    return Poster(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe, keyring)
+
+
+def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:
+    """The pod's name, with its namespace where it is told, or host and API address.
+
+    It must survive the restart of a container, so that the new process ends the transaction that the old one left
+    open (0.6 s instead of 20), and differ between processes of one host, which cannot share their API address. Two
+    namespaces may have a pod of one name (a StatefulSet's) in one group: by the name alone they would fence each other.
+    """
+    if pod := environ.get("POD_NAME"):
+        namespace = environ.get("POD_NAMESPACE")
+        return _plain(f"{pod}.{namespace}" if namespace else pod)
+    return _plain(f"{socket.gethostname()}-{settings.api.listen.rpartition(':')[2]}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-")[:120]

@@ -1,0 +1,174 @@
+"""A lane with everything that it runs on: its consumer's thread, its committer's thread, and the loop between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from sidecar.clock import now
+from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.overdue import statuses
+from sidecar.core.lane.partition import PartitionStatus
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Delivery, Ports
+from sidecar.core.record import Partition
+from sidecar.delivery.broadcast import Everything, Unkept
+from sidecar.kafka.client_config import Properties, consumer_config, producer_config, reader_config
+from sidecar.kafka.committer.committer import Committer
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.consumer import ConsumerThread
+from sidecar.kafka.credentials.registry import Keyring
+from sidecar.kafka.messages import foreign_reading_of, reading_of
+from sidecar.observability.thread_watch import Watched
+from sidecar.runtime.loop_bridge import Driver
+
+QUEUE_KIB = {"main": 16_384, "retry": 4_096}
+"""What librdkafka fetches ahead, by lane: this sets the memory at full speed."""
+STALLED_AFTER = 30.0
+"""Seconds without a turn of the consumer's thread, beyond the lock's time, after which it counts as stuck."""
+
+_LOG = logging.getLogger("reconsume.lane")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one lane is to do. `waits`: its topics and their delay in ms, empty for main topics; on these the retry
+    headers of the systems in `understand` are read. `terms`: which records, and how many of them."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    waits: Mapping[str, int]
+    start_at: str
+    lock_timeout: float
+    terms: Terms
+    understand: tuple[str, ...] = ()
+    broadcast: bool = False
+    """All partitions, whoever else has them, and nothing is kept: `group` never has a member nor an offset."""
+
+
+class Engine:
+    """One lane at work. Made on the event loop. `observe` gets each transaction's result and seconds."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        policy: Policy,
+        kafka: Properties,
+        gate: Gate,
+        delivery: Delivery,
+        observe: Callable[[str, float], None],
+        keyring: Keyring,
+    ) -> None:
+        self.plan = plan
+        self.policy = policy
+        self._waits = plan.waits
+        self.driver = Driver(asyncio.get_running_loop())
+        self.assignment: Assignment
+        self.committer: Committer | Unkept
+        client = f"reconsume-{plan.group}-{policy.instance}"
+        if plan.broadcast:
+            everything = Everything(self.driver, lock_timeout=plan.lock_timeout)
+            self.assignment, self.committer = everything, Unkept(everything, self.driver.committed)
+        else:
+            self.assignment = Assignment(self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout)
+            self.committer = Committer(
+                producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
+                reader_config(kafka, plan.group, client),
+                self.assignment,
+                self.driver.committed,
+                observe,
+                keyring,
+            )
+        self.consumer = ConsumerThread(
+            consumer_config(kafka, plan.group, client, queue_kib=QUEUE_KIB[plan.name]),
+            plan.topics,
+            self.driver,
+            self.assignment,
+            reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
+            keyring.wearing(f"consumer-{plan.group}"),
+        )
+        self.consumer.heads.waits, self.consumer.heads.tell = lambda: self._waits, self.driver.looked
+        ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
+        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
+
+    async def start(self, known: Callable[[], Awaitable[None]]) -> None:
+        """Make the producer, then subscribe: `init_transactions` first ends what a predecessor left open.
+
+        `known` returns when the policy is known by which records are to be judged.
+        """
+        self.committer.start()
+        while not self.committer.ready.is_set():
+            await asyncio.sleep(0.01)
+        await known()
+        self.consumer.start()
+
+    def govern(self, policy: Policy, waits: Mapping[str, int]) -> None:
+        """Go on by another policy; a lane of waiting records reads the topics of `waits` from now on."""
+        # Never fewer: a topic that is read no more may stay assigned until the rebalance is over.
+        self._waits = {**self._waits, **waits}
+        self.policy = policy
+        self.lane.govern(policy, self._waits)
+        if waits:
+            self.consumer.subscribe(tuple(waits))
+
+    @property
+    def started(self) -> bool:
+        """Whether it consumes."""
+        return self.consumer.is_alive() and self.assignment.placed
+
+    @property
+    def last_error(self) -> str:
+        """What Kafka said last that was wrong, to either thread; empty when nothing was."""
+        return self.committer.last_error or self.consumer.last_error or self.consumer.heads.problem
+
+    def status(self) -> list[PartitionStatus]:
+        """The present state of each partition."""
+        return statuses(self.lane, self.driver.standing, now())
+
+    def ends(self) -> Mapping[Partition, int]:
+        """Where each partition ended a few seconds ago."""
+        return self.consumer.ends
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that the cluster has; None when it does not say. Blocks: not for the event loop."""
+        return self.committer.topics()
+
+    def watched(self) -> list[Watched]:
+        """Its threads. A committer that keeps nothing has none."""
+        name, consumer, committer = self.plan.name, self.consumer, self.committer
+        limit = STALLED_AFTER + self.plan.lock_timeout
+        found = [Watched(f"consumer-{name}", consumer, lambda: consumer.turned_at, limit, lambda: consumer.failure)]
+        if isinstance(committer, Committer):
+            found.append(Watched(f"committer-{name}", committer, lambda: committer.turned_at))
+        return found
+
+    async def drain(self, timeout: float) -> int:
+        """Give all partitions up in order and leave the group, within `timeout` seconds and one more.
+
+        Returns how many records, at most, were answered without Kafka having heard of it.
+        """
+        tenure = self.lane.tenure
+        before = tenure.left_behind
+        self.consumer.stop(timeout)
+        deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
+        while self.consumer.is_alive() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        self.committer.stop()
+        return tenure.left_behind - before + sum(part.unsaved for part in tenure.parts.values())
+
+
+def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
+    """Log what a lane notices (port `Notice`)."""
+    where = {"partition": str(partition), "offset": offset, "deaths": deaths}
+    if what == "quarantined":
+        text = "%s: the record at %d goes to the DLQ: it was out alone when the sidecar died, %d times in a row by now"
+        _LOG.warning(text, partition, offset, deaths, extra={"event": "quarantined", **where})
+    else:
+        text = "%s: taken up at %d after its owner died, %d in a row"
+        _LOG.warning(text, partition, offset, deaths, extra={"event": "taken-up", **where})

@@ -1,0 +1,107 @@
+"""Between a lane and the threads around it: everything that reaches the lane does so on the event loop.
+
+The consumer's and the committer's threads call in here; each call becomes one callback of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from sidecar.clock import now
+from sidecar.core.commit_batch import Result
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.overdue import Standing
+from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.record import Partition
+
+HAND_OVERS = 2
+"""Hand-overs that may wait for the loop: one in work and one behind it keep it busy, more only take memory."""
+
+
+class Driver:
+    """Runs one lane on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.lane: Lane
+        self.standing = Standing()
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._given = 0
+        self._taken = 0
+
+    # --- called on the consumer's thread -----------------------------------------------------------------------------
+
+    def assigned(self, grants: Sequence[Grant]) -> None:
+        """Partitions are ours now."""
+        self._loop.call_soon_threadsafe(self._assigned, grants)
+
+    def received(self, runs: Sequence[Run]) -> None:
+        """Records were read."""
+        self._given += 1
+        self._loop.call_soon_threadsafe(self._received, runs)
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        """Partitions are revoked."""
+        self._loop.call_soon_threadsafe(self._release, partitions, done)
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        """Partitions are not ours any more."""
+        self._loop.call_soon_threadsafe(self.lane.tenure.lost, partitions)
+
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        """The log of a partition begins later now."""
+        self._loop.call_soon_threadsafe(self._cut, partition, epoch, wanted, low)
+
+    def truncated(self, partition: Partition, high: int) -> None:
+        """The log of a partition ends sooner now."""
+        self._loop.call_soon_threadsafe(self.lane.tenure.truncated, partition, high)
+
+    def full(self) -> bool:
+        """Whether the lane has no room for more."""
+        return self._given - self._taken >= HAND_OVERS or self.lane.tenure.load > self.lane.room
+
+    def looked(self, heads: Mapping[Partition, int]) -> None:
+        """It is known which offset of each level partition is the first that is not due."""
+        self._loop.call_soon_threadsafe(self._looked, heads)
+
+    # --- called on the committer's thread ----------------------------------------------------------------------------
+
+    def committed(self, result: Result) -> None:
+        """A batch has its result."""
+        self._loop.call_soon_threadsafe(self._committed, result)
+
+    # --- on the loop -------------------------------------------------------------------------------------------------
+
+    def wake(self, at: int) -> None:
+        """Have the lane ticked at a steady time (ms), earlier ones first (port `wake`)."""
+        if self._timer is not None:
+            self._timer.cancel()
+        # One ms more than the difference: the loop's timer may ring early, and an early tick would find nothing due.
+        self._timer = self._loop.call_later(max(0, at - now().steady + 1) / 1000, self._tick)
+
+    def _assigned(self, grants: Sequence[Grant]) -> None:
+        self.lane.tenure.assigned(grants)
+        self.lane.tick(now())
+
+    def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        self.lane.tenure.cut(partition, epoch, wanted, low)
+        self.lane.tick(now())
+
+    def _received(self, runs: Sequence[Run]) -> None:
+        self._taken += 1
+        self.lane.received(runs, now())
+
+    def _looked(self, heads: Mapping[Partition, int]) -> None:
+        self.standing.looked(heads, self.lane, now())
+
+    def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        self.lane.tenure.release(partitions, done)
+        self.lane.tick(now())
+
+    def _committed(self, result: Result) -> None:
+        self.lane.committed(result, now())
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.lane.tick(now())

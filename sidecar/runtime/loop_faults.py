@@ -1,0 +1,65 @@
+"""Exceptions that nobody caught on the event loop: logged with their traceback, counted, and the end of the process.
+
+A callback that breaks off in the middle leaves its lane in doubt: a place in flight may never be free again, a record
+may be in no part of it. A new process begins at what Kafka knows. An exception that belongs to one call of the API, or
+to one answer of the service, ends its connection alone: what was on it has its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sidecar.delivery.push.connection import Connection
+from sidecar.http.protocol import Protocol
+
+_LOG = logging.getLogger("reconsume.run")
+
+
+class LoopFaults:
+    """The exception handler of one loop."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter(connection=0, sidecar=0)
+        """How many there were, by what they belong to."""
+        self.fatal = ""
+        """The first one after which the process must end, as a sentence; empty while there was none."""
+
+    def handle(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Take in what the loop tells (`loop.set_exception_handler`)."""
+        fault, message = context.get("exception"), str(context.get("message") or "the event loop has a fault")
+        if fault is None:  # something was not closed, or not waited for: nothing was broken off
+            _LOG.warning("%s", message, extra={"event": "loop-warning"})
+            return
+        scope = "connection" if of_one_connection(context) else "sidecar"
+        self.counts[scope] += 1
+        if scope == "sidecar" and not self.fatal:
+            self.fatal = f"the event loop: {message}: {fault!r}"
+        info = (type(fault), fault, fault.__traceback__)
+        extra = {"event": "loop-fault", "scope": scope}
+        _LOG.error("an exception that nobody caught: %s", message, exc_info=info, extra=extra)
+
+
+def of_one_connection(context: Mapping[str, Any]) -> bool:
+    """Whether an exception ends with one connection.
+
+    A connection to the service calls the lane with the answer. While it still has its delivery it has not done that
+    yet: then its loss, which follows, is the outcome. Afterwards the exception is the lane's own.
+    """
+    protocol = context.get("protocol") or _begun_by(context["exception"])
+    if isinstance(protocol, Connection):
+        return protocol.delivery is not None
+    if isinstance(protocol, Protocol):
+        return True
+    return isinstance(context["exception"], OSError) and not context.keys() & {"handle", "task", "future"}
+
+
+def _begun_by(fault: BaseException) -> object:
+    """Whose method the loop has called: a timer of a connection is told without its protocol."""
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(("asyncio.", "uvloop.")):
+        trace = trace.tb_next
+    return None if trace is None else trace.tb_frame.f_locals.get("self")

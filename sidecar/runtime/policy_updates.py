@@ -1,0 +1,111 @@
+"""How the group's policy reaches the parts of a running sidecar, and the calls and clients that this takes.
+
+What is in force, and why, is the desk's to say (`group_policy/controller.py`); here is only who must be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from sidecar.clock import now
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import AWAY, State
+from sidecar.core.ports import Delivery
+from sidecar.delivery.push.batch import BatchPush
+from sidecar.delivery.push.pool import Push
+from sidecar.group_policy.controller import PolicyDesk
+from sidecar.group_policy.follower import News, Place, PolicyTopic
+from sidecar.group_policy.heartbeat import Own
+from sidecar.kafka.client_config import follower_config, teller_config
+from sidecar.kafka.credentials.registry import Keyring
+from sidecar.observability.metrics import Sources
+from sidecar.observability.thread_watch import Watched
+from sidecar.runtime.assembly import pace_of, plans_of, policy_of
+from sidecar.runtime.lane_runner import Engine
+from sidecar.settings.model import Settings
+from topics.policy_record import LONGEST_REASON, PaceTold
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """The parts of a sidecar that follow the policy."""
+
+    instance: str
+    engines: list[Engine]
+    gate: Gate
+    delivery: Delivery
+
+    def follow(self, settings: Settings, leftovers: Collection[str]) -> None:
+        """Go on by these settings; level topics that are no longer theirs, and not empty, are read too."""
+        policy = policy_of(settings, self.instance)
+        for engine, plan in zip(self.engines, plans_of(settings), strict=True):
+            engine.govern(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
+        deliver, full = settings.deliver, pace_of(settings).full
+        match self.delivery:
+            case Push():
+                self.delivery.set_timeout(deliver.timeout)
+            case BatchPush():
+                self.delivery.set_limits(deliver.timeout, deliver.concurrency)
+        self.gate.pace.resize(full)
+        self.gate.pump(now())
+
+
+def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
+    """Level topics that left the policy, with their delays in ms, which their names say."""
+    roles = {name: settings.names.role(name, settings.topic_names) for name in leftovers}
+    return {name: role.delay for name, role in roles.items() if role is not None and role.delay is not None}
+
+
+def desk_of(settings: Settings, governed: Governed) -> PolicyDesk:
+    """Who decides which policy is in force."""
+    return PolicyDesk(settings, governed.instance, governed.follow)
+
+
+def with_policy(sources: Sources, desk: PolicyDesk) -> Sources:
+    """What a scrape reads, with what the desk counts."""
+    return replace(sources, subscriptions_differ=desk.subscriptions_differ, bad_policy_records=lambda: desk.bad_records)
+
+
+class Unfollowed:
+    """Where the policy topic would be, for a broadcast: nothing is retried, so no policy is needed."""
+
+    def __init__(self, desk: PolicyDesk) -> None:
+        self._desk = desk
+
+    def start(self) -> None:
+        """Say that there is nothing to wait for."""
+        self._desk.tell(News(heard=(), look=None, caught_up=True, live=False))
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+    def join(self, timeout: float) -> None:
+        """There is nothing to wait for."""
+
+    def watched(self) -> list[Watched]:
+        """There is no thread."""
+        return []
+
+
+def pace_told(gate: Gate) -> PaceTold:
+    """The pace, as it is told to others; a probe of an outage is a part of it. For any thread: it reads, no more."""
+    pace = gate.pace
+    state = State.OUTAGE if pace.state in AWAY else pace.state
+    return PaceTold(str(state), pace.since.wall, gate.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
+
+
+def policy_topic_of(
+    settings: Settings, desk: PolicyDesk, gate: Gate, keyring: Keyring, instance: str, overdue: Callable[[], int]
+) -> PolicyTopic | Unfollowed:
+    """The thread that follows the policy topic. `overdue`: ms by which a retry is late, for any thread."""
+    if settings.deliver.broadcast:
+        return Unfollowed(desk)
+    names = settings.names
+    client = f"reconsume-{settings.group}-policy-{instance}"
+    delivers = settings.deliver.mode != "relay"
+    own = Own(instance, desk.subscription, lambda: pace_told(gate) if delivers else None, overdue)
+    place = Place(names, settings.topic_names, own)
+    # The offsets that it asks for are those of the retry lanes; it never joins their group, and commits nothing.
+    reader = follower_config(settings.kafka, names.retry_group, client)
+    return PolicyTopic(reader, teller_config(settings.kafka, client), place, desk, keyring.wearing("policy"))

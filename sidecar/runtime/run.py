@@ -1,0 +1,47 @@
+"""`reconsume run`: both lanes, the push client and the API on one event loop, started and stopped in order.
+
+Order of a stop (contract §7): nothing new is sent, what is out is answered, progress is committed, the group is left,
+the process exits. A second signal exits at once; nothing is lost by that either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import NoReturn
+
+import uvloop
+
+from sidecar.observability.logs import configure
+from sidecar.observability.thread_watch import log_ends
+from sidecar.runtime.process import give_back_memory, keep_memory_private, leave, on_signals
+from sidecar.runtime.sidecar import _LOG, Sidecar
+from sidecar.settings.model import Settings
+
+
+def run(settings: Settings) -> int:
+    """Run the sidecar until it is told to stop; the exit code. Raises what keeps it from starting."""
+    keep_memory_private()
+    configure(settings.log.level, settings.log.format)
+    log_ends()
+    # Records are many and short-lived, and none of them is ever part of a cycle: collect less often. A relay at full
+    # speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
+    if settings.ui.enabled:
+        give_back_memory()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
+    return uvloop.run(_main(settings))
+
+
+async def _main(settings: Settings) -> NoReturn:
+    stop = asyncio.Event()
+    on_signals(stop)
+    sidecar = Sidecar(settings)
+    await sidecar.start()
+    code = await sidecar.watch(stop)
+    try:
+        await sidecar.stop()
+    except Exception:  # noqa: BLE001 - the process must end with its code, whatever is broken
+        _LOG.exception("the stop was broken off", extra={"event": "stop-fault"})
+        code = code or 1
+    leave(code)  # not after the loop's own end, which waits for threads that may be asking a Kafka that is away

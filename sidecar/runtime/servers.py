@@ -1,0 +1,90 @@
+"""What of a sidecar faces callers: the API of each mode, the probes, the metrics. Nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+from starlette.routing import Route
+
+from sidecar.api.app import Access, Operated, build_app, build_probe_app
+from sidecar.api.pull import no_pull_routes, pull_routes
+from sidecar.api.retry import retry_routes
+from sidecar.clock import now
+from sidecar.core.counters import Tally
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Delivery
+from sidecar.delivery.pull.queue import Leases
+from sidecar.delivery.push.batch import BatchPush
+from sidecar.delivery.relay.post_writer import Poster
+from sidecar.delivery.relay.posts import Posting
+from sidecar.http.access import LOOPBACK_NAMES
+from sidecar.http.protocol import PROBE_LIMITS
+from sidecar.http.server import Server
+from sidecar.observability.cached_answer import sparing
+from sidecar.observability.metrics import LaneSource, Sources, TransactionMeter
+from sidecar.runtime.lane_runner import Engine
+from sidecar.settings.model import Settings
+from topics.durations import render_duration
+
+
+def sources_of(
+    settings: Settings, engines: list[Engine], gate: Gate, delivery: Delivery, transactions: TransactionMeter
+) -> Sources:
+    """What a scrape of the metrics reads."""
+    return Sources(
+        lanes=tuple(map(_lane_source, engines)),
+        gate=gate,
+        deliveries=delivery.durations,
+        transactions=transactions,
+        topics=settings.topic_names,
+        levels=(*map(render_duration, settings.delays), "ready"),
+        version=version("reconsume"),
+        now=now,
+        late_verdicts=lambda: delivery.fenced if isinstance(delivery, Leases) else 0,
+        unknown_verdicts=lambda: delivery.unknown_verdicts if isinstance(delivery, BatchPush) else 0,
+    )
+
+
+def _lane_source(engine: Engine) -> LaneSource:
+    rebalances, starts = engine.assignment.rebalances, engine.assignment.starts
+    return LaneSource(engine.lane, rebalances, engine.ends, engine.driver.standing, lambda: starts.unread_progress)
+
+
+def retry_calls(settings: Settings, policy: Callable[[], Policy], poster: Poster, tally: Tally) -> list[Route]:
+    """The call by which a service posts what it could not handle."""
+    return retry_routes(Posting(policy, settings.retry.understand, poster, tally, now))
+
+
+def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
+    """The calls by which a service receives records and answers; in other modes they say that they are not for it."""
+    if isinstance(delivery, Leases):
+        return pull_routes(delivery, settings.pull.min_invisible)
+    return no_pull_routes(settings.deliver.mode)
+
+
+class Serving(Protocol):
+    """Whoever listens for calls; both are called on the event loop, once each."""
+
+    async def start(self) -> None:
+        """Listen. Raises SetupError."""
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """Answer no more; what is under way may take `grace` seconds."""
+
+
+def servers_of(
+    settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
+) -> list[Serving]:
+    """The API for the service, and the probes for the kubelet where they have an address of their own."""
+    scrape = sparing(scrape)
+    listen, token = settings.listen, settings.api.token_file
+    hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)
+    access = Access(None if token is None else Path(token), hosts)
+    servers: list[Serving] = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls), listen)]
+    if settings.probe_listen is not None:
+        servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen, PROBE_LIMITS))
+    return servers

@@ -1,0 +1,225 @@
+"""The running sidecar: both lanes, the push client and the API on one event loop, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+from dataclasses import replace
+
+from sidecar.api.policy import policy_routes
+from sidecar.background import background
+from sidecar.core.counters import strays_in
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.delivery.relay.post_writer import Poster
+from sidecar.kafka.credentials.watcher import Credentials, keyring_of
+from sidecar.observability.metrics import TransactionMeter, scraper
+from sidecar.observability.thread_watch import Watch
+from sidecar.observability.tracing.setup import tracing_of
+from sidecar.runtime.assembly import (
+    delivery_of,
+    instance_name,
+    needed_topics,
+    pace_of,
+    pacing_of,
+    plans_of,
+    policy_of,
+    poster_of,
+)
+from sidecar.runtime.lane_runner import Engine
+from sidecar.runtime.loop_faults import LoopFaults
+from sidecar.runtime.missing_topics import MissingTopics
+from sidecar.runtime.policy_updates import Governed, desk_of, policy_topic_of, with_policy
+from sidecar.runtime.servers import pull_calls, retry_calls, servers_of, sources_of
+from sidecar.runtime.view_service import view_calls, viewing_of, with_view
+from sidecar.settings.model import Settings
+from sidecar.ui.in_sidecar import dashboards_of
+
+LOOK_EVERY = 1.0
+"""Seconds between looks at whether every thread is alive."""
+
+
+CLOSED_WITHIN = 1.5
+"""Seconds from the end of a drain to the end of the process: with the default drain_timeout of 25 s and one second more
+in which the group is left, two of the 30 s that Kubernetes waits by default remain."""
+
+
+DRAINED_FOR = 60.0
+"""Seconds beyond its time that a drained process waits for its end. Where nobody ends it, the drain was a mistake, or
+somebody's wish to have this instance do nothing: a new process takes its place."""
+
+
+_LOG = logging.getLogger("reconsume.run")
+
+
+class Sidecar:
+    """A running sidecar; implements `api.app.Operated`."""
+
+    def __init__(self, settings: Settings, drained_for: float = DRAINED_FOR) -> None:
+        self._settings, self._drained_for = settings, drained_for
+        self._faults = LoopFaults()
+        asyncio.get_running_loop().set_exception_handler(self._faults.handle)
+        self._instance = instance_name(settings, os.environ)
+        self._gate = Gate(pace_of(settings))
+        self._delivery = delivery_of(settings, self._gate)
+        self._tracing = tracing_of(settings, self._instance)
+        handed = self._tracing.around(self._delivery)
+        transactions = TransactionMeter()
+        keyring = keyring_of(settings.kafka)
+        self._credentials = Credentials(settings.kafka, keyring, lambda: not self.started())
+        policy = policy_of(settings, self._instance)
+        self._engines = [
+            Engine(plan, policy, settings.kafka, self._gate, handed, transactions.observe, keyring)
+            for plan in plans_of(settings)
+        ]
+        self._pacing = pacing_of(settings, self._gate, self._engines)
+        self._desk = desk_of(settings, Governed(self._instance, self._engines, self._gate, self._delivery))
+        self._policy_topic = policy_topic_of(settings, self._desk, self._gate, keyring, self._instance, self._overdue)
+        sources = sources_of(settings, self._engines, self._gate, self._delivery, transactions)
+        self._poster = poster_of(settings, policy, transactions.observe, keyring)
+        self._viewing = viewing_of(settings, self._instance, self._pacing.storm, keyring)
+        calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery), *view_calls(self._viewing)]
+        if self._poster is not None:
+            lane = self._engines[-1]
+            calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.tally)
+        sources = with_view(with_policy(sources, self._desk), self._viewing)
+        sources = replace(
+            sources,
+            credentials_reloaded=lambda: self._credentials.reloads,
+            loop_errors=lambda: self._faults.counts,
+        )
+        self._servers = servers_of(settings, self, scraper(sources), calls)
+        dashboards = dashboards_of(settings, policy, None if self._viewing is None else self._viewing.topic)
+        self._servers += dashboards
+        followers = [self._policy_topic, self._credentials, self._poster, self._viewing]
+        self._watch = Watch([*self._engines, *followers, *dashboards])
+        self._gave_up: list[str] = []
+        self._missing = MissingTopics(lambda: needed_topics(self._desk.settings), self._engines[0].topics)
+        self._starting: list[asyncio.Task[None]] = []
+        self._draining: asyncio.Task[int] | None = None
+        self._ends_at = math.inf
+        """When a drained process ends although nobody has asked it to: the loop's clock."""
+
+    async def start(self) -> None:
+        """Listen, and start both lanes side by side; returns before Kafka answers. Raises SetupError."""
+        for server in self._servers:
+            await server.start()
+        if self._poster is not None:
+            self._poster.start()
+        self._pacing.start()
+        self._credentials.start()
+        self._policy_topic.start()
+        if self._viewing is not None:
+            self._viewing.start()
+        self._starting = [
+            background(engine.start(self._desk.known), f"start-{engine.plan.name}") for engine in self._engines
+        ]
+        self._starting.append(background(self._name_missing_topics(), "topics"))
+        _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
+        if self._settings.deliver.broadcast:
+            text = "broadcast: every record from now on comes to this instance once; nothing is retried or kept"
+            _LOG.info(text, extra={"event": "broadcast"})
+
+    async def watch(self, stop: asyncio.Event) -> int:
+        """Wait for a stop; 1 when a part of ours is broken or a drain had no stop, 78 when the policy forbids.
+
+        No thread is made anew: what it left behind is in doubt, and a new process begins at what Kafka knows.
+        """
+        while not stop.is_set():
+            if self._desk.refusal:
+                for problem in self._desk.refusal:
+                    _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
+                return os.EX_CONFIG
+            if asyncio.get_running_loop().time() > self._ends_at:
+                _LOG.error("drained, and nobody has stopped it: a new process begins", extra={"event": "drained-alone"})
+                return 1
+            if problems := self.problems():
+                self._gave_up = problems
+                _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
+                return 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+        return 0
+
+    async def stop(self) -> None:
+        """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
+        left = await self.drain(self._settings.drain_timeout / 1000)
+        _LOG.info("stopped", extra={"event": "stopped", "left": left})
+        self._delivery.close()
+        if self._poster is not None:
+            self._poster.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._close(), CLOSED_WITHIN)
+
+    async def _close(self) -> None:
+        await asyncio.gather(self._tracing.close(), *(server.stop() for server in self._servers))
+        if self._viewing is not None:
+            await self._viewing.stop()
+        await asyncio.to_thread(self._policy_topic.join, CLOSED_WITHIN)
+
+    # --- what the API asks -------------------------------------------------------------------------------------------
+
+    def problems(self) -> list[str]:
+        """Own threads that make no progress, by name, and what broke the loop. Who was asked to end is no problem."""
+        if self._gave_up or self._draining is not None:
+            return self._gave_up
+        return [*self._watch.problems(), *([self._faults.fatal] if self._faults.fatal else [])]
+
+    def started(self) -> bool:
+        """Whether both lanes consume."""
+        return all(engine.started for engine in self._engines)
+
+    def status(self) -> dict[str, object]:
+        """What `/status` shows."""
+        return {
+            "group": self._settings.group,
+            "instance": self._instance,
+            "mode": "broadcast" if self._settings.deliver.broadcast else self._settings.deliver.mode,
+            "state": "draining" if self._draining is not None else "running" if self.started() else "starting",
+            **self._pacing.status(),
+            "in_flight": self._gate.in_flight,
+            "missing_topics": sorted(self._missing.names),
+            "unknown_topics": strays_in(engine.lane.tally for engine in self._engines),
+            **self._desk.status(),
+            "view": None if self._viewing is None else self._viewing.status(),
+            "last_error": self._last_error(),
+            "partitions": [
+                {"lane": engine.plan.name, **part._asdict()} for engine in self._engines for part in engine.status()
+            ],
+        }
+
+    def _overdue(self) -> int:
+        return max(engine.driver.standing.worst for engine in self._engines)
+
+    def _last_error(self) -> str | None:
+        found = [self._credentials.problem, *(source.last_error for source in self._sources())]
+        return next(filter(None, found), None)
+
+    def _sources(self) -> list[Engine | Poster]:
+        return [*self._engines, *([] if self._poster is None else [self._poster])]
+
+    async def drain(self, timeout: float) -> int:
+        """Stop fetching, finish what is out, commit, leave. Safe to call again.
+
+        Returns how many records were left, at most: not answered, or Kafka has not heard of it.
+        """
+        if self._draining is None:
+            self._gate.close()
+            self._draining = asyncio.create_task(self._drain(timeout))
+            usual = self._settings.drain_timeout / 1000
+            self._ends_at = asyncio.get_running_loop().time() + max(timeout, usual) + self._drained_for
+        return await asyncio.shield(self._draining)
+
+    async def _drain(self, timeout: float) -> int:
+        self._credentials.stop()
+        for task in self._starting:
+            task.cancel()
+        self._policy_topic.stop()  # takes the subscription back; else the others wait for missing heartbeats
+        left = await asyncio.gather(*(engine.drain(timeout) for engine in self._engines))
+        return self._gate.in_flight + sum(left)
+
+    async def _name_missing_topics(self) -> None:
+        await self._desk.known()
+        await self._missing.name()

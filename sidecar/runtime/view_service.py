@@ -1,0 +1,93 @@
+"""The group-wide view in a running sidecar: who follows it, who answers from it, who is told of a storm.
+
+All of it may fail without a record noticing: the sidecar starts before it is read, and stops without waiting long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from starlette.routing import Route
+
+from sidecar.api.view import no_view_routes, view_routes
+from sidecar.kafka.credentials.registry import Keyring
+from sidecar.observability.metrics import Sources
+from sidecar.observability.thread_watch import Watched
+from sidecar.settings.model import Settings
+from sidecar.view.follower import ViewTopic
+from sidecar.view.query_pool import Readers, age
+from sidecar.view.storm import Rule
+from sidecar.view.storm_watch import StormWatch
+
+STOPPED_WITHIN = 2.0
+"""Seconds that a stop waits for the thread; what it leaves behind is read anew, or in a temporary folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewing:
+    """The parts, of a sidecar that follows the view. Made and called on the event loop."""
+
+    topic: ViewTopic
+    readers: Readers
+    watch: StormWatch | None
+    rule: Rule
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self.topic.start()
+        if self.watch is not None:
+            self.watch.start()
+
+    async def stop(self) -> None:
+        """End all of it."""
+        self.topic.stop()
+        if self.watch is not None:
+            await self.watch.stop()
+        self.readers.close()
+        await asyncio.to_thread(self.topic.join, STOPPED_WITHIN)
+
+    def watched(self) -> list[Watched]:
+        """The thread that follows; the watch for storms is a task of the loop."""
+        return self.topic.watched()
+
+    def status(self) -> dict[str, object]:
+        """What `/status` shows."""
+        seen = self.topic.seen
+        return {"as_of": seen.as_of, "age_seconds": self.lag(), "problem": seen.problem or None}
+
+    def lag(self) -> float | None:
+        """Seconds by which the copy may be behind; None while nothing is known."""
+        seen = self.topic.seen
+        return None if seen.as_of is None else age(seen.as_of)
+
+    def bad_records(self) -> dict[str, int]:
+        """Records that were passed over, by the kind of their topic."""
+        return {str(kind): count for kind, count in self.topic.seen.bad.items()}
+
+
+def viewing_of(settings: Settings, instance: str, storm: Callable[[], None], keyring: Keyring) -> Viewing | None:
+    """The view's parts; None where none is followed. `storm` is called when there is one, if that is asked for."""
+    view = settings.view
+    if not view.enabled:
+        return None
+    rule = Rule(view.storm_window, view.storm_share, view.storm_min)
+    folder = None if view.folder is None else Path(view.folder)
+    client, wearing = f"reconsume-{settings.group}-view-{instance}", keyring.wearing("view")
+    topic = ViewTopic(settings.kafka, settings.names, folder, client, wearing=wearing)
+    readers = Readers(topic)
+    return Viewing(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
+
+
+def view_calls(viewing: Viewing | None) -> list[Route]:
+    """The calls that tell of the view; without one they say so."""
+    return no_view_routes() if viewing is None else view_routes(viewing.readers, viewing.rule)
+
+
+def with_view(sources: Sources, viewing: Viewing | None) -> Sources:
+    """What a scrape reads, with what is known of the view."""
+    if viewing is None:
+        return sources
+    return replace(sources, view_lag=viewing.lag, bad_view_records=viewing.bad_records)

@@ -1,0 +1,35 @@
+"""The section `api`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sidecar.settings.addresses import LISTEN_FORMS, parse_listen
+from sidecar.settings.values import Section, text
+
+LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
+
+
+class Api(Section):
+    """`api`: where the sidecar itself listens."""
+
+    listen: Annotated[str, LISTEN] = Field(
+        default="127.0.0.1:8471",
+        description="The HTTP API for the service beside the sidecar. Outside loopback it needs `api.token_file`.",
+    )
+    token_file: Annotated[str | None, text("the path of a file", r".{1,4096}").or_null()] = Field(
+        default=None,
+        description=(
+            "A file with the bearer token that every call but the probes must carry. Read when it is "
+            "needed, so that a rotated secret takes effect."
+        ),
+    )
+    probe_listen: Annotated[str | None, LISTEN.or_null()] = Field(
+        default="0.0.0.0:8472",
+        description=(
+            "Where `/livez`, `/readyz`, `/startupz` and `/metrics` are served to the kubelet and Prometheus, "
+            "and nothing else is. null serves them on `api.listen` alone."
+        ),
+    )

@@ -1,0 +1,183 @@
+"""What is delivered and how: the main topics and the `deliver:` section, a paragraph a field.
+
+Only shapes and limits live here; what two settings must agree on is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from sidecar.settings.addresses import URL_FORMS, check_url
+from sidecar.settings.values import Section, duration, many, size, text, whole
+from topics.durations import parse_duration as ms
+
+URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
+STATUS = whole(300, 599)
+HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-*", r"[!-~]{1,255}")
+TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*")
+TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Subscription(Section):
+    """One main topic, and which of its records are wanted."""
+
+    name: Annotated[str, TOPIC] = Field(
+        description="The topic's name.",
+    )
+    tags: Annotated[str, TAGS] = Field(
+        default="*",
+        description=(
+            "Which records are delivered, by their header TAGS: `*` for all, or tags joined by `||`. The others "
+            "are passed over and never retried."
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def from_name(cls, value: Any) -> Any:
+        """A topic may be given by its name alone."""
+        return {"name": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [dict(TOPIC.plain), handler(schema)]}
+
+
+class Batch(Section):
+    """`deliver.batch`: many records in one request."""
+
+    max_size: Annotated[int, whole(1, 1024)] = Field(
+        default=1,
+        description=(
+            "Records in one request at most. 1 sends each record alone, with its value as the body; more sends "
+            "the envelope form. 32 is what ONS uses for batches."
+        ),
+    )
+    max_bytes: Annotated[int, size("1KiB", "64MiB")] = Field(
+        default=1 << 20,
+        description=(
+            "Bytes of one request's body at most, in which values stand as base64: a third longer than they are. A "
+            "single larger record is still sent, alone."
+        ),
+    )
+    max_wait: Annotated[int, duration("0s", "450s")] = Field(
+        default=0,
+        description=(
+            "How long a batch waits to be filled; 0s sends what is there at once, so that a quiet topic is not delayed."
+        ),
+    )
+
+
+class Deliver(Section):
+    """`deliver`: how records reach the service."""
+
+    mode: Literal["push", "pull", "relay"] = Field(
+        default="push",
+        description=(
+            "Who starts a delivery: the sidecar by an HTTP request (push), the service by calls to the "
+            "sidecar's API (pull), or the service reads Kafka itself and the sidecar only moves due retries "
+            "(relay)."
+        ),
+    )
+    url: Annotated[str | None, URL] = Field(
+        default=None,
+        description=(
+            "Where records are posted in push mode, required there. A host outside loopback is refused unless "
+            "`deliver.allow_remote` is true."
+        ),
+    )
+    health_url: Annotated[str | None, URL] = Field(
+        default=None,
+        description=(
+            "Polled each second before the first delivery and in an outage; only after a 2xx does one record probe "
+            "the service. After `outage_failures` in a row it is asked first: a 2xx means that this is no outage. "
+            "Without it a record probes the service every 0.1 to 5 s."
+        ),
+    )
+    concurrency: Annotated[int, whole(1, 65_536)] = Field(
+        default=256,
+        description=(
+            "Requests in flight at most, over all partitions. More helps a slow service until it is overloaded; "
+            "each one costs a connection."
+        ),
+    )
+    timeout: Annotated[int, duration("10ms", "1d")] = Field(
+        default=ms("15m"),
+        description=(
+            "How long one delivery may take, from the request to the end of the answer; after it the delivery has "
+            "failed. 15m is RocketMQ's consume timeout."
+        ),
+    )
+    order: Literal["none", "key", "partition"] = Field(
+        default="none",
+        description=(
+            "What must be delivered one at a time: nothing, records of one key, or a whole partition. A failure "
+            "is then retried in place and holds back what follows. While one key fails for long, its partition goes "
+            "on for up to 16384 offsets or a quarter of `deliver.max_held`, then waits; other partitions do not."
+        ),
+    )
+    broadcast: bool = Field(
+        default=False,
+        description=(
+            "Every instance gets every record, from the newest on, without a consumer group or topics of its own. "
+            "Nothing is retried; only a service that is away or asks for time gets a record later."
+        ),
+    )
+    batch: Batch = Field(
+        default=Batch(),
+        description="Many records in one request.",
+    )
+    forward_headers: Annotated[tuple[str, ...], many(HEADER_GLOB, "header names or globs", most=256)] = Field(
+        default=(),
+        description=(
+            "Which of the record's own headers are sent as HTTP headers of the same name. None by default: a "
+            "record may carry what the service must not trust."
+        ),
+    )
+    envelope: bool = Field(
+        default=False,
+        description=(
+            "Send JSON that carries key, value and all headers faithfully, instead of the bare value. Batches "
+            "always do."
+        ),
+    )
+    dead_letter_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
+        default=(),
+        description=(
+            "Statuses that send a record straight to the DLQ, because a retry could not help (400, 422, say). "
+            "They win over throttling by 429 and 503. Empty by default: every failure is retried."
+        ),
+    )
+    outage_failures: Annotated[int | None, whole(1, 1_000_000).or_null()] = Field(
+        default=20,
+        description=(
+            "So many failures in a row, of at least three different records and without one success between them, "
+            "are an outage: one delivery at a time probes the service, until one succeeds. Each failure that the "
+            "service answers is an attempt, a probe's too. null: never."
+        ),
+    )
+    outage_interval: Annotated[int, duration("100ms", "1m")] = Field(
+        default=ms("1s"),
+        description=(
+            "The pause between two probes of a service that answers with failures: it doubles from 100ms up to this. "
+            "Shorter spends attempts faster in an outage; longer makes a lone bad record wait longer for its next one."
+        ),
+    )
+    allow_remote: bool = Field(
+        default=False,
+        description=(
+            "Let `url` and `health_url` name another machine. The promise is weaker there: a network between "
+            "sidecar and service makes lost answers, and so duplicates, common."
+        ),
+    )
+    max_held: Annotated[int, size("1MiB", "1GiB")] = Field(
+        default=16 << 20,
+        description=(
+            "Bytes of records that one lane may hold in memory, in delivery or waiting, with their keys, headers and "
+            "what Python adds; above it fetching pauses. It bounds the sidecar's memory, and a single larger "
+            "record still passes."
+        ),
+    )

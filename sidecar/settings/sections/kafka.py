@@ -1,0 +1,169 @@
+"""The `kafka:` section: any librdkafka property as text, except those that would break the promise; secrets also by
+the file that holds them.
+
+A refused property is named with the reason, so that nobody has to read our source to learn why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sidecar.settings.sections.kafka_secrets import FILED, SUFFIX, Kafka, is_filed
+from sidecar.settings.values import Checked, KeyPath, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A property that is ours: `values` are harmless to repeat (the first is what we use), `why` is the reason."""
+
+    why: str
+    values: tuple[str, ...] = ()
+
+
+PROGRESS = "progress is committed in the transaction that writes the retries; any other commit would lose records"
+LIBRARY = "it loads a library; whoever may write a configuration may not bring code along"
+COMMAND = "it is a shell command; whoever may write a configuration may not bring code along"
+OWN_ACKS = "a retry is done only when every in-sync replica has it"
+
+FIXED: dict[str, Fixed] = {
+    "enable.auto.commit": Fixed(PROGRESS, ("false",)),
+    "auto.commit.enable": Fixed(PROGRESS, ("false",)),
+    "enable.auto.offset.store": Fixed(PROGRESS, ("false",)),
+    "auto.offset.reset": Fixed("a lost offset is never a silent jump; use `start: earliest` or `start: latest`"),
+    "isolation.level": Fixed("a retry of an aborted transaction must never be delivered", ("read_committed",)),
+    "group.id": Fixed("it is `group`, and the retry topics are read by a group of their own"),
+    "group.instance.id": Fixed("two pods with one copied configuration would fence each other"),
+    "transactional.id": Fixed("it is made of group, lane, instance and slot, so that only our own dead are fenced"),
+    "enable.idempotence": Fixed("a copy must be written once, and in order", ("true",)),
+    "acks": Fixed(OWN_ACKS, ("all", "-1")),
+    "request.required.acks": Fixed(OWN_ACKS, ("all", "-1")),
+    "delivery.report.only.error": Fixed("success must be reported too, or nothing could be committed", ("false",)),
+    "partition.assignment.strategy": Fixed(
+        "a rebalance gives partitions up one by one, after their deliveries were answered", ("cooperative-sticky",)
+    ),
+    "allow.auto.create.topics": Fixed(
+        "a topic with the broker's defaults may delete waiting retries; `reconsume topics apply` creates them",
+        ("false",),
+    ),
+    "enable.partition.eof": Fixed("each lane sets it as it needs"),
+    "metadata.broker.list": Fixed("write bootstrap.servers"),
+    "offset.store.method": Fixed(PROGRESS, ("broker",)),
+    "offset.store.path": Fixed(PROGRESS),
+    "plugin.library.paths": Fixed(LIBRARY),
+    "ssl.engine.location": Fixed(LIBRARY),
+    "ssl.engine.id": Fixed(LIBRARY),
+    "ssl.providers": Fixed(LIBRARY, ("default", "default,legacy", "legacy,default", "fips,base", "base,fips")),
+    "sasl.kerberos.kinit.cmd": Fixed(COMMAND),
+}
+"""Measured or documented harm, each with its sentence; the same value as ours is let through."""
+
+# Callbacks and client objects are code; as text they would fail later and say less.
+CODE = re.compile(r".*_cb|opaque|interceptors|ssl_engine_callback_data|default_topic_conf|msg_order_cmp|ssl_\w+")
+IN_COMMAND = frozenset({"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"})
+"""What librdkafka puts into the command `kinit` that it has a shell run, as it is."""
+PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@:+-]*")
+
+TRANSACTION_TIMEOUT = (5_000, 10_000)
+"""Limits of transaction.timeout.ms. Below, a slow broker ends good transactions; above, one dead pod holds up the
+readers of all that it wrote to for as long (contract §7)."""
+MAX_POLL_INTERVAL = 300_000
+"""librdkafka's default of max.poll.interval.ms: a member that does not poll for longer has left the group."""
+
+
+def read_kafka(value: object) -> Kafka:
+    """The properties as librdkafka takes them, secrets in files not read yet; RefusedError with every fault."""
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping of librdkafka properties")
+    faults: list[tuple[KeyPath, str]] = []
+    taken: dict[str, str] = {}
+    for name, given in value.items():
+        try:
+            taken[str(name)] = check_property(str(name), given)
+        except ValueError as fault:
+            faults.append(((str(name),), str(fault)))
+    if not taken.get("bootstrap.servers", "").strip() and not names_servers(faults):
+        faults.append((("bootstrap.servers",), "is required: host:port of one or more brokers, joined by commas"))
+    faults += [
+        ((name,), f"is given twice: {name.removesuffix(SUFFIX)} is there too")
+        for name in taken
+        if is_filed(name) and name.removesuffix(SUFFIX) in taken
+    ]
+    if faults:
+        raise RefusedError(faults)
+    return Kafka(taken)
+
+
+def names_servers(faults: list[tuple[KeyPath, str]]) -> bool:
+    """Whether a fault already tells the user about the list of servers."""
+    return any(path[0] in ("bootstrap.servers", "metadata.broker.list") for path, _ in faults)
+
+
+def check_property(name: str, given: object) -> str:
+    """One property's value as text; ValueError when it is ours, or no scalar."""
+    if isinstance(given, Mapping):
+        raise ValueError(f"must be written flat, with dots: {name}.{next(iter(given), 'x')}")
+    if CODE.fullmatch(name):
+        raise ValueError("is code, and cannot be given in a configuration")
+    value = scalar(given)
+    fixed = FIXED.get(name)
+    if fixed is not None and value.lower() not in fixed.values:
+        raise ValueError(f"cannot be set: {fixed.why}")
+    if is_filed(name) and not value.startswith("/"):
+        raise ValueError("must be the absolute path of a file that holds it")
+    if name in IN_COMMAND and not PLAIN.fullmatch(value):
+        raise ValueError("may have letters, digits and _./@:+- alone: a shell reads it")
+    check_range(name, value)
+    return value
+
+
+def scalar(given: object) -> str:
+    """A YAML scalar as librdkafka reads it; ValueError for anything else."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, str | int | float):
+        return str(given)
+    raise ValueError("must be text, a number, true or false")
+
+
+def check_range(name: str, value: str) -> None:
+    """ValueError when a property that the promise depends on is outside its limits."""
+    low, high = TRANSACTION_TIMEOUT
+    if name == "transaction.timeout.ms" and not (value.isdecimal() and low <= int(value) <= high):
+        raise ValueError(f"must be {low} to {high}: an open transaction of a dead pod holds up every reader so long")
+    if name == "group.protocol" and value.lower() not in ("classic", "consumer"):
+        raise ValueError("must be classic or consumer")
+
+
+def kafka_schema() -> dict[str, object]:
+    """JSON Schema of the section; the reasons are the descriptions, so that an editor shows them."""
+    known: dict[str, object] = {"bootstrap.servers": {"type": "string", "description": "host:port, joined by commas"}}
+    for name, fixed in FIXED.items():
+        allowed: dict[str, object] = {"enum": yaml_forms(fixed.values)} if fixed.values else {"not": {}}
+        known[name] = {**allowed, "description": f"Cannot be set: {fixed.why}."}
+    low, high = TRANSACTION_TIMEOUT
+    known["transaction.timeout.ms"] = {"type": "integer", "minimum": low, "maximum": high}
+    known["group.protocol"] = {"enum": ["classic", "consumer"]}
+    for name in sorted(FILED):
+        known[name + SUFFIX] = {"type": "string", "pattern": "^/", "description": f"The file that holds {name}."}
+    return {
+        "type": "object",
+        "required": ["bootstrap.servers"],
+        "properties": known,
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    }
+
+
+def yaml_forms(values: tuple[str, ...]) -> list[object]:
+    """The values as text and, where YAML has another form for them, as that too."""
+    other: dict[str, object] = {"true": True, "false": False, "-1": -1}
+    return [*values, *(other[value] for value in values if value in other)]
+
+
+KAFKA = Checked(
+    read_kafka,
+    "a mapping of librdkafka properties, with bootstrap.servers",
+    kafka_schema(),
+    write=lambda kafka: dict(kafka.given),
+)

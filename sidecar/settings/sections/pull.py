@@ -1,0 +1,32 @@
+"""The smaller sections of the configuration, one frozen class each, a paragraph a field: meaning, default, why.
+
+Only shapes and limits live here; what two settings must agree on is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sidecar.settings.values import Section, duration, whole
+from topics.durations import parse_duration as ms
+
+
+class Pull(Section):
+    """`pull`: limits of pull mode."""
+
+    min_invisible: Annotated[int, duration("10ms", "12h")] = Field(
+        default=ms("10s"),
+        description=(
+            "The shortest invisible duration that a receive may ask for; shorter is refused with 400. Short "
+            "leases expire while the service still works, and each one costs a retry."
+        ),
+    )
+    max_leased: Annotated[int, whole(1, 65_536)] = Field(
+        default=4096,
+        description=(
+            "Records that may be leased or ready to be received at once, over all partitions. `deliver.max_held` "
+            "bounds their bytes."
+        ),
+    )

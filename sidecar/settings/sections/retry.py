@@ -1,0 +1,158 @@
+"""The values that only the `retry:` section has: the table of levels and the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from sidecar.settings.values import Checked, KeyPath, RefusedError, Section, duration, many, text, whole
+from topics.durations import parse_duration as ms
+from topics.durations import render_duration
+from topics.foreign_headers import SYSTEMS
+from topics.levels import MOST_DELAYS, TABLE, Exponential, LadderSpec
+
+DELAY = duration("1s", "10d")
+"""Of one level or one rung (contract §4)."""
+DELAYS = many(DELAY, "delays from 1s to 10d", least=1, most=MOST_DELAYS)
+NAMED = ("rocketmq", "pulsar")
+ALLOWED = "rocketmq, pulsar, a list of delays, or a formula like {initial: 5s, multiplier: 2, max: 2h}"
+
+FORMULA_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "initial": {**DELAY.plain, "default": "5s"},
+        "multiplier": {"type": "number", "minimum": 1, "maximum": 100, "default": 2},
+        "max": {**DELAY.plain, "default": "2h"},
+    },
+    "additionalProperties": False,
+}
+
+
+def read_ladder(value: object) -> LadderSpec:
+    """The ladder as the wire agreement knows it; ValueError."""
+    if isinstance(value, str) and value in NAMED:
+        return value
+    if isinstance(value, list | tuple):
+        delays: tuple[int, ...] = DELAYS.take(value)
+        return delays
+    if isinstance(value, Mapping):
+        return read_formula(value)
+    raise ValueError(f"must be {ALLOWED}")
+
+
+def read_formula(value: Mapping[object, object]) -> Exponential:
+    """The formula of an exponential ladder; RefusedError with every fault."""
+    readers = {"initial": DELAY.take, "multiplier": read_multiplier, "max": DELAY.take}
+    given: dict[str, int | float] = {}
+    faults: list[tuple[KeyPath, str]] = []
+    for name, part in value.items():
+        try:
+            given[str(name)] = readers[str(name)](part)
+        except KeyError:
+            faults.append(((str(name),), "unknown key; a formula has initial, multiplier and max"))
+        except ValueError as fault:
+            faults.append(((str(name),), str(fault)))
+    if faults:
+        raise RefusedError(faults)
+    default = Exponential()
+    return Exponential(
+        initial=int(given.get("initial", default.initial)),
+        multiplier=float(given.get("multiplier", default.multiplier)),
+        max=int(given.get("max", default.max)),
+    )
+
+
+def read_multiplier(value: object) -> float:
+    """A number from 1 to 100; ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 100:
+        raise ValueError("must be a number from 1 to 100")
+    return float(value)
+
+
+def write_ladder(ladder: LadderSpec) -> object:
+    """The ladder as it is written in YAML."""
+    match ladder:
+        case str():
+            return ladder
+        case Exponential(initial=initial, multiplier=multiplier, max=longest):
+            return {"initial": DELAY.give(initial), "multiplier": multiplier, "max": DELAY.give(longest)}
+        case _:
+            return [render_duration(delay) for delay in ladder]
+
+
+LADDER = Checked(
+    read_ladder,
+    ALLOWED,
+    {"anyOf": [{"enum": list(NAMED)}, dict(DELAYS.plain), FORMULA_SCHEMA], "examples": list(NAMED)},
+    write=write_ladder,
+)
+
+
+TIMES = whole(0, 999_999)
+
+
+FOREIGN = text(" or ".join(SYSTEMS), "|".join(SYSTEMS))
+
+
+class Retry(Section):
+    """`retry`: how often and when a failed record is tried again."""
+
+    max_reconsume_times: Annotated[int, TIMES] = Field(
+        default=16,
+        description=(
+            "Retries, not deliveries: 3 means at most four deliveries, and 0 sends the first failure to the DLQ."
+        ),
+    )
+    ladder: Annotated[LadderSpec, LADDER] = Field(
+        default="rocketmq",
+        description=(
+            "What retry n waits: `rocketmq` (10s to 2h, 4h45m40s in all), `pulsar` (1s to 30m), a list of "
+            "delays, or a formula. Past its end every retry waits the last delay."
+        ),
+    )
+    levels: Annotated[tuple[int, ...], DELAYS] = Field(
+        default=TABLE,
+        description=(
+            "The delay table, rising: one topic for each, and what a numbered level means. Delays of the ladder "
+            "that are not in it get a topic too. A wait below the shortest level is made in memory, or in that level "
+            "when such waits take a quarter of `deliver.max_held`."
+        ),
+    )
+    ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(
+        default=ms("1s"),
+        description="The wait between two tries in place, in ordered mode; the ladder is not used there.",
+    )
+    ordered_max_times: Annotated[int | None, TIMES.or_null()] = Field(
+        default=None,
+        description=(
+            "Tries in place before an ordered record goes to the DLQ. null is without limit: order then means "
+            "that everything waits for the failing record."
+        ),
+    )
+    nack_redelivery_delay: Annotated[int, duration("1s", "10d")] = Field(
+        default=ms("1m"),
+        description="When a record that the service nacked is delivered again; checked every third of it.",
+    )
+    max_deaths: Annotated[int, whole(1, 1000)] = Field(
+        default=3,
+        description=(
+            "How often a record may be out while the service dies before it is put into the DLQ as the suspect, "
+            "so that it does not kill every instance in turn."
+        ),
+    )
+    unknown_topic: Annotated[int, duration("1s", "10d")] = Field(
+        default=ms("1h"),
+        description=(
+            "For how long after its due time a retry of a topic that this instance does not consume is passed on to "
+            "instances that do, before it goes to the DLQ as `unknown-topic`. Longer than a roll-out takes."
+        ),
+    )
+    understand: Annotated[tuple[str, ...], many(FOREIGN, ", ".join(SYSTEMS), most=len(SYSTEMS))] = Field(
+        default=(),
+        description=(
+            "Systems whose retry headers count on the main topics, while their retry topics are drained as such: "
+            "retries made there are not made again. None by default: whoever writes to a main topic writes them."
+        ),
+    )

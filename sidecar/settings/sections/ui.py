@@ -1,0 +1,50 @@
+"""`ui:`, the dashboard in the sidecar: where it listens, and who may change something there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sidecar.settings.addresses import Listen, parse_listen
+from sidecar.settings.sections.api import LISTEN
+from sidecar.settings.values import Section, many, text
+
+FILE = text("the path of a file", r".{1,4096}").or_null()
+HOST = text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}")
+
+
+class Ui(Section):
+    """`ui`: the dashboard, served by the sidecar itself."""
+
+    enabled: bool = Field(
+        default=False,
+        description=(
+            "Serve the dashboard (`reconsume ui`) from this process, on a thread of its own. It shows keys, headers "
+            "and values of dead letters to whoever reaches it: on loopback this pod, and who may port-forward to it."
+        ),
+    )
+    listen: Annotated[str, LISTEN] = Field(
+        default="127.0.0.1:8473",
+        description="Where the dashboard listens, and nothing else does. Outside loopback it needs `ui.token_file`.",
+    )
+    token_file: Annotated[str | None, FILE] = Field(
+        default=None,
+        description=(
+            "A file with tokens, one a line: whoever signs in by one may redrive dead letters. null is read-only. Read "
+            "when it is needed, so that a rotated secret takes effect."
+        ),
+    )
+    audit_file: Annotated[str | None, FILE] = Field(
+        default=None,
+        description="Where each action on the dashboard is written before it begins; needed with `ui.token_file`.",
+    )
+    hosts: Annotated[tuple[str, ...], many(HOST, "names of hosts", most=64)] = Field(
+        default=(),
+        description="Names by which it may be called besides those of loopback; calls by others are refused.",
+    )
+
+    @property
+    def place(self) -> Listen:
+        """Where it listens."""
+        return parse_listen(self.listen)

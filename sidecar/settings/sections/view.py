@@ -1,0 +1,50 @@
+"""The section `view`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sidecar.settings.values import Section, duration, fraction, text, whole
+from topics.durations import parse_duration as ms
+
+FOLDER = text("the absolute path of a folder", r"/.{0,4095}")
+
+
+class View(Section):
+    """`view`: the group-wide view, which a Spark job writes (`reconsume view run`)."""
+
+    enabled: bool = Field(
+        default=False,
+        description=(
+            "Follow the group's view and sums into a local SQLite file and serve them; costs disk by the number of "
+            "records that have failed lately, some 600 bytes each, and little memory."
+        ),
+    )
+    folder: Annotated[str | None, FOLDER.or_null()] = Field(
+        default=None,
+        description=(
+            "Where the file is kept, so that a restart goes on where it was. Sidecars may share it: each has a file "
+            "of its own. null is a temporary folder: each start then reads the whole view anew."
+        ),
+    )
+    storm_window: Annotated[int, duration("10s", "1h")] = Field(
+        default=ms("5m"),
+        description="How far back failures count for the storm signal.",
+    )
+    storm_share: Annotated[float, fraction(0.01, 1)] = Field(
+        default=0.5,
+        description="A storm is one reason with this part of all failures of the whole group within `storm_window`.",
+    )
+    storm_min: Annotated[int, whole(1, 1_000_000)] = Field(
+        default=100,
+        description="The fewest failures of one reason that are a storm; less is an ordinary day.",
+    )
+    storm_outage: bool = Field(
+        default=False,
+        description=(
+            "Let a storm begin an outage here, once a `storm_window`: deliveries pause, one record probes, and a good "
+            "answer to it brings a slow start. A probe that the service fails is an attempt."
+        ),
+    )

@@ -1,0 +1,103 @@
+"""The pages that change something: signing in, dry runs, redrives. Every one reads a form of our own, and is logged."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sidecar.http.tokens import Tokens
+from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.endpoint import Asker
+from sidecar.ui.pages import letter_filter, wall
+from sidecar.ui.redrives import Desk, RefusedError
+from sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
+from sidecar.ui.templating import Renderer
+
+NOBODY = "visitor"
+
+
+class Doing:
+    """The endpoints; made only where there is a token."""
+
+    def __init__(
+        self,
+        render: Renderer,
+        asker: Asker,
+        scans: Asker,
+        desk: Desk,
+        audit: AuditLog,
+        sessions: Sessions,
+        tokens: Tokens,
+    ) -> None:
+        self._render, self._ask, self._scan, self._desk = render, asker, scans, desk
+        self._audit, self._sessions, self._tokens = audit, sessions, tokens
+
+    async def ask_token(self, request: Request, session: Session | None) -> Response:
+        """The form to sign in by."""
+        return self._render("sign_in.html", session=session, here="/sign-in", fault="")
+
+    async def sign_in(self, request: Request, session: Session | None) -> Response:
+        """Take the token."""
+        fields = await read_form(request)
+        who = name_of(fields.get("who", ""))
+        if who is None:
+            return self._render("sign_in.html", 400, session=None, here="/sign-in", fault="Give your name.")
+        if not self._tokens.accepts(fields.get("token", "").strip().encode()):
+            if self._sessions.failed("" if request.client is None else request.client.host):
+                fault = "This is not the token, and neither were many others from your address."
+                return self._render("sign_in.html", 429, session=None, here="/sign-in", fault=fault)
+            await self._ask(lambda: self._audit.write("sign-in-refused", who))
+            return self._render("sign_in.html", 403, session=None, here="/sign-in", fault="This is not the token.")
+        await self._ask(lambda: self._audit.write("sign-in", who))
+        opened = self._sessions.open(who)
+        answer = RedirectResponse("/dlq", 303)
+        sessions = self._sessions
+        answer.set_cookie(sessions.cookie, opened.id, httponly=True, samesite="strict", path="/", secure=sessions.far)
+        return answer
+
+    async def sign_out(self, request: Request, session: Session | None) -> Response:
+        """End the session."""
+        signed_in = expect_token(session, await read_form(request))
+        self._sessions.close(signed_in)
+        await self._ask(lambda: self._audit.write("sign-out", signed_in.who))
+        answer = RedirectResponse("/", 303)
+        sessions = self._sessions
+        answer.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict", secure=sessions.far)
+        return answer
+
+    async def plan(self, request: Request, session: Session | None) -> Response:
+        """A dry run."""
+        fields = await read_form(request)
+        signed_in = expect_token(session, fields)
+        plan = await self._scan(lambda: self._desk.plan(letter_filter(fields), signed_in.who))
+        return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
+
+    async def redrive(self, request: Request, session: Session | None) -> Response:
+        """Carry a plan out."""
+        fields = await read_form(request)
+        signed_in = expect_token(session, fields)
+        job = await self._ask(lambda: self._desk.carry_out(fields.get("plan", ""), signed_in.who))
+        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+
+    async def job(self, request: Request, session: Session | None) -> Response:
+        """How far a redrive is; the same for the page and its living part."""
+        job = self._desk.job(request.path_params["job"])
+        if job is None or session is None:
+            raise RefusedError("this redrive is not known here, or you are not signed in; the audit log has it")
+        page = "job_part.html" if "hx-request" in request.headers else "job.html"
+        results = list(job.tally.results)
+        return self._render(page, session=session, here="/dlq", job=job, results=results, now=wall())
+
+    async def stop(self, request: Request, session: Session | None) -> Response:
+        """End a redrive between two transactions."""
+        signed_in = expect_token(session, await read_form(request))
+        job = self._desk.job(request.path_params["job"])
+        if job is None or job.ended is not None:
+            raise RefusedError("it has ended already")
+        await self._ask(lambda: self._desk.stop(job, signed_in.who))
+        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+
+    async def audit(self, request: Request, session: Session | None) -> Response:
+        """What was done here."""
+        rows = await self._ask(self._audit.last)
+        return self._render("audit.html", session=session, here="/audit", rows=rows, path=str(self._audit.path))

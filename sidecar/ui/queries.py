@@ -1,0 +1,227 @@
+"""What the pages ask Kafka for, each a blocking call: instances and lag, the policy, dead letters, a journey.
+
+Every call ends within seconds or raises BrokerError or ContractError. It is for threads; the pages see to that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sidecar.core.policy import Policy
+from sidecar.dlq.letters import Filter, Wish
+from sidecar.dlq.search import Found, find, find_id
+from sidecar.dlq.topics import DlqTopics
+from sidecar.errors import BrokerError, ConfigError
+from sidecar.group_policy.members import SILENT_AFTER
+from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
+from sidecar.group_policy.topic import read_policy_topic
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import DeniedError, Place
+from sidecar.kafka.admin.topics import SPECS, Offset
+from sidecar.kafka.client_config import LITTLE
+from sidecar.settings import Settings
+from sidecar.settings.group_policy import flow, origins, overridden, policy_values
+from sidecar.view.journey import Scan, scan_events
+from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord
+
+LONGEST = 30.0
+"""Seconds for one reading of a topic; what takes longer is for the command line."""
+BURST = 0.005
+"""Seconds of work between two rests: for so long Python lets a thread run while others wait (sys.getswitchinterval)."""
+MOST_LETTERS = 100
+MOST_SCANNED = 200_000
+MOST_EVENTS = 500_000
+
+
+class Instance(NamedTuple):
+    """An instance, by its heartbeat on the policy topic (epoch ms) and as a member of the consumer groups.
+
+    `pace` and `overdue` (ms) are as old as the heartbeat; None and 0: it did not tell. `holds`: what Kafka has assigned
+    to it, by group.
+    """
+
+    name: str
+    at: int
+    alive: bool
+    subscription: Mapping[str, str]
+    pace: PaceTold | None
+    host: str
+    holds: frozenset[tuple[str, Place]]
+    overdue: int = 0
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The topics that it has a partition of."""
+        return tuple(sorted({topic for _, (topic, _) in self.holds}))
+
+
+class Span(NamedTuple):
+    """A partition, from what is committed to its end."""
+
+    committed: int
+    end: int
+
+
+class Lag(NamedTuple):
+    """What a consumer group has still to do in a topic; `pace`: records a second since the last look, None: unknown."""
+
+    group: str
+    topic: str
+    partitions: int
+    committed: int
+    end: int
+    pace: float | None
+
+    @property
+    def lag(self) -> int:
+        """Records between what is committed and the end."""
+        return max(0, self.end - self.committed)
+
+
+class Lags(NamedTuple):
+    """The rows, the topics and groups that this user may not see, and the lag of each partition, by group."""
+
+    rows: tuple[Lag, ...]
+    unseen: tuple[str, ...]
+    behind: Mapping[tuple[str, Place], int]
+
+    def of(self, instance: Instance) -> int | None:
+        """What an instance's partitions have still to do together; None where nothing of them is known."""
+        known = instance.holds & self.behind.keys()
+        return sum(self.behind[one] for one in known) if known else None
+
+
+class Value(NamedTuple):
+    """A value of the policy in force, and where it comes from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+class Rules(NamedTuple):
+    """The policy in force and those that the topic still has, the newest first; `fault`: why it cannot be taken."""
+
+    values: tuple[Value, ...]
+    record: PolicyRecord | None
+    history: tuple[Entry, ...]
+    fault: str
+
+
+class Looks:
+    """The questions of one group. `share`: how much of a processor one question may take."""
+
+    def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
+        self.settings, self.policy, self._share = settings, policy, share
+        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names, LITTLE)
+        self._cluster = Cluster(settings.kafka)
+        self._before: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def instances(self) -> list[Instance]:
+        """All that tell that they live, or have not said that they stop."""
+        names, now = self.settings.names, time.time_ns() // 1_000_000
+        heard: dict[str, InstanceHeard] = {}
+        for row in read_policy_topic(self._cluster, names) or ():
+            if isinstance(row.heard, InstanceHeard):
+                heard[row.heard.instance] = row.heard
+        found = []
+        groups = self._cluster.groups((names.group, names.retry_group))
+        members = [(group, member) for group, seen in groups.items() for member in seen.members]
+        for name, one in sorted(heard.items()):
+            if one.record is not None:
+                own = [(group, member) for group, member in members if member.client.endswith(f"-{name}")]
+                holds = frozenset((group, place) for group, member in own for place in member.places)
+                alive = one.record.at > now - SILENT_AFTER
+                host = own[0][1].host.lstrip("/") if own else ""
+                told = one.record
+                found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
+        return found
+
+    def lags(self) -> Lags:
+        """How far the group's two places have come, a row a topic, as far as this user may see."""
+        settings, names = self.settings, self.settings.names
+        levels = names.levels_of(settings.delays, settings.topic_names)
+        rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
+        for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):
+            there, denied = self._cluster.topics(topics)
+            unseen += sorted(denied)
+            try:
+                done = self._spans(group, [place for topic in there.values() for place in topic.places])
+            except DeniedError:
+                unseen.append(group)
+                continue
+            rows += self._lags(group, topics, done)
+            behind |= {(group, place): max(0, span.end - span.committed) for place, span in done.items()}
+        return Lags(tuple(rows), tuple(unseen), behind)
+
+    def _spans(self, group: str, places: Sequence[Place]) -> dict[Place, Span]:
+        """How far the group is in each partition of which it has committed something. Raises BrokerError."""
+        ends = self._cluster.offsets(places, SPECS[Offset.END]())
+        committed = self._cluster.committed(group, places)
+        return {place: Span(committed[place], ends[place][0]) for place in places if place in committed}
+
+    def _lags(self, group: str, topics: Sequence[str], spans: Mapping[Place, Span]) -> Iterator[Lag]:
+        for name in topics:
+            own = [span for place, span in spans.items() if place[0] == name]
+            if own:
+                done, end = sum(span.committed for span in own), sum(span.end for span in own)
+                yield Lag(group, name, len(own), done, end, self._pace(group, name, done))
+
+    def _pace(self, group: str, topic: str, done: int) -> float | None:
+        moment, before = time.monotonic(), self._before.get((group, topic))
+        if before is None or moment - before[0] >= 2:
+            self._before[group, topic] = moment, done
+        return None if before is None else max(0.0, (done - before[1]) / max(0.5, moment - before[0]))
+
+    def rules(self) -> Rules:
+        """The policy, and who changed it."""
+        settings = self.settings
+        entries = PolicyStore(settings.kafka, settings.names).entries()
+        fault = unread_of(entries)
+        record = in_force(entries)
+        given = {} if record is None else record.policy
+        try:
+            governed = overridden(settings, given)
+        except ConfigError as error:
+            governed, given, fault = settings, {}, "; ".join(error.problems)
+        whence = origins(settings, given)
+        values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
+        return Rules(values, record, tuple(reversed(entries[-50:])), fault)
+
+    def find(self, asked: Filter) -> Found:
+        """The newest dead letters of a filter."""
+        return find(self.letters, self.policy, Wish(asked), MOST_LETTERS, MOST_SCANNED, self.within(LONGEST))
+
+    def letter(self, place: str) -> Found:
+        """One dead letter by its place, or all stays of an id."""
+        return find_id(self.letters, self.policy, place, MOST_SCANNED, self.within(LONGEST))
+
+    def journey(self, record: str, since: int | None) -> Scan:
+        """The events of a record, since it failed first (epoch ms)."""
+        told = self.within(LONGEST)
+        return scan_events(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told, LITTLE)
+
+    def within(self, seconds: float) -> Callable[[object, int], None]:
+        """As `within`, by this one's share."""
+        return within(seconds, self._share)
+
+
+def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
+    """Told how far a reading is, on the thread that calls this; ends it with a BrokerError when it has taken so long.
+
+    It rests after each burst, so that the thread takes no more than its `share` of a processor: beside it, in the same
+    interpreter, records may be on their way.
+    """
+    end, begun = time.monotonic() + seconds, time.thread_time()
+
+    def told(_scan: object, _count: int) -> None:
+        nonlocal begun
+        if share < 1 and (spent := time.thread_time() - begun) > BURST:
+            time.sleep(spent / share - spent)
+            begun = time.thread_time()
+        if time.monotonic() > end:
+            raise BrokerError(f"it takes longer than {seconds:.0f} s: narrow it down, or ask the command line")
+
+    return told

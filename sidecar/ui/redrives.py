@@ -1,0 +1,183 @@
+"""Redrives from the dashboard: planned by a dry run, carried out once, each record's result kept.
+
+A plan is made for one person and used once; what it means is kept here, and the form only names it. The redrive itself
+is `dlq/redriver.py`'s, one at a time, on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
+from sidecar.dlq.plan import Kind, Tally, survey
+from sidecar.dlq.redriver import Redriver
+from sidecar.errors import ReconsumeError
+from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.queries import Looks
+
+MOST_KEPT = 32
+MOST_RESULTS = 1_000
+"""Records whose results are shown; the counts go on."""
+MOST_AT_ONCE = 100_000
+DRY_RUN_SECONDS = 60.0
+PLAN_AGE = 900.0
+"""Seconds for which a plan may be carried out; what it shows is old after that."""
+
+
+class RefusedError(ReconsumeError):
+    """An action that cannot be done now; one sentence."""
+
+
+class Plan(NamedTuple):
+    """What a dry run found. `at`: epoch ms; `made`: steady seconds."""
+
+    id: str
+    who: str
+    wish: Wish
+    tally: Tally
+    target: str
+    at: int
+    made: float
+
+    @property
+    def ready(self) -> int:
+        """How many would be redriven."""
+        return self.tally.of(Verdict.READY)
+
+
+class Result(NamedTuple):
+    """What came of one dead letter."""
+
+    id: str
+    place: str
+    kind: Kind
+
+
+class Recorded(Tally):
+    """A tally that also keeps each record's result, up to a limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: list[Result] = []
+
+    def count(self, letter: Letter, verdict: str, error: str = "") -> None:
+        """One more."""
+        super().count(letter, verdict, error)
+        if len(self.results) < MOST_RESULTS:
+            topic = "" if letter.life is None else letter.life.topic
+            kind = Kind(str(verdict), letter.reason, topic, error or letter.fault)
+            self.results.append(Result(letter.id, letter.place, kind))
+
+
+@dataclass
+class Job:
+    """A redrive under way, or done. `began` and `ended`: epoch ms; written by its thread, read by pages."""
+
+    id: str
+    plan: Plan
+    began: int
+    ended: int | None = None
+    error: str = ""
+    tally: Recorded = field(default_factory=Recorded)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def redriven(self) -> int:
+        """How many are brought back by now."""
+        return self.tally.of(Verdict.READY)
+
+
+class Desk:
+    """The plans and redrives of this dashboard. Called from any thread."""
+
+    def __init__(self, looks: Looks, audit: AuditLog) -> None:
+        self._looks, self._audit = looks, audit
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def plan(self, asked: Filter, who: str) -> Plan:
+        """A dry run. Raises BrokerError, ContractError, SetupError."""
+        at = _wall()
+        wish = Wish(replace(asked, until=min(asked.until, at)))  # what dies from now on is not meant
+        self._audit.write("dry-run", who, filter=_told(asked))
+        tally = survey(self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS))
+        plan = Plan(secrets.token_urlsafe(16), who, wish, tally, self._looks.settings.names.ready, at, time.monotonic())
+        with self._lock:
+            _keep(self._plans, plan.id, plan)
+        return plan
+
+    def carry_out(self, plan_id: str, who: str) -> Job:
+        """Begin the redrive of a plan, which is used up by that. Raises RefusedError, SetupError."""
+        with self._lock:
+            if any(job.ended is None for job in self._jobs.values()):
+                raise RefusedError("another redrive is under way: wait for its end")
+            plan = self._plans.get(plan_id)
+            if plan is None or plan.who != who or time.monotonic() - plan.made > PLAN_AGE:
+                raise RefusedError("the plan is used up or too old: make a new dry run")
+            self._audit.write("redrive", who, filter=_told(plan.wish.filter), letters=plan.ready, target=plan.target)
+            del self._plans[plan_id]
+            job = Job(secrets.token_urlsafe(16), plan, _wall())
+            _keep(self._jobs, job.id, job)
+            thread = threading.Thread(target=self._run, args=(job,), name="redrive", daemon=True)
+            self._threads = [other for other in self._threads if other.is_alive()] + [thread]
+            thread.start()
+        return job
+
+    def job(self, job_id: str) -> Job | None:
+        """A redrive that is still known."""
+        return self._jobs.get(job_id)
+
+    def stop(self, job: Job, who: str) -> None:
+        """End a redrive between two transactions. Raises SetupError."""
+        self._audit.write("redrive-stop", who, redriven=job.redriven)
+        job.stop.set()
+
+    def close(self, seconds: float) -> None:
+        """End what is under way, between two transactions, and wait for it."""
+        for job in list(self._jobs.values()):
+            job.stop.set()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _run(self, job: Job) -> None:
+        plan, error = job.plan, ""
+        policy = replace(self._looks.policy, instance=f"redrive:{plan.who}@ui")
+        try:
+            with Redriver(self._looks.letters, policy, plan.wish, job.stop) as redriver:
+                redriver.tally = job.tally
+                redriver.run(max(1, plan.ready), None, self._looks.within(inf))
+        except ReconsumeError as failure:
+            error = str(failure)
+        except Exception as fault:  # noqa: BLE001 - the page must tell of it; it would end in the thread
+            error = f"a fault of reconsume itself: {type(fault).__name__}: {fault}"
+        job.error = error
+        try:
+            self._audit.write("redrive-end", plan.who, redriven=job.redriven, error=error)
+        except ReconsumeError as failure:
+            job.error = f"{error}; {failure}" if error else str(failure)
+        job.ended = _wall()
+
+
+def _keep(kept: OrderedDict[str, Any], name: str, value: object) -> None:
+    kept[name] = value
+    while len(kept) > MOST_KEPT:
+        kept.popitem(last=False)
+
+
+def _told(asked: Filter) -> dict[str, object]:
+    found = {"id": asked.ids, "reason": asked.reasons, "topic": asked.topics, "since": asked.since}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}
+
+
+def _wall() -> int:
+    return time.time_ns() // 1_000_000

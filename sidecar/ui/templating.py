@@ -1,0 +1,66 @@
+"""Templates to answers. Everything that a template prints is made harmless twice: unprintable signs, then HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from sidecar.ui import charts as drawing
+from sidecar.ui import text as words
+from topics.durations import render_duration
+
+FOLDER = Path(__file__).parent
+ASSETS: Mapping[str, str] = {
+    "style.css": "text/css",
+    "htmx.min.js": "text/javascript",
+    "live.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "LICENSE": "text/plain",
+}
+"""The files that are served as they are, and nothing else is."""
+
+
+def environment() -> Environment:
+    """The templates' environment: unknown names are errors, and all output is escaped."""
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=harmless,
+    )
+    made.filters.update(
+        moment=words.moment,
+        length=words.length,
+        cut=words.cut,
+        ago=words.ago,
+        short=drawing.short,
+        duration=render_duration,
+    )
+    made.globals["bar"] = drawing.bar
+    return made
+
+
+def harmless(value: object) -> object:
+    """A value for a page: markup of ours as it is, None as nothing, text without unprintable signs."""
+    if value is None:
+        return ""
+    return words.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+class Renderer:
+    """Renders a template with what every page knows."""
+
+    def __init__(self, shared: Mapping[str, Any]) -> None:
+        self._templates = environment()
+        self._shared = dict(shared)
+
+    def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """The answer."""
+        return HTMLResponse(self._templates.get_template(name).render({**self._shared, **values}), status)

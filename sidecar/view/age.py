@@ -1,0 +1,92 @@
+"""How far the Spark job has read the events, by the offsets that it commits, and what time that is.
+
+A row's own timestamp says when Spark wrote it, which is now also while it catches up with an hour of events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.topics import Admin, Offset
+from sidecar.kafka.errors import whole
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition's number."""
+
+PRECISION = 1_000
+"""ms."""
+ANSWER_WITHIN = 10.0
+"""Seconds."""
+
+_LOG = logging.getLogger("reconsume.view")
+
+
+class Told(NamedTuple):
+    """What Kafka says of the events. `read_until`: epoch ms up to which the job has read them; None: it does not say.
+
+    Only then is `newest` asked for, the newest event's time; None: Kafka did not say.
+    """
+
+    read_until: int | None
+    newest: int | None
+
+    def complete_until(self, at: int, newest_row: int) -> int:
+        """How new a copy is that was at the end of the view after `at`, where its newest row was `newest_row`."""
+        if self.read_until is not None:
+            return self.read_until
+        return at if self.newest is not None and self.newest <= newest_row else min(newest_row, at)
+
+
+def ask_events(admin: Admin, job: Consumer, events: Mapping[str, int], low: int, high: int) -> Told:
+    """What is known at `high` (epoch ms, now) of the events topics, which have so many partitions.
+
+    `job` is a consumer by the name of the job's group; before `low` all are known to be read.
+    """
+    try:
+        ends = {place: listed.offset for place, listed in admin.offsets(events, Offset.END).items()}
+        if (read := committed(job, ends)) is None:
+            newest = [listed.timestamp for listed in admin.offsets(events, Offset.NEWEST).values()]
+            return Told(None, max(newest, default=-1))
+
+        def first_from(time: int) -> dict[Place, int]:
+            return {place: listed.offset for place, listed in admin.offsets(events, time).items()}
+
+        return Told(read_until(read, ends, first_from, low, high), None)
+    except (BrokerError, KafkaException) as failure:  # no right to the events, say: then a row's own time must do
+        _LOG.debug("whether the view is up to date is unknown: %s", failure, extra={"event": "view-age-unknown"})
+        return Told(None, None)
+
+
+def committed(job: Consumer, ends: Mapping[Place, int]) -> dict[Place, int] | None:
+    """The job's place in each partition; None where it never told one. Raises KafkaException."""
+    found = whole(job.committed([TopicPartition(*place) for place in ends], timeout=ANSWER_WITHIN)) if ends else []
+    read = {(place.topic, place.partition): place.offset for place in found}
+    return {place: max(0, offset) for place, offset in read.items()} if max(read.values(), default=-1) >= 0 else None
+
+
+def read_until(
+    read: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    first_from: Callable[[int], Mapping[Place, int]],
+    low: int,
+    high: int,
+) -> int:
+    """The latest time, to PRECISION, such that all events before it are read; between `low` and `high`.
+
+    `first_from` gives the first offset of a time or later in each partition, negative where there is none.
+    """
+    if all(read[place] >= end for place, end in ends.items()):
+        return high
+    while high - low > PRECISION:
+        middle = (low + high) // 2
+        firsts = first_from(middle)
+        if all(read[place] >= (first if first >= 0 else ends[place]) for place, first in firsts.items()):
+            low = middle
+        else:
+            high = middle
+    return low

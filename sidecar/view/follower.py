@@ -1,0 +1,138 @@
+"""The thread that follows the view and the sums into the local copy, whatever happens to Kafka, to the file or to us.
+
+It is never in the way: the records do not wait for it, and what it cannot do is said and tried again. Others see of it
+only `seen`, one frozen value.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+
+from sidecar.errors import ReconsumeError
+from sidecar.kafka.credentials.registry import Wearing, unchanging
+from sidecar.observability.thread_watch import FOLLOWER_LIMIT, Asked, Watched
+from sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReading
+from sidecar.view.store import ViewStore, open_store
+from topics.names import Kind, Names
+
+POLL = 0.2
+AGAIN = 1.0
+"""Seconds after an error."""
+LONGEST_REST = 0.1
+
+_LOG = logging.getLogger("reconsume.view")
+
+
+class Seen(NamedTuple):
+    """The copy as it is. `as_of`: epoch ms up to which it is complete; None: nothing is known, and `problem` says why.
+
+    `path`: the file; None while there is none. `bad`: records passed over so far.
+    """
+
+    path: Path | None
+    as_of: int | None
+    problem: str
+    bad: Mapping[Kind, int]
+
+
+class ViewTopic(threading.Thread):
+    """Follows until stopped. `folder`: where the file is kept; None: a temporary folder. `check_every`: seconds."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        names: Names,
+        folder: Path | None,
+        client: str,
+        check_every: float = CHECK_EVERY,
+        wearing: Wearing | None = None,
+    ) -> None:
+        super().__init__(name="view", daemon=True)
+        self.seen = Seen(None, None, "the view has not been read yet", {})
+        self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
+        self._check_every = check_every
+        self._wearing = unchanging() if wearing is None else wearing
+        self._stopping = Asked()
+        self._said = ""
+        self._bad: dict[Kind, int] = {Kind.VIEW: 0, Kind.STATS: 0}
+
+    def stop(self) -> None:
+        """End, within a few seconds; returns at once."""
+        self._stopping.set()
+
+    def watched(self) -> list[Watched]:
+        """Its thread."""
+        return [Watched("view", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+
+    def run(self) -> None:
+        """Follow until stopped; what breaks is made anew."""
+        while not self._stopping.is_set():
+            try:
+                self._keep()
+            except (sqlite3.Error, OSError) as fault:
+                where = "a temporary folder, because view.folder names none" if self._folder is None else self._folder
+                self._say(f"the local copy of the view cannot be kept in {where}: {fault}")
+            except Exception:  # noqa: BLE001 - the view must never stop the records, not even by a fault of ours
+                _LOG.exception("the view cannot be followed", extra={"event": "view-fault"})
+            self.seen = self.seen._replace(path=None)
+            self._stopping.wait(AGAIN)
+
+    def _keep(self) -> None:
+        """One file, until it is lost or broken; whether it is broken is found out when it is opened again."""
+        store = open_store(self._folder, self._names.group)
+        try:
+            while not self._stopping.is_set() and store.intact():
+                self._follow(store)
+        finally:
+            store.close()
+
+    def _follow(self, store: ViewStore) -> None:
+        """One consumer, until it fails."""
+        reading: ViewReading | None = None
+        self._show(store, None)
+        try:
+            reading = ViewReading(
+                self._wearing.put_on(self._kafka), self._names, store, self._client, self._check_every
+            )
+            while not self._stopping.is_set() and store.intact() and not self._wearing.due:
+                self._turn(store, reading)
+        except (KafkaException, ReconsumeError) as failure:
+            self._say(f"the view cannot be followed: {failure}")
+            self._stopping.wait(AGAIN)
+        finally:
+            if reading is not None:
+                for kind, count in reading.bad.items():
+                    self._bad[kind] += count
+                reading.close()
+
+    def _turn(self, store: ViewStore, reading: ViewReading) -> None:
+        items = reading.turn(POLL)
+        self._show(store, reading)
+        if not reading.problem:
+            self._said = ""
+        if items:
+            # It shares the interpreter with the records' event loop: half of the time at most, while it catches up.
+            self._stopping.wait(min(reading.took, LONGEST_REST))
+
+    def _show(self, store: ViewStore, reading: ViewReading | None) -> None:
+        if reading is None:
+            self.seen = self.seen._replace(path=store.path, as_of=store.facts().as_of)
+            return
+        bad = {kind: count + reading.bad[kind] for kind, count in self._bad.items()}
+        self.seen = Seen(store.path, reading.facts.as_of, reading.problem, bad)
+        if reading.problem and reading.problem != BEING_READ:
+            self._say(reading.problem)
+
+    def _say(self, text: str) -> None:
+        """Say what is wrong, once until it is something else, or over."""
+        self.seen = self.seen._replace(problem=text)
+        if text != self._said:
+            self._said = text
+            _LOG.warning(text, extra={"event": "view"})

@@ -1,0 +1,153 @@
+"""One record's events, found by reading the events topic: bounded in records, and honest about what it did not see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.errors import BrokerError, ContractError
+from sidecar.kafka.admin.topics import Admin, Offset
+from sidecar.kafka.client_config import FETCH, view_config
+from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from topics.events import Event, decode_event, encode_event, order
+from topics.names import Names
+
+BATCH = 1_000
+POLL = 0.1
+CLIENT = "reconsume-journey"
+MARGIN = 60_000
+"""ms. So far apart may clocks be: a record's first event is looked for from so long before it failed."""
+
+MOST_KEPT = 1_000
+"""Events of one record that are kept; one that failed daily for a year has fewer."""
+MOST_BYTES = 1024 * 1024
+"""Of all of them together; ours have some 400 each."""
+
+Place = tuple[str, int]
+Told = Callable[[int, int], None]
+"""Told how many records were read, of how many."""
+
+
+class Scan(NamedTuple):
+    """What was found, in the order of the record's life. `missing`: why there may be more; empty: that is all."""
+
+    events: tuple[Event, ...]
+    missing: str
+
+
+class Span(NamedTuple):
+    """From where to where a partition is read; `cut`: older events have left it that might have been the record's."""
+
+    begin: int
+    end: int
+    cut: bool
+
+
+def scan_events(
+    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told, fetch: int = FETCH
+) -> Scan:
+    """The events of one record, since it failed first (epoch ms; None: unknown); at most `most` records are read.
+
+    `fetch`: bytes asked for at a time. Raises ContractError without the topic, BrokerError.
+    """
+    consumer = Consumer(view_config(kafka, names.retry_group, CLIENT, fetch))
+    try:
+        spans = _spans(Admin(kafka), consumer, names.events, since)
+        return _found(consumer, names, record, spans, most, told)
+    except KafkaException as failure:
+        raise BrokerError(f"{names.events} cannot be read: {sentence_of(failure)}") from failure
+    finally:
+        consumer.close()
+
+
+def _spans(admin: Admin, consumer: Consumer, topic: str, since: int | None) -> dict[Place, Span]:
+    found = admin.find([topic])
+    if topic not in found:
+        raise ContractError(f"{topic} does not exist; `reconsume topics apply` creates it")
+    topics = {topic: found[topic].partitions}
+    begins = {place: listed.offset for place, listed in admin.offsets(topics, Offset.BEGIN).items()}
+    ends = {place: listed.offset for place, listed in admin.offsets(topics, Offset.END).items()}
+    starts = dict(begins)
+    if since is not None:
+        asked = [TopicPartition(*place, max(0, since - MARGIN)) for place in begins]
+        for listed in consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS):
+            place = (listed.topic, listed.partition)
+            starts[place] = ends[place] if listed.offset < 0 else listed.offset  # negative: all is older
+    return {place: Span(start, ends[place], 0 < start == begins[place]) for place, start in starts.items()}
+
+
+def _found(consumer: Consumer, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told) -> Scan:
+    total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
+    key, kept = record.encode(), Kept()
+    for message in _messages(consumer, spans, lambda count: told(count, total)):
+        read += 1
+        if message.key() == key:
+            event = decode_event(message.value())
+            if isinstance(event, Event) and event.group == names.group and event.id == record:
+                kept.add(event)
+                cut |= spans[message.topic() or "", message.partition() or 0].cut
+        if read >= most or kept.full:
+            break
+    events, missing = kept.events, ""
+    if kept.full:
+        missing = f"only its first {len(events)} events were read: it has more than 1000, or than 1 MiB of them"
+    elif read >= most and read < total:
+        missing = f"only {read} of some {total} records of the events topic were read"
+    elif cut or (not events and any(span.cut for span in spans.values())):
+        missing = "older events may have left the topic by its retention"
+    return Scan(tuple(sorted(events, key=order)), missing)
+
+
+class Kept:
+    """The events that were found, each once: a repeat is the same bytes."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.full = False
+        """Whether one was left out."""
+        self._known: set[bytes] = set()
+        self._left = MOST_BYTES
+
+    def add(self, event: Event) -> None:
+        """Keep one more, if there is room."""
+        data = encode_event(event)
+        digest = blake2b(data, digest_size=16).digest()
+        if digest in self._known:
+            return
+        self._left -= len(data)
+        self.full = len(self.events) >= MOST_KEPT or self._left < 0
+        if not self.full:
+            self._known.add(digest)
+            self.events.append(event)
+
+
+def _messages(consumer: Consumer, spans: Mapping[Place, Span], told: Callable[[int], None]) -> Iterator[Message]:
+    """Every record of the spans. Raises BrokerError when nothing comes any more."""
+    left = {place: span.end for place, span in spans.items() if span.begin < span.end}
+    consumer.assign([TopicPartition(*place, spans[place].begin) for place in left])
+    count, heard = 0, time.monotonic()
+    while left:
+        messages = consumer.consume(1, POLL)
+        messages += consumer.consume(BATCH, 0) if messages else []
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() > heard + ANSWER_SECONDS:
+            raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")
+        for message in messages:
+            place, offset, error = (
+                (message.topic() or "", message.partition() or 0),
+                message.offset() or 0,
+                message.error(),
+            )
+            if error is None and place in left and offset < left[place]:
+                count += 1
+                yield message
+            elif error is not None and error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+                raise KafkaException(error)
+            if offset + (error is None) >= left.get(place, offset + 2):
+                del left[place]  # the end of the partition may be a transaction's marker
+        told(count)

@@ -1,0 +1,159 @@
+"""Questions to the local copy of the view: one message, a page, the sums, the failures of the last minutes.
+
+Each question opens the file anew, for reading alone: the file may have been rebuilt since the last one. None may take
+longer than a few seconds, whatever is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from sidecar.view.storm import Failures
+from topics.events import State
+
+LONGEST = 5.0
+"""Seconds for one question; sidecars that are asked dearly must not wait for each other's threads."""
+STEPS = 20_000
+"""SQLite's instructions between two looks at the clock: about a millisecond."""
+BUSY_SECONDS = 1.0
+CODE = 12
+PLACE = struct.Struct(">qq")
+"""Due time or minute, and the row's number."""
+MOST_REASONS = 20
+"""Of the failures of a window; a storm has one reason."""
+
+
+class BadCursorError(ValueError):
+    """The cursor was not given out for this list, or not by this file."""
+
+
+class Filters(NamedTuple):
+    """What a list holds: all that fit each of those that are given. `due_before`: epoch ms; what is not due is not."""
+
+    state: State | None = None
+    level: str | None = None
+    topic: str | None = None
+    reason: str | None = None
+    due_before: int | None = None
+
+
+class Page(NamedTuple):
+    """A part of a list, as JSON values, and where the next one begins; None at the end."""
+
+    values: list[bytes]
+    cursor: str | None
+
+
+class _List(NamedTuple):
+    """A table in an order, the terms of a condition with their values, and what a cursor is bound to."""
+
+    table: str
+    order: str
+    terms: list[str]
+    values: list[Any]
+    bound: list[Any]
+
+
+class ViewQuery:
+    """One open file, for questions. Raises sqlite3.Error: it is being rebuilt, or a question takes too long."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def message(self, key: str) -> bytes | None:
+        """The VIEW value of a message; None when it is not in the view."""
+        row = self._connection.execute("SELECT value FROM message WHERE id = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def messages(self, filters: Filters, limit: int, cursor: str | None = None) -> Page:
+        """Those that are due first come first. Raises BadCursorError."""
+        asked = {name: value for name, value in filters._asdict().items() if value is not None}
+        due_before = asked.pop("due_before", None)
+        terms, values = [f"{name} = ?" for name in asked], [str(value) for value in asked.values()]
+        where: list[Any] = [*values]
+        if due_before is not None:
+            terms.append("due > 0 AND due < ?")
+            where.append(due_before)
+        return self._page(_List("message", "due", terms, where, bound=[terms, where]), limit, cursor)
+
+    def sums(self, since: int, limit: int, cursor: str | None = None) -> Page:
+        """The sums of the minutes that begin at `since` (epoch ms) or later, the oldest first. Raises BadCursorError.
+
+        A cursor goes on from its minute, whatever `since` is by then: an hour ago moves from page to page.
+        """
+        return self._page(_List("sums", "minute", ["minute >= ?"], [since], bound=[]), limit, cursor)
+
+    def failures(self, since: int, until: int) -> Failures:
+        """How many records failed last after `since`, up to `until` (epoch ms), by reason."""
+        where = "FROM message WHERE last_failed_at > ? AND last_failed_at <= ?"
+        (total,) = self._connection.execute(f"SELECT count(*) {where}", (since, until)).fetchone()
+        order = "GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?"
+        found = self._connection.execute(f"SELECT reason, count(*) {where} {order}", (since, until, MOST_REASONS))
+        return Failures(total, tuple((reason, count) for reason, count in found))
+
+    def counts(self) -> dict[str, int]:
+        """How many messages are in each state."""
+        return dict(self._connection.execute("SELECT state, count(*) FROM message GROUP BY state"))
+
+    def _page(self, asked: _List, limit: int, cursor: str | None) -> Page:
+        key, bound = self._key(), msgspec.json.encode([asked.table, asked.bound])
+        terms, values, order = list(asked.terms), list(asked.values), f"{asked.order}, number"
+        if cursor is not None:
+            terms.append(f"({order}) > (?, ?)")
+            values += unsealed(key, bound, cursor)
+        text = f"WHERE {' AND '.join(terms)}" if terms else ""
+        query = f"SELECT {order}, value FROM {asked.table} {text} ORDER BY {order} LIMIT ?"
+        rows = self._connection.execute(query, (*values, limit + 1)).fetchall()  # one more tells whether there is more
+        more, rows = len(rows) > limit, rows[:limit]
+        return Page([bytes(row[2]) for row in rows], sealed(key, bound, rows[-1][:2]) if more else None)
+
+    def _key(self) -> bytes:
+        (key,) = self._connection.execute("SELECT value FROM fact WHERE name = 'cursor-key'").fetchone()
+        return bytes(key)
+
+
+@contextmanager
+def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
+    """The file, open for questions that take so many seconds together at most. Raises sqlite3.Error."""
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+    deadline = time.monotonic() + within
+    try:
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+        yield ViewQuery(connection)
+    finally:
+        connection.close()
+
+
+def sealed(key: bytes, bound: bytes, place: tuple[int, int]) -> str:
+    """The cursor after a row, good for one list alone."""
+    data = PLACE.pack(*place)
+    return base64.urlsafe_b64encode(_code(key, bound, data) + data).decode("ascii").rstrip("=")
+
+
+def unsealed(key: bytes, bound: bytes, cursor: str) -> tuple[int, int]:
+    """The place that a cursor holds. Raises BadCursorError."""
+    try:
+        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except ValueError:  # outside ASCII, or no base64
+        raise BadCursorError from None
+    code, place = data[:CODE], data[CODE:]
+    if len(place) != PLACE.size or not hmac.compare_digest(code, _code(key, bound, place)):
+        raise BadCursorError
+    number, row = PLACE.unpack(place)
+    return number, row
+
+
+def _code(key: bytes, bound: bytes, place: bytes) -> bytes:
+    return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, place), key=key, digest_size=CODE).digest()

@@ -1,0 +1,71 @@
+"""Questions to the view, answered by a few threads, each with its own connection to SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from sidecar.clock import now
+from sidecar.view.follower import Seen
+from sidecar.view.query import ViewQuery, questions
+
+THREADS = 2
+
+
+MOST_WAITING = 32
+"""Calls at once; each may take seconds and 1 000 rows of memory."""
+
+
+T = TypeVar("T")
+
+
+class Followed(Protocol):
+    """Whoever keeps the local copy."""
+
+    seen: Seen
+
+
+class UnknownError(Exception):
+    """Nothing is known of the view now; the sentence says why."""
+
+
+class Readers:
+    """Asks the local copy on threads of its own. Made and called on the event loop."""
+
+    def __init__(self, view: Followed) -> None:
+        self._view = view
+        self._pool = ThreadPoolExecutor(THREADS, "view-reader")
+        self._waiting = 0
+
+    async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, int]:
+        """The answer, and the epoch ms up to which it is complete. Raises UnknownError."""
+        seen = self._view.seen
+        if seen.as_of is None or seen.path is None:
+            raise UnknownError(seen.problem or "the local copy is being made anew")
+        if self._waiting >= MOST_WAITING:
+            raise UnknownError("too many calls ask for the view at once")
+        path, as_of = seen.path, seen.as_of
+
+        def asked() -> T:
+            with questions(path) as query:
+                return question(query)
+
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, asked), as_of
+        except sqlite3.Error as fault:
+            raise UnknownError(f"the local copy cannot be read: {fault}") from fault
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Answer what is asked already, and no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def age(as_of: int) -> float:
+    """Seconds since `as_of`."""
+    return max(0, now().wall - as_of) / 1000

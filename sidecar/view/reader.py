@@ -1,0 +1,250 @@
+"""Reads the view and the sums from Kafka into the local copy, one turn at a time; who calls it keeps the thread.
+
+`as_of` is how new the copy is: every event before that moment is in it. At the end of the view it is as new as the
+events that the Spark job says it has read; of one that does not say, its last row must be newer than all (`age`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.clock import now
+from sidecar.kafka.admin.topics import Admin, FoundTopic, Offset
+from sidecar.kafka.client_config import view_config
+from sidecar.view.age import Told, ask_events
+from sidecar.view.store import Facts, Place, ViewStore, retention_of
+from sidecar.view.tables import Item
+from topics import versions
+from topics.names import Kind, Names
+from topics.view_record import BadRow, Forgotten, decode_stats, decode_view
+
+BATCH = 500
+SURVEY_EVERY = 60.0
+"""Seconds between looks at the topics: new partitions, another retention, another topic of the same name."""
+HURRY = 5.0
+"""Seconds, while a topic is missing or cannot be read."""
+CHECK_EVERY = 5.0
+"""Seconds between questions for where the topics end; this old is the copy at most while all is well."""
+AT_ONCE = -1e9
+FIRST_EVERY = 1.0  # seconds, until anything is known
+FUTURE = 300_000  # ms; a row from further ahead says nothing of when Spark wrote last
+BAD_EVERY = 60.0
+"""Seconds between two lines about records that are passed over; the metric counts them all."""
+BEING_READ = "the view is being read for the first time"
+
+_LOG = logging.getLogger("reconsume.view")
+
+
+class Checked(NamedTuple):
+    """What Kafka said at a moment (epoch ms): of the events, and then the ends of what is read."""
+
+    at: int
+    ends: Mapping[Place, int]
+    events: Told
+
+
+class ViewReading:
+    """One consumer of all partitions, without a group. Raises KafkaException, BrokerError, sqlite3.Error."""
+
+    def __init__(
+        self, kafka: Mapping[str, str], names: Names, store: ViewStore, client: str, check_every: float = CHECK_EVERY
+    ) -> None:
+        self.bad: Counter[Kind] = Counter()
+        """Records that were passed over."""
+        self.problem = BEING_READ
+        """Why nothing is known of the view; empty once it was read to its end."""
+        self.facts = store.facts()
+        self.took = 0.0
+        """Seconds of this thread's processor that the last turn's records took."""
+        self._names, self._store, self._check_every = names, store, check_every
+        self._kinds = {names.view: Kind.VIEW, names.stats: Kind.STATS}
+        self._admin = Admin(kafka)
+        self._consumer = Consumer(view_config(kafka, names.retry_group, client))
+        # Asked for what is committed alone: the reading one must do without a right to the job's group.
+        self._job = Consumer(view_config(kafka, names.view_group, client))
+        self._found: Mapping[str, FoundTopic] = {}
+        self._begins: Mapping[Place, int] = {}
+        self._positions: dict[Place, int] = {}
+        self._checked: Checked | None = None
+        self._survey_at = self._check_at = self._bad_at = AT_ONCE
+        self._noted, self._note_at = self.facts, AT_ONCE
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._consumer.close()
+        self._job.close()
+
+    def turn(self, wait: float) -> list[Item]:
+        """Take in what comes within `wait` seconds, and look around when it is time to; the good records."""
+        moment = time.monotonic()
+        if moment >= self._survey_at:
+            self._survey_at = moment + SURVEY_EVERY
+            self._survey()
+        if moment >= self._check_at and self._positions:
+            every = self._check_every
+            self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
+            self._check()
+        messages = self._consumer.consume(1, wait)
+        if messages:
+            messages += self._consumer.consume(BATCH - 1, 0)
+        began = time.thread_time()
+        items = self._take(messages)
+        self.took = time.thread_time() - began
+        self._judge()
+        return items
+
+    def progress(self) -> tuple[int, int]:
+        """How many offsets were read, and of how many; all of them, once the end is reached."""
+        ends = {} if self._checked is None else self._checked.ends
+        read = sum(after - self._begins[place] for place, after in self._positions.items())
+        return read, sum(end - self._begins[place] for place, end in ends.items())
+
+    @property
+    def absent(self) -> bool:
+        """Whether there is no view, or nothing was ever written to it; `problem` says which."""
+        return self.problem not in ("", BEING_READ)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all is read that was there at the last check."""
+        return self._checked is not None and self._at_end(self._checked.ends)
+
+    # --- looking around ----------------------------------------------------------------------------------------------
+
+    def _survey(self) -> None:
+        found = self._admin.find([*self._kinds, self._names.events])
+        anew = [topic for topic in self._kinds if topic in found and self._is_other(found[topic])]
+        for topic in anew:
+            self._begin_anew(found[topic])
+        if anew or self._shape(found) != self._shape(self._found) or not self._positions:
+            self._assign({topic: count for topic, count in self._shape(found).items() if topic in self._kinds})
+        self._found = found
+        if self._names.view not in found:
+            self._survey_at = time.monotonic() + HURRY
+            self.problem = (
+                f"{self._names.view} does not exist; `reconsume topics apply` creates it, and the Spark job of "
+                "`reconsume view run` writes it"
+            )
+        for topic, kind in self._kinds.items():
+            if topic in found and (retention := retention_of(found[topic].config)) is not None:
+                self._store.drop_older(kind, now().wall - retention)
+
+    def _is_other(self, found: FoundTopic) -> bool:
+        """Whether the topic is not the one that was read: deleted and made anew, or of another cluster."""
+        return self._store.identity(self._kinds[found.name]) != found.id
+
+    def _begin_anew(self, found: FoundTopic) -> None:
+        self._store.begin_anew(self._kinds[found.name], found.name, found.id)
+        self.facts = self._noted = self._store.facts()
+
+    @staticmethod
+    def _shape(found: Mapping[str, FoundTopic]) -> dict[str, int]:
+        return {name: topic.partitions for name, topic in found.items()}
+
+    def _assign(self, topics: Mapping[str, int]) -> None:
+        """Go on where the copy ends. One that ends behind the topic was made of records that Kafka lost since."""
+        self._checked, self._check_at = None, AT_ONCE
+        begins = {place: listed.offset for place, listed in self._admin.offsets(topics, Offset.BEGIN).items()}
+        ends = {place: listed.offset for place, listed in self._admin.offsets(topics, Offset.END).items()}
+        stored = self._store.positions()
+        for topic in {topic for (topic, number), end in ends.items() if stored.get((topic, number), 0) > end}:
+            self._store.begin_anew(self._kinds[topic], topic, self._store.identity(self._kinds[topic]) or "")
+            self.facts = self._noted = self._store.facts()
+            stored = self._store.positions()
+        self._begins = begins
+        self._positions = {place: max(begin, stored.get(place, begin)) for place, begin in begins.items()}
+        self._consumer.assign([TopicPartition(*place, after) for place, after in self._positions.items()])
+
+    def _check(self) -> None:
+        asked_at = now().wall
+        shape = self._shape(self._found)
+        ours = {topic: count for topic, count in shape.items() if topic in self._kinds}
+        events = {topic: count for topic, count in shape.items() if topic == self._names.events}
+        told = ask_events(self._admin, self._job, events, self.facts.as_of or 0, asked_at)
+        # Asked last: the rows of every event that the job said it had read lie before these ends.
+        ends = {place: listed.offset for place, listed in self._admin.offsets(ours, Offset.END).items()}
+        self._checked = Checked(asked_at, ends, told)
+
+    def _at_end(self, ends: Mapping[Place, int]) -> bool:
+        return all(self._positions.get(place, 0) >= end for place, end in ends.items())
+
+    def _judge(self) -> None:
+        """How new the copy is by now; it never gets older."""
+        checked = self._checked
+        if checked is None or self._names.view not in self._found:
+            return
+        ends = {place: end for place, end in checked.ends.items() if place[0] == self._names.view}
+        if not self._at_end(ends):
+            self.problem = "" if self.facts.as_of is not None else BEING_READ
+        elif not any(ends.values()):
+            self.problem = f"nothing was ever written to {self._names.view}: does the Spark job run?"
+        else:
+            self.problem = ""
+            as_of = checked.events.complete_until(checked.at, self.facts.newest)
+            self.facts = Facts(max(as_of, self.facts.as_of or 0), self.facts.newest)
+        if self.facts != self._noted and time.monotonic() >= self._note_at:
+            self._note_at = time.monotonic() + CHECK_EVERY
+            self._store.note(self.facts)
+            self._noted = self.facts
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _take(self, messages: list[Message]) -> list[Item]:
+        items: list[Item] = []
+        moved: dict[Place, int] = {}
+        bad: list[str] = []
+        newer: list[int] = []
+        for message in messages:
+            error = message.error()
+            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            if error is None:
+                moved[place] = offset + 1
+                item = self._item(message, offset)
+                if isinstance(item, Item):
+                    items.append(item)
+                else:
+                    bad.append(f"{place[0]}, partition {place[1]}, offset {offset}: {item.text}")
+                    self.bad[self._kinds[place[0]]] += 1
+                    newer += filter(None, [versions.newer(message.value() or b"")])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                moved[place] = offset  # behind the markers and gaps at the end
+            else:
+                self._stumble(error)
+        if any(self._positions.get(place) != after for place, after in moved.items()):
+            self._store.take(items, moved, min(newer, default=None))
+            self._positions |= moved
+        if bad:
+            self._say_bad(bad)
+        return items
+
+    def _item(self, message: Message, offset: int) -> Item | BadRow:
+        kind = self._kinds[message.topic() or ""]
+        key, moment, stamp = message.key(), now().wall, message.timestamp()[1]
+        decode = decode_view if kind is Kind.VIEW else decode_stats
+        heard = decode(self._names.group, key, message.value())
+        if isinstance(heard, BadRow):
+            return heard
+        if kind is Kind.VIEW and not isinstance(heard, Forgotten) and self.facts.newest < stamp <= moment + FUTURE:
+            self.facts = self.facts._replace(newest=stamp)
+        return Item(kind, (key or b"").decode(), heard, offset, stamp if 0 < stamp < moment else moment)
+
+    def _stumble(self, error: KafkaError) -> None:
+        """Something cannot be read now: gone, or not for us to read. Look around again soon."""
+        _LOG.warning("the view cannot be read: %s", error.str(), extra={"event": "view-unreadable"})
+        if error.fatal():
+            raise KafkaException(error)
+        if not error.retriable():
+            self._consumer.unassign()
+            self._positions = {}
+            self._survey_at = time.monotonic() + HURRY
+
+    def _say_bad(self, texts: list[str]) -> None:
+        if time.monotonic() >= self._bad_at:
+            self._bad_at = time.monotonic() + BAD_EVERY
+            _LOG.warning("%d bad records; the first: %s", len(texts), texts[0], extra={"event": "view-bad-records"})

@@ -1,0 +1,113 @@
+"""What Spark tells of each micro-batch, as Prometheus metrics and for the board of progress.
+
+Called on a thread of py4j; what is raised there is only logged, so that a fault here never stops a query.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from spark.errors import first_line
+from spark.job.lost_events import Place, lost
+from spark.job.meters import COUNTING, Meters
+from spark.job.progress import Board, read_batch
+from spark.job.read_positions import Places
+from topics.names import Names
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+
+class Kafka(Protocol):
+    """What a listener asks and tells the brokers."""
+
+    def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """The first offset that each partition has."""
+
+    def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
+        """Commit places as the offsets of consumer groups that have no members."""
+
+
+class Listener(StreamingQueryListener):
+    """Hands each batch to the metrics and the board, and says what must not stay a number."""
+
+    def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka) -> None:
+        self._meters, self._say, self._kafka = meters, say, kafka
+        self._places, self._silent = Places(time.monotonic()), False
+        self._lock = threading.Lock()
+        self._board = Board(time.monotonic())
+        self._names: dict[str, str] = {}
+        self._settled: set[str] = set()
+
+    def settled(self, query: str) -> bool:
+        """Whether the query has ended a batch, had none to do, or failed."""
+        return query in self._settled
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The board's cells; rates are since the last call."""
+        with self._lock:
+            return self._board.rows(time.monotonic())
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """A query has started: later events may name its run alone."""
+        self._names[str(event.runId)] = event.name or "?"
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch has ended."""
+        progress = json.loads(event.progress.json)
+        batch = read_batch(progress)
+        self._settled.add(batch.query)
+        self._meters.took(batch)
+        if batch.homeless:
+            self._say(f"the {batch.query} query did not write {batch.homeless} rows: no topic {batch.missing}")
+        with self._lock:
+            self._board.took(batch)
+        if batch.query == COUNTING:
+            self._count_lost(progress)
+            self._tell_places(progress)
+
+    def _tell_places(self, progress: Mapping[str, Any]) -> None:
+        """Tell readers how far the view has read; that it cannot is said once, until it can."""
+        try:
+            news = self._places.news(progress, time.monotonic())
+            self._kafka.commit({Names(group).view_group: places for group, places in news.items()})
+            for places in news.values():
+                self._places.told(places)
+        except Exception as error:  # noqa: BLE001 - as below
+            if not self._silent:
+                self._say(f"how far the view has read cannot be told, and its age is a guess: {first_line(error)}")
+            self._silent = True
+        else:
+            self._silent = False
+
+    def _count_lost(self, progress: Mapping[str, Any]) -> None:
+        try:
+            found = lost(progress, self._kafka.earliest)
+        except Exception as error:  # noqa: BLE001 - Java's client and Py4J fail in their own classes
+            self._say(f"whether events were lost is unknown: {first_line(error)}")
+            return
+        for topic, number in found.items():
+            self._meters.lost(topic, number)
+            self._say(f"{number} events of {topic} were deleted before they were read: the view lacks what they told")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """There was nothing to do for a while."""
+        if (name := self._names.get(str(event.runId))) is not None:
+            self._meters.lives(name)
+            self._settled.add(name)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """A query has ended; why is the supervisor's to say."""
+        if (name := self._names.pop(str(event.runId), None)) is not None:
+            self._settled.add(name)

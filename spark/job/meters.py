@@ -1,0 +1,83 @@
+"""The job's Prometheus metrics; what is counted is `listener`'s to say."""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from spark.job.progress import Batch
+
+PREFIX = "reconsume_spark_"
+COUNTING = "view"
+"""Every query sees every bad event; one of them counts."""
+SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
+"""Bounds of the histogram: a batch of the view shall take less than its trigger, 1 s."""
+
+
+class Meters:
+    """The metrics, each with the label `query`; what is known of every query starts at 0. Safe on any thread."""
+
+    def __init__(self, queries: tuple[str, ...]) -> None:
+        self.registry = CollectorRegistry()
+        self._rows = self._counter("input_rows", "Records read from the events topics.")
+        self._dropped = self._counter("rows_dropped_by_watermark", "Rows too late for a query's watermark; 0 is right.")
+        self._restarts = self._counter("restarts", "Starts of a query after a failure.")
+        self._homeless = self._counter("rows_without_topic", "Rows not written, as their group has no topic for them.")
+        self._given_up = self._gauge("given_up", "1 where a query failed too often and is not started any more.")
+        self._bad = Counter(f"{PREFIX}bad_events", "Records that are no event.", registry=self.registry)
+        lost = "Events that Kafka deleted before they were read."
+        self._lost = Counter("reconsume_view_events_lost", lost, ["topic"], registry=self.registry)
+        self._seconds = Histogram(
+            f"{PREFIX}batch_duration_seconds",
+            "How long a micro-batch took.",
+            ["query"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._state = self._gauge("state_rows", "Rows that a query keeps; the view counts them in its sweeps.")
+        self._behind = self._gauge("offsets_behind_latest", "Records in Kafka that the last micro-batch left unread.")
+        self._watermark = self._gauge("watermark_timestamp_seconds", "Rows older than this are late.")
+        self._last = self._gauge("last_progress_timestamp_seconds", "When a query was last known to be well.")
+        for query in queries:
+            plain = self._rows, self._dropped, self._restarts, self._seconds, self._behind
+            for meter in (*plain, self._homeless, self._given_up):
+                meter.labels(query)
+            self._last.labels(query).set(time.time())
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"{PREFIX}{name}", text, ["query"], registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"{PREFIX}{name}", text, ["query"], registry=self.registry)
+
+    def took(self, batch: Batch) -> None:
+        """A micro-batch has ended."""
+        self._rows.labels(batch.query).inc(batch.rows)
+        self._dropped.labels(batch.query).inc(batch.dropped)
+        self._homeless.labels(batch.query).inc(batch.homeless)
+        self._seconds.labels(batch.query).observe(batch.seconds)
+        if batch.state_rows is not None:
+            self._state.labels(batch.query).set(batch.state_rows)
+        self._behind.labels(batch.query).set(batch.behind)
+        if batch.query == COUNTING:
+            self._bad.inc(batch.bad)
+        if batch.watermark is not None:
+            self._watermark.labels(batch.query).set(batch.watermark.timestamp())
+        self.lives(batch.query)
+
+    def lives(self, query: str) -> None:
+        """A query is well, though there was nothing to do."""
+        self._last.labels(query).set(time.time())
+
+    def restarting(self, query: str) -> None:
+        """A query is started after a failure."""
+        self._restarts.labels(query).inc()
+
+    def lost(self, topic: str, number: int) -> None:
+        """Events were deleted before they were read."""
+        self._lost.labels(topic).inc(number)
+
+    def giving_up(self, query: str) -> None:
+        """A query is not started any more."""
+        self._given_up.labels(query).set(1)

@@ -1,0 +1,111 @@
+"""The job: its life from start to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from prometheus_client import start_http_server
+
+from spark.checkpoint import write_plainly
+from spark.errors import GoneError
+from spark.java import end, end_java, hearing_of_death, java_process, start_anew, submitted
+from spark.job.cluster import Cluster
+from spark.job.display import say, shown
+from spark.job.listener import Listener
+from spark.job.meters import Meters
+from spark.job.queries import QUERIES, Queries
+from spark.job.supervisor import Streak, Supervisor
+from spark.options import Run
+from spark.session import build
+
+LOCAL = "local[2]"
+"""The master, unless one is given or spark-submit has started us."""
+FIRST_SECONDS = 30.0
+"""How long the other queries wait for the first batch of the view: code is compiled then, and three queries at once
+would each take three times as long."""
+SETTINGS = {
+    "spark.log.level": "ERROR",
+    # Each query in a pool of its own: the view's tasks do not stand in line behind those of the slow ones.
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.streaming.stopTimeout": "20s",
+    # Its default of 10 s is also how old the time of last progress may be while nothing happens.
+    "spark.sql.streaming.noDataProgressEventInterval": "5s",
+}
+
+
+class Wish:
+    """The clock of the supervisor, and the wish to stop that signals set."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT; again after Spark has started, which takes SIGINT for itself."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+
+    def now(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; True, at once, when the job shall stop."""
+        return self._stop.wait(seconds)
+
+
+def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
+    """Run until told to stop (0), or until every query was given up (1, as when one was). Raises GoneError."""
+    meters = Meters(QUERIES)
+    with hearing_of_death(), ExitStack() as stack:
+        if options.metrics_listen is not None:
+            stack.callback(serve(meters, *options.metrics_listen))
+        jars = [Path(jar) for jar in options.jars]
+        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
+        stack.callback(end_java, spark)
+        wish.listen()
+        write_plainly(spark, options.checkpoint)
+        cluster = Cluster(spark, kafka)
+        listener = Listener(meters, say, cluster)
+        spark.streams.addListener(listener)
+        say(f"Spark {spark.version} runs; reading {options.reads()}")
+        job, limit = Queries(spark, options, kafka, cluster, meters), wish.now() + FIRST_SECONDS
+        supervisor = Supervisor(
+            job.starts,
+            wish,
+            most=options.max_failures,
+            say=say,
+            restarting=meters.restarting,
+            giving_up=meters.giving_up,
+            may_begin=lambda name: name == "view" or listener.settled("view") or wish.now() > limit,
+        )
+        with shown(listener.rows):
+            good = supervisor.run()
+        say("stopped" if good else "ended, with queries that were given up")
+    return 0 if good else 1
+
+
+def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
+    """Serve the metrics until the answer is called. Raises OSError."""
+    server, _ = start_http_server(port, host, meters.registry)
+    say(f"metrics at http://{host}:{server.server_port}/metrics")
+    return server.shutdown
+
+
+def after_death(options: Run, ran: float, gone: GoneError, wish: Wish) -> int:
+    """The Java process has died: start anew after a wait, unless it dies too often or we are told to stop."""
+    if (process := java_process()) is not None:
+        end(process)
+    streak = Streak(options.deaths).failed(ran)
+    count = f"{streak.failures} of {options.max_failures} deaths in a row"
+    if submitted() or streak.failures >= options.max_failures:
+        say(f"Spark's Java process has died ({count}), and the job ends: {gone}")
+        return 1
+    say(f"Spark's Java process has died ({count}); starting anew in {streak.wait:g} s: {gone}")
+    if not wish.pause(streak.wait):
+        start_anew(streak.failures)
+    return 0

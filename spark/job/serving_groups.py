@@ -1,0 +1,113 @@
+"""A query that serves the groups that there are: begun anew whenever these change. Knows no Spark, as `supervisor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark.errors import GoneError, first_line
+from spark.job.groups import Plan
+from spark.job.supervisor import Running, fault_of
+
+LOOK_SECONDS = 5.0
+"""Between two looks at which groups there are."""
+
+
+class NothingToReadError(RuntimeError):
+    """None of the groups that were named can be served."""
+
+
+class Followed:
+    """The query that `begin` starts for a plan, and starts anew for another; `look` makes the plan of now.
+
+    With an `open_end` (a pattern) no group at all is no failure: the first is waited for. `lives` is called while it
+    is. Whatever `look` and `begin` raise in the beginning is raised; later, what `begin` raises is the query's fault,
+    and a plan that cannot be made is no reason to stop.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Plan],
+        begin: Callable[[Plan], Running],
+        now: Callable[[], float],
+        say: Callable[[str], None],
+        *,
+        open_end: bool,
+        lives: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._look, self._begin, self._now, self._say = look, begin, now, say
+        self._open_end, self._lives = open_end, lives
+        self._plan, self._look_at = look(), now() + LOOK_SECONDS
+        self._doubted: Plan | None = None
+        self._blind = False
+        self._tell(Plan((), {}))
+        self._running = self._started()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the query has ended, or could not begin; None while it runs or waits for a group. Raises GoneError."""
+        if self._running is not None and (fault := self._running.fault) is not None:
+            return fault
+        return fault_of(self._follow)
+
+    def stop(self) -> None:
+        """End the query. Raises GoneError."""
+        if self._running is not None:
+            self._running.stop()
+
+    def _started(self) -> Running | None:
+        if self._plan.served:
+            return self._begin(self._plan)
+        if not self._open_end:
+            raise NothingToReadError(f"there is nothing to read: no topic {', '.join(self._plan.lacking.values())}")
+        return None
+
+    def _follow(self) -> None:
+        if self._now() < self._look_at:
+            return
+        self._look_at = self._now() + LOOK_SECONDS
+        if self._running is None:
+            self._lives()
+        if (plan := self._seen()) is None or plan == self._plan:
+            self._doubted = None
+        elif self._is_sure(plan):
+            self._change(plan)
+
+    def _seen(self) -> Plan | None:
+        """The plan of now; None when it is not known, which is said once."""
+        try:
+            plan = self._look()
+        except GoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            if not self._blind:
+                self._say(f"which groups there are is unknown, and those of before are read: {first_line(error)}")
+            self._blind = True
+            return None
+        self._blind = False
+        return plan
+
+    def _is_sure(self, plan: Plan) -> bool:
+        """A topic is taken for gone when it is so in two looks: a broker may lag, and all of a group is read anew."""
+        sure = self._plan.ids.items() <= plan.ids.items() or plan == self._doubted
+        self._doubted = plan
+        return sure
+
+    def _change(self, plan: Plan) -> None:
+        before, self._plan, self._doubted = self._plan, plan, None
+        self._tell(before)
+        if (plan.served, plan.ids) != (before.served, before.ids):
+            self.stop()
+            self._running = None
+            self._running = self._started()
+
+    def _tell(self, before: Plan) -> None:
+        """Say what is new about who is left out."""
+        for group, topic in self._plan.lacking.items():
+            if before.lacking.get(group) != topic:
+                self._say(f"{group} is left out until it has a topic {topic}, which `reconsume topics apply` creates")
+        gone = set(before.served) - set(self._plan.served) - self._plan.lacking.keys()
+        for group in sorted(gone):
+            self._say(f"{group} is not read any more: its topics are gone")
+        for group in self._plan.served:
+            if group in before.lacking:
+                self._say(f"{group} has its topics now, and is read from its first event")

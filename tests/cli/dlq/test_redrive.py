@@ -1,0 +1,125 @@
+"""`dlq redrive` and `dlq edit` on a real broker: what comes back, once, and what is left. No sidecar runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
+from tests.support.kafka.topic_io import dump, dump_ended
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.dlq_calls import DAY, Call, actions, now, plant, ready, redriven, rows
+from tests.support.sidecar.redrive import dead_letter
+from topics import headers as wire
+
+
+def test_a_dry_run_and_a_missing_terminal_write_nothing(call: Call, group: GroupTopics) -> None:
+    plant(group, dead_letter(group, 1), dead_letter(group, 2, reason="timeout"))
+    dry = call("redrive", "--dry-run")
+    assert (dry.exit_code, sorted((row["reason"], row["target"]) for row in rows(dry))) == (
+        0,
+        [("http-500", group.names.ready), ("timeout", group.names.ready)],
+    )
+    silent = call("redrive")
+    assert (silent.exit_code, silent.stdout) == (2, "")
+    assert "--yes" in silent.stderr
+    assert ready(group) == []
+    assert dump(group.bootstrap, group.names.events) == []
+
+
+def test_filters_that_overlap_bring_each_letter_back_once(call: Call, group: GroupTopics) -> None:
+    reasons = ("http-500", "timeout", "bad-sku")
+    plant(group, *(dead_letter(group, n, reason=reasons[n % 3], own=(("n", b"%d" % (n % 2)),)) for n in range(30)))
+    asked = (
+        ("--id", f"{group.main}:0:0", "--id", f"{group.main}:0:1"),
+        ("--reason", "timeout"),
+        ("--header", "n=1", "--max", "3"),
+        ("--reason", "timeout", "--reason", "bad-sku"),
+        ("--since", "1h"),
+        (),
+    )
+    done = [redriven(call("redrive", *words, "--yes")) for words in asked]
+    assert (done[:3], sum(done), done[-1]) == ([2, 9, 3], 30, 0)
+    ids = [dict(row.headers)[wire.ORIGIN_MESSAGE_ID] for row in ready(group)]
+    assert (len(ids), len(set(ids))) == (30, 30)
+    assert len(dump_ended(group.bootstrap, group.names.events)) == 30
+
+
+def test_a_letter_that_kafka_refuses_is_left_said_and_tried_again(call: Call, group: GroupTopics) -> None:
+    set_config(group.bootstrap, group.names.ready, "max.message.bytes", "5000")
+    plant(group, dead_letter(group, 1), dead_letter(group, 2, b"x" * 9_000), dead_letter(group, 3))
+    first = call("redrive", "--yes")
+    assert (first.exit_code, actions(first)) == (3, [("redriven", 2), ("refused", 1)])
+    assert "too large" in rows(first)[1]["why"].lower()
+    again = call("redrive", "--yes")
+    assert (again.exit_code, dict(actions(again))["refused"]) == (1, 1)
+    set_config(group.bootstrap, group.names.ready, "max.message.bytes", "50000")
+    last = call("redrive", "--yes")
+    assert (last.exit_code, dict(actions(last))["redriven"]) == (0, 1)
+    assert sorted(len(row.value or b"") for row in ready(group)) == [1, 1, 9_000]
+
+
+def test_missing_topics_are_one_sentence_with_the_mend(kafka: Broker, tmp_path: Path) -> None:
+    bare = fresh_group(kafka.bootstrap, delays=(1_000,))
+    create_group(bare, partitions=1, leave_out=[bare.names.ready])
+    plant(bare, dead_letter(bare, 1))
+    file = tmp_path / "c.yaml"
+    tree = {"group": bare.group, "topics": [bare.main], "kafka": {"bootstrap.servers": kafka.bootstrap}}
+    file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
+    refused = reconsume("dlq", "redrive", "--yes", "-c", file)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert f"topics: {bare.names.ready} must exist before anything is redriven; `reconsume topics" in refused.stderr
+    gone = reconsume("dlq", "list", "-c", file, "--set", "group=nobody-has-this")
+    assert (gone.exit_code, gone.stdout) == (1, "")
+    assert "nobody-has-this-DLQ does not exist; `reconsume topics apply` creates it" in gone.stderr
+
+
+def test_letters_of_which_nothing_is_known_are_left_until_they_are_asked_for(call: Call, group: GroupTopics) -> None:
+    """Kafka forgets progress after a week, and dead letters after a month."""
+    plant(group, dead_letter(group, 1, at=now() - 20 * DAY), dead_letter(group, 2))
+    first = call("redrive", "--yes")
+    assert actions(first) == [("redriven", 1), ("forgotten", 1)]
+    assert dict(actions(call("redrive", "--forgotten", "--yes")))["redriven"] == 1
+    assert len(ready(group)) == 2
+
+
+def test_after_somebody_reset_the_progress_nothing_is_redriven_by_itself(call: Call, group: GroupTopics) -> None:
+    plant(group, dead_letter(group, 1))
+    assert call("redrive", "--yes").exit_code == 0
+    consumer = Consumer({"bootstrap.servers": group.bootstrap, "group.id": group.names.redrive_group})
+    consumer.commit(offsets=[TopicPartition(group.dlq, 0, 0)], asynchronous=False)
+    consumer.close()
+    assert actions(call("redrive", "--yes")) == [("forgotten", 1)]
+    assert len(ready(group)) == 1
+
+
+def test_an_edited_letter_comes_back_changed_once_and_says_who_did_it(
+    call: Call, group: GroupTopics, tmp_path: Path
+) -> None:
+    plant(group, dead_letter(group, 1, b'{"sku": "?"}', own=(("a", b"1"),)))
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys\nopen(sys.argv[1], 'wb').write(b'mended')\n", encoding="utf-8")
+    ident, environ = f"{group.main}:0:1", {"EDITOR": f"{sys.executable} {editor}", "VISUAL": ""}
+    same = call("edit", ident, "--yes", EDITOR="true", VISUAL="")
+    assert (same.exit_code, "nothing is done" in same.stderr, ready(group)) == (0, True, [])
+    failed = call("edit", ident, "--yes", EDITOR="false", VISUAL="")
+    assert (failed.exit_code, "ended with 1: nothing is done" in failed.stderr, ready(group)) == (1, True, [])
+    assert call("edit", ident, "--dry-run", **environ).exit_code == 0
+    assert ready(group) == []
+    done = call("edit", ident, "--yes", "--who", "ann", **environ)
+    assert done.exit_code == 0, done.stderr
+    (row,) = ready(group)
+    audit = json.loads(dict(row.headers)["RETRY_EDITED"] or b"")
+    assert (row.value, dict(row.headers)["a"], audit["who"]) == (b"mended", b"1", "ann")
+    assert audit["was"] == hashlib.sha256(b'{"sku": "?"}').hexdigest()
+    assert audit["is"] == hashlib.sha256(b"mended").hexdigest()
+    assert dump(group.bootstrap, group.dlq)[0].value == b'{"sku": "?"}'
+    twice = call("edit", ident, "--yes", **environ)
+    assert (twice.exit_code, "was redriven before, and is not sent twice" in twice.stderr) == (1, True)
+    assert actions(call("redrive", "--yes")) == [("redriven before", 1)]
+    assert len(ready(group)) == 1

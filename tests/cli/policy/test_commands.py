@@ -1,0 +1,219 @@
+"""`policy show`, `set`, `history` and `explain --live` on a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from sidecar.kafka.admin.topics import Admin
+from tests.conftest import MakeTopic
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from tests.support.sidecar.cli import reconsume
+from topics.policy_record import LARGEST
+
+Call = Callable[..., Result]
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@pytest.fixture
+def topic(kafka: Broker, group: str) -> str:
+    """The policy topic; level topics of 1s and 1m are there as well."""
+    for level in ("1s", "1m"):
+        create_topic(kafka.bootstrap, f"{group}-RETRY-{level}", 1)
+    create_topic(kafka.bootstrap, f"{group}-RETRY-POLICY", 1, COMPACT)
+    return f"{group}-RETRY-POLICY"
+
+
+@pytest.fixture
+def call(kafka: Broker, group: str, make_topic: MakeTopic, tmp_path: Path) -> Call:
+    """`call("policy", "show")` for a fresh group with two levels."""
+    file = tmp_path / "reconsume.yaml"
+    tree = {
+        "group": group,
+        "topics": ["orders"],
+        "kafka": {"bootstrap.servers": kafka.bootstrap},
+        "deliver": {"url": "http://127.0.0.1:1/", "timeout": "20s"},
+        "retry": {"levels": ["1s", "1m"], "ladder": ["1s", "1m"]},
+    }
+    file.write_text(json.dumps(tree), encoding="utf-8")
+    return lambda *words, **environ: reconsume(*words, "-c", file, **environ)
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def values(result: Result) -> dict[str, tuple[object, str]]:
+    return {row["key"]: (row["value"], row["origin"]) for row in rows(result)}
+
+
+def test_show_says_where_each_value_comes_from(call: Call, topic: str) -> None:
+    assert call("policy", "set", "concurrency=9", "--yes", "--who", "ann").exit_code == 0
+    shown = call("policy", "show", RECONSUME_RETRY__MAX_DEATHS="5")
+    found = values(shown)
+    assert shown.exit_code == 0
+    assert found["concurrency"] == (9, "record")
+    assert found["max_deaths"] == (5, "RECONSUME_RETRY__MAX_DEATHS")
+    assert found["timeout"][0] == "20s"
+    assert found["timeout"][1].endswith("line 1")
+    assert found["max_reconsume_times"] == (16, "default")
+    assert "set by ann at 20" in shown.stderr
+
+
+def test_set_writes_what_was_there_before_and_keeps_what_it_does_not_change(
+    call: Call, kafka: Broker, topic: str
+) -> None:
+    first = call("policy", "set", "ladder=[1m]", "timeout=60s", "--yes")
+    assert (first.exit_code, rows(first)) == (
+        0,
+        [{"key": "ladder", "old": ["1s", "1m"], "new": ["1m"]}, {"key": "timeout", "old": "20s", "new": "1m"}],
+    )
+    assert call("policy", "set", "timeout=2m", "ordered_max_times=5", "--yes", "--who", "bob").exit_code == 0
+    record = json.loads(dump(kafka.bootstrap, topic)[-1].value or b"")
+    assert abs(record.pop("at") - time.time() * 1000) < 60_000
+    assert record == {
+        "v": 1,
+        "policy": {"ladder": ["1m"], "timeout": "2m", "ordered_max_times": 5},
+        "who": "bob",
+        "was": {"timeout": "1m", "ordered_max_times": None},
+    }
+    assert call("policy", "set", "--unset", "timeout", "--yes").exit_code == 0
+    assert values(call("policy", "show"))["timeout"][0] == "20s"
+
+
+def test_history_shows_what_kafka_has_and_says_that_it_forgets(call: Call, kafka: Broker, topic: str) -> None:
+    for number in (1, 2):
+        assert call("policy", "set", f"max_deaths={number}", "--yes", "--who", f"w{number}").exit_code == 0
+    produce(kafka.bootstrap, topic, [Out(b"broken", b"policy"), Out(None, b"policy"), Out(b"{}", b"instance/a")])
+    shown = call("policy", "history")
+    found = rows(shown)
+    assert [(row["who"], row["policy"], row["was"], row["offset"]) for row in found] == [
+        ("w1", {"max_deaths": 1}, {"max_deaths": 3}, 0),
+        ("w2", {"max_deaths": 2}, {"max_deaths": 1}, 1),
+        (None, None, None, 2),
+        (None, None, None, 3),
+    ]
+    assert "not as agreed" in found[2]["fault"]
+    assert found[3]["fault"] == "withdrawn"
+    assert "compaction removes all but the last" in shown.stderr
+
+
+def test_a_broken_record_is_passed_over_and_said(call: Call, kafka: Broker, topic: str) -> None:
+    assert call("policy", "set", "max_deaths=7", "--yes").exit_code == 0
+    produce(kafka.bootstrap, topic, [Out(b"broken", b"policy")])
+    shown = call("policy", "show")
+    assert values(shown)["max_deaths"] == (7, "record")
+    assert "warning: the policy at offset 1 is passed over: the value is not as agreed" in shown.stderr
+
+
+def test_no_record_keeps_a_new_policy_from_being_written(call: Call, kafka: Broker, topic: str) -> None:
+    """Given a policy nested 700 deep, and one filled with unknown keys, then each is named and kept out."""
+    form = b'{"v":1,"who":"x","at":1,"policy":{"max_deaths":7,"new":%s}}'
+    produce(kafka.bootstrap, topic, [Out(form % (b"[" * 700 + b"]" * 700), b"policy")])
+    shown = call("policy", "show")
+    assert values(shown)["max_deaths"] == (3, "default")
+    assert "the policy at offset 0 is passed over: the value is nested deeper than 4 levels" in shown.stderr
+    full = form % (b'"' + b"x" * (LARGEST - len(form)) + b'"')
+    produce(kafka.bootstrap, topic, [Out(full, b"policy")])
+    assert values(call("policy", "show"))["max_deaths"] == (7, "record")
+    written = call("policy", "set", "max_reconsume_times=3", "--yes")
+    assert (written.exit_code, "keys that this version does not know are left out" in written.stderr) == (0, True)
+    found = values(call("policy", "show"))
+    assert (found["max_deaths"], found["max_reconsume_times"]) == ((7, "record"), (3, "record"))
+
+
+def test_a_bad_value_is_a_bad_configuration_with_the_files_sentence(call: Call, kafka: Broker, topic: str) -> None:
+    shown = call("policy", "set", "timeout=5", "concurrency=0", "--yes")
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert 'deliver.timeout = "5": must be a duration from 10ms to 1d, with a unit: 5s or 5ms, say' in shown.stderr
+    assert "deliver.concurrency = 0: must be a whole number from 1 to 65536" in shown.stderr
+    assert dump(kafka.bootstrap, topic) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["max_retries=3"], "max_retries: the group can set max_reconsume_times, ladder"),
+        (["retry.ladder=pulsar"], "retry.ladder: write ladder"),
+        (["ladder"], "ladder: must be KEY=VALUE"),
+        ([], "nothing to set"),
+        (["max_deaths=4", "--who", "a\nb"], "--who must be"),
+    ],
+)
+def test_wrong_usage(call: Call, topic: str, words: list[str], said: str) -> None:
+    shown = call("policy", "set", *words, "--yes")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert said in shown.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_levels_that_are_missing_are_named_with_the_mend_and_nothing_is_written(
+    call: Call, kafka: Broker, group: str, topic: str, words: tuple[str, ...]
+) -> None:
+    shown = call("policy", "set", "ladder=[1s, 2m, 3m]", "--yes", *words)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert f"level topics are missing: {group}-RETRY-2m, {group}-RETRY-3m; create them first" in shown.stderr
+    assert "reconsume topics apply --set 'retry.ladder=[1s, 2m, 3m]' --set 'retry.levels=[1s, 1m]'" in shown.stderr
+    assert dump(kafka.bootstrap, topic) == []
+
+
+def test_dry_run_and_a_missing_terminal_change_nothing(call: Call, kafka: Broker, topic: str) -> None:
+    dry = call("policy", "set", "max_deaths=4", "--dry-run")
+    assert (dry.exit_code, rows(dry)) == (0, [{"key": "max_deaths", "old": 3, "new": 4}])
+    silent = call("policy", "set", "max_deaths=4")
+    assert (silent.exit_code, silent.stdout) == (2, "")
+    assert "--yes" in silent.stderr
+    assert dump(kafka.bootstrap, topic) == []
+
+
+def test_what_is_set_already_is_not_written_again(call: Call, kafka: Broker, topic: str) -> None:
+    assert call("policy", "set", "max_deaths=4", "--yes").exit_code == 0
+    again = call("policy", "set", "max_deaths=4", "--yes")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing would change\n")
+    assert len(dump(kafka.bootstrap, topic)) == 1
+
+
+def test_a_value_that_every_instance_has_today_is_still_set_for_the_group(call: Call, topic: str) -> None:
+    """Else the next file that is changed would change it for one instance."""
+    shown = call("policy", "set", "max_deaths=3", "--yes")
+    assert (shown.exit_code, rows(shown)) == (0, [{"key": "max_deaths", "old": 3, "new": 3}])
+
+
+def test_without_the_topic_show_has_the_configuration_and_set_says_the_mend(
+    call: Call, kafka: Broker, group: str
+) -> None:
+    shown = call("policy", "show")
+    assert (shown.exit_code, values(shown)["max_deaths"]) == (0, (3, "default"))
+    assert f"{group}-RETRY-POLICY does not exist; `reconsume topics apply` creates it" in shown.stderr
+    refused = call("policy", "set", "max_deaths=3", "--yes")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "`reconsume topics apply` creates it" in refused.stderr
+    assert Admin({"bootstrap.servers": kafka.bootstrap}).find([f"{group}-RETRY-POLICY"]) == {}
+
+
+def test_show_warns_where_strict_would_refuse(call: Call, topic: str) -> None:
+    assert call("policy", "set", "max_deaths=9", "--yes").exit_code == 0
+    assert "refuses to start" in call("policy", "show", "--set", "policy_mode=strict").stderr
+    assert "refuses to start" not in call("policy", "show").stderr
+
+
+def test_explain_is_by_the_file_and_live_by_the_group(call: Call, topic: str) -> None:
+    assert call("policy", "set", "ladder=[1m]", "max_reconsume_times=1", "--yes").exit_code == 0
+    assert [row["waits"] for row in rows(call("explain", "--live"))] == ["0s", "1m", "0s"]
+    assert len(rows(call("explain"))) == 18
+
+
+@pytest.mark.long
+def test_a_broker_that_is_away_is_one_sentence(call: Call) -> None:
+    began = time.monotonic()
+    shown = call("policy", "show", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert time.monotonic() - began < 12
+    assert shown.stderr.startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")

@@ -1,0 +1,203 @@
+"""`retries list`, `show`, `stats`, `watch` on a real broker; the test plays the Spark job."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import create_topic, produce
+from tests.support.kafka.view_topics import create_view_topics, event, tell
+from tests.support.sidecar.cli import reconsume
+from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
+from topics.events import State
+from topics.names import Names
+from topics.view_record import encode_row
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(kafka: Broker, group: str, tmp_path: Path) -> Call:
+    """`call("list")` for a fresh group."""
+    file = tmp_path / "reconsume.yaml"
+    tree = {
+        "group": group,
+        "topics": ["orders"],
+        "kafka": {"bootstrap.servers": kafka.bootstrap},
+        "deliver": {"url": "http://127.0.0.1:1/"},
+        "view": {"storm_min": 2},
+    }
+    file.write_text(json.dumps(tree), encoding="utf-8")
+    return lambda *words, **environ: reconsume("retries", *words, "-c", file, **environ)
+
+
+@pytest.fixture
+def names(kafka: Broker, group: str) -> Names:
+    return create_view_topics(kafka.bootstrap, group)
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_list_prints_what_waits_one_view_value_a_line(call: Call, kafka: Broker, group: str, names: Names) -> None:
+    later = wall() + 60_000
+    waiting = [view_row(number, group=group, due=later - number) for number in range(3)]
+    dead = view_row(9, State.DLQ, group=group, reason="timeout")
+    keyed = [record for record in HOSTILE if record.key is not None]
+    produce(kafka.bootstrap, names.view, [*map(out, [*waiting, dead]), *keyed])
+    shown = call("list")
+    assert shown.stdout.encode().splitlines() == [
+        json.dumps(json.loads(encode_row(row))).encode() for row in reversed(waiting)
+    ]
+    assert "as of" in shown.stderr
+    assert f"{len(keyed)} records of the view are no such" in shown.stderr
+    assert [row["id"] for row in rows(call("list", "--state", "all"))] == ["orders:0:9", *(
+        row.id for row in reversed(waiting)
+    )]  # fmt: skip
+    assert [row["id"] for row in rows(call("list", "--state", "DLQ", "--reason", "timeout"))] == ["orders:0:9"]
+    assert len(rows(call("list", "--limit", "2"))) == 2
+    assert rows(call("list", "--level", "1m")) == []
+    assert rows(call("list", "--due-before", "10s")) == []
+    assert len(rows(call("list", "--due-before", "2m", "--topic", "orders"))) == 3
+    table = call("list", "-o", "table", COLUMNS="200").stdout
+    assert "orders:0:1" in table
+    assert "+00:00" in table
+
+
+def test_no_field_of_a_hostile_row_reaches_the_terminal_raw(
+    call: Call, kafka: Broker, group: str, names: Names
+) -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\u202e\r\nforged line"
+    produce(kafka.bootstrap, names.view, [out(view_row(1, group=group, reason=evil, instance=evil))])
+    produce(kafka.bootstrap, names.stats, [out(stats_row(group=group, reason=evil))])
+    tell(kafka.bootstrap, [event(group, 1, reason=evil, instance=evil)])
+    for words in (("list",), ("show", "orders:0:1"), ("stats",), ("watch", "--for", "100ms")):
+        for form in ("table", "jsonl", "tsv"):
+            shown = call(*words, "-o", form, COLUMNS="300")
+            assert shown.exit_code == 0
+            assert not set("\x1b\x07\x9b\u202e\r") & set(shown.stdout + shown.stderr)
+            assert not any(line.startswith("forged") for line in shown.stdout.splitlines())
+
+
+def test_show_is_the_views_value_with_the_journey_beside_it(
+    call: Call, kafka: Broker, group: str, names: Names
+) -> None:
+    begin = wall() - 60_000
+    first = event(group, 1, at=begin, due=begin + 10_000, level="10s", first_failed_at=begin)
+    second = event(
+        group, 1, times=2, at=begin + 10_200, due=begin + 40_200, level="30s", reason="timeout", first_failed_at=begin
+    )
+    done = event(group, 1, State.COMMIT, 2, at=begin + 41_000, due=0, level=None, first_failed_at=begin, reason="")
+    tell(kafka.bootstrap, [done, second, first, first, event(group, 2)])
+    row = view_row(1, State.COMMIT, group=group, times=2, at=begin + 41_000, first_failed_at=begin)
+    produce(kafka.bootstrap, names.view, [out(row)])
+    (shown,) = rows(call("show", "orders:0:1"))
+    journey = shown.pop("journey")
+    assert shown.pop("journey_complete") is True
+    assert shown == json.loads(encode_row(row))
+    assert [(step["state"], step["times"], step["after"], step["waits"], step["reason"]) for step in journey] == [
+        ("WAITING_RETRY", 1, None, "10s", "http-500"),
+        ("WAITING_RETRY", 2, "10s200ms", "30s", "timeout"),
+        ("COMMIT", 2, "30s800ms", None, ""),
+    ]
+    table = call("show", "orders:0:1", "-o", "table", COLUMNS="200").stdout
+    assert "10s200ms" in table
+    assert "last_failed_at" in table
+
+
+def test_show_says_when_the_journey_is_not_complete(call: Call, kafka: Broker, group: str, names: Names) -> None:
+    produce(kafka.bootstrap, names.view, [out(view_row(1, group=group))])
+    tell(kafka.bootstrap, [event(group, number) for number in range(50)])
+    cut = call("show", "orders:0:1", "--most", "3")
+    assert rows(cut)[0]["journey_complete"] is False
+    assert "the journey is not complete: only 3 of some" in cut.stderr
+
+
+def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
+    call: Call, kafka: Broker, group: str, names: Names
+) -> None:
+    produce(kafka.bootstrap, names.view, [out(view_row(1, group=group))])
+    tell(kafka.bootstrap, [event(group, 2)])
+    young = call("show", "orders:0:2")
+    assert (rows(young)[0]["id"], rows(young)[0]["state"]) == ("orders:0:2", None)
+    assert "the view does not have it" in young.stderr
+    nobody = call("show", "orders:0:3")
+    assert (nobody.exit_code, nobody.stdout) == (1, "")
+    assert "neither the view nor the events have such a record" in nobody.stderr
+
+
+def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str, names: Names) -> None:
+    produce(kafka.bootstrap, names.view, [out(view_row(number, group=group)) for number in range(3)])
+    sums = [stats_row(ago, group=group) for ago in (1, 30, 120)]
+    produce(kafka.bootstrap, names.stats, map(out, sums))
+    shown = call("stats")
+    assert rows(shown) == [json.loads(encode_row(row)) for row in (sums[1], sums[0])]
+    assert "storm: http-500 is 100 % of 3 failures in the last 5m" in shown.stderr
+    assert len(rows(call("stats", "--since", "3h"))) == 3
+
+
+def test_watch_prints_each_change_as_it_comes(call: Call, kafka: Broker, group: str, names: Names) -> None:
+    produce(kafka.bootstrap, names.view, [out(view_row(1, group=group))])
+    watching = threading.Event()
+
+    def change() -> None:
+        for number in range(2, 200):
+            if watching.wait(0.1):
+                return
+            produce(kafka.bootstrap, names.view, [out(view_row(number, group=group))])
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        shown = call("watch", "--for", "5s", "-o", "jsonl")
+    finally:
+        watching.set()
+        writer.join(30)
+    found = rows(shown)
+    assert len(found) > 1
+    assert all(row["state"] == "WAITING_RETRY" for row in found)
+
+
+def test_a_view_that_is_missing_or_was_never_written_is_said(call: Call, kafka: Broker, group: str) -> None:
+    began = time.monotonic()
+    absent = call("list")
+    assert (absent.exit_code, absent.stdout) == (1, "")
+    assert f"{group}-RETRY-VIEW does not exist" in absent.stderr
+    create_topic(kafka.bootstrap, f"{group}-RETRY-VIEW", 2, {"cleanup.policy": "compact"})
+    empty = call("list")
+    assert (empty.exit_code, empty.stdout) == (1, "")
+    assert "nothing was ever written" in empty.stderr
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.long
+def test_a_broker_that_is_away_is_said_in_seconds(call: Call) -> None:
+    shown = call("list", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "no broker of 127.0.0.1:1 answered" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("list", "--state", "SLEEPING"), "--state is WAITING_RETRY"),
+        (("list", "--due-before", "soon"), "neither a duration like 10m nor RFC 3339"),
+        (("list", "--due-before", "2026-01-01T00:00:00"), "nor RFC 3339"),
+        (("stats", "--since", "1"), "--since"),
+        (("watch", "-o", "json"), "watching has none"),
+    ],
+)
+def test_wrong_usage(call: Call, words: tuple[str, ...], said: str) -> None:
+    shown = call(*words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert said in " ".join(shown.stderr.split())

@@ -1,0 +1,76 @@
+"""The common options: before, between and after the words of a command, and what they do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import write_good
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_good(tmp_path)
+
+
+def values(stdout: str) -> dict[str, object]:
+    return {row["key"]: row["value"] for row in map(json.loads, stdout.splitlines())}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "FILE", "config", "show"],
+        ["config", "-c", "FILE", "show"],
+        ["config", "show", "-c", "FILE"],
+        ["config", "show", "--config", "FILE"],
+    ],
+)
+def test_an_option_stands_before_between_or_after_the_words(file: Path, words: list[str]) -> None:
+    shown = reconsume(*[str(file) if word == "FILE" else word for word in words])
+    assert shown.exit_code == 0
+    assert values(shown.stdout)["group"] == "billing"
+
+
+def test_the_option_nearest_to_the_command_wins(file: Path) -> None:
+    shown = reconsume("-o", "json", "-c", "nowhere.yaml", "config", "show", "-c", file, "-o", "tsv")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("key\tvalue\torigin\n")
+
+
+def test_every_set_counts_and_the_later_wins(file: Path) -> None:
+    sets = ["--set", "log.level=debug", "--set", "start=latest"]
+    shown = reconsume(*sets, "config", "--set", "log.level=error", "show", "-c", file, "--set", "retry.max_deaths=9")
+    found = values(shown.stdout)
+    assert (found["log.level"], found["start"], found["retry.max_deaths"]) == ("error", "latest", 9)
+
+
+def test_an_unknown_format_is_wrong_usage(file: Path) -> None:
+    shown = reconsume("config", "show", "-c", file, "-o", "xml")
+    assert shown.exit_code == 2
+    assert shown.stdout == ""
+
+
+@pytest.mark.parametrize("words", [["nope"], ["topics", "nope"], ["config", "show", "--nope"], ["run", "extra"]])
+def test_unknown_words_are_wrong_usage(words: list[str]) -> None:
+    shown = reconsume(*words)
+    assert shown.exit_code == 2
+    assert shown.stdout == ""
+    assert "Error" in shown.stderr
+
+
+def test_no_traceback_without_debug_and_one_with_it(tmp_path: Path) -> None:
+    words = ["config", "show", "-c", str(tmp_path / "nowhere.yaml")]
+    plain, debug = reconsume(*words), reconsume(*words, "--debug")
+    assert plain.exit_code == debug.exit_code == 78
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+
+
+def test_the_version_is_data() -> None:
+    shown = reconsume("--version")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout.strip().count(".") == 2

@@ -1,0 +1,75 @@
+"""The command line as a real process: codes, streams, signals, and a reader that goes away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.sidecar.settings import write_good
+
+SECONDS = 60.0
+RECONSUME = [sys.executable, "-m", "sidecar"]
+ROOT = Path(__file__).parents[3]
+
+
+def environ(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RECONSUME_") or key[10:] in KEPT}
+    return {**kept, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
+
+
+KEPT = ("CACHE", "MAVEN_MIRROR")
+
+
+def test_data_is_on_stdout_and_the_code_is_0(tmp_path: Path) -> None:
+    words = ["explain", "-c", str(write_good(tmp_path))]
+    done = subprocess.run([*RECONSUME, *words], env=environ(), capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len([json.loads(line) for line in done.stdout.splitlines()]) == 18
+
+
+def test_talk_is_on_stderr_and_the_code_is_78(tmp_path: Path) -> None:
+    words = ["config", "check"]
+    done = subprocess.run(
+        [*RECONSUME, *words], env=environ(), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "group: is required" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    words = ["explain", "-c", str(write_good(tmp_path)), "--set", "retry.max_reconsume_times=999999"]
+    process = subprocess.Popen([*RECONSUME, *words], env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline().startswith(b'{"attempt": 1')
+    process.stdout.close()
+    assert process.wait(SECONDS) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_the_broker_tells_its_address_serves_and_ends_cleanly_at_sigterm() -> None:
+    process = subprocess.Popen(
+        [*RECONSUME, "dev", "broker"], env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().strip()
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=SECONDS)
+        assert (process.returncode, rest) == (0, "")
+        assert "Traceback" not in errors
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    with socket.socket() as probe:
+        assert probe.connect_ex((host, int(port))) != 0

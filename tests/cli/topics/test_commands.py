@@ -1,0 +1,164 @@
+"""`topics plan`, `check` and `apply` on a real broker: created once, reported, never altered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from sidecar.kafka.admin.topics import Admin
+from tests.conftest import MakeTopic
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import create_topic
+from tests.support.sidecar.cli import reconsume
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def main_topic(make_topic: MakeTopic) -> str:
+    return make_topic(2, max_message_bytes=2_000_000)
+
+
+@pytest.fixture
+def topics(kafka: Broker, group: str, main_topic: str, tmp_path: Path) -> Call:
+    """`topics("plan", …)` for a fresh group over a fresh main topic, with two levels."""
+    file = tmp_path / "reconsume.yaml"
+    tree = {
+        "group": group,
+        "topics": [main_topic],
+        "kafka": {"bootstrap.servers": kafka.bootstrap},
+        "deliver": {"url": "http://127.0.0.1:1/"},
+        "retry": {"levels": ["1s", "1m"], "ladder": ["1s", "1m"]},
+    }
+    file.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
+    return lambda *words: reconsume("-c", file, "topics", *words)
+
+
+def rows(result: Result) -> dict[str, dict[str, Any]]:
+    return {row["topic"]: row for row in map(json.loads, result.stdout.splitlines())}
+
+
+def test_plan_shows_every_topic_and_creates_none(topics: Call, kafka: Broker, group: str) -> None:
+    shown = topics("plan")
+    found = rows(shown)
+    assert shown.exit_code == 0
+    kinds = "DLQ RETRY RETRY-1s RETRY-1m RETRY-EVENTS RETRY-VIEW RETRY-STATS RETRY-POLICY"
+    assert set(found) == {f"{group}-{kind}" for kind in kinds.split()}
+    assert {row["action"] for row in found.values()} == {"create"}
+    level = found[f"{group}-RETRY-1m"]["wanted"]
+    assert level["partitions"] == 2
+    assert level["config"]["max.message.bytes"] == str(2_000_000 + 16 * 1024)
+    assert Admin({"bootstrap.servers": kafka.bootstrap}).find(found) == {}
+
+
+def test_apply_creates_what_check_then_finds_good(topics: Call, group: str) -> None:
+    before = topics("check")
+    assert before.exit_code == 1
+    assert rows(before)[f"{group}-DLQ"] == {
+        "topic": f"{group}-DLQ",
+        "finding": "it does not exist",
+        "mend": "reconsume topics apply",
+    }
+    applied = topics("apply", "--yes")
+    assert applied.exit_code == 0
+    assert {row["result"] for row in rows(applied).values()} == {"created"}
+    after = topics("check")
+    assert (after.exit_code, after.stdout) == (0, "")
+    assert {row["action"] for row in rows(topics("plan")).values()} == {"ok"}
+
+
+def test_apply_twice_changes_nothing_and_asks_nothing(topics: Call) -> None:
+    topics("apply", "--yes")
+    again = topics("apply")
+    assert again.exit_code == 0
+    assert {row["result"] for row in rows(again).values()} == {"ok"}
+
+
+def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker, group: str) -> None:
+    name = f"{group}-RETRY-1m"
+    create_topic(kafka.bootstrap, name, 1, {"cleanup.policy": "compact", "retention.ms": "1000"})
+    applied = topics("apply", "--yes")
+    found = rows(applied)
+    assert applied.exit_code == 0
+    assert found[name]["result"] == "differs"
+    assert found[f"{group}-RETRY-1s"]["result"] == "created"
+    assert "1 of 8 topics differ" in applied.stderr
+    config = Admin({"bootstrap.servers": kafka.bootstrap}).find([name])[name].config
+    assert (config["cleanup.policy"], config["retention.ms"]) == ("compact", "1000")
+
+
+def test_check_says_all_that_is_wrong_with_a_topic_and_how_to_mend_it(topics: Call, kafka: Broker, group: str) -> None:
+    topics("apply", "--yes")
+    other = topics("check", "--set", "retry.levels=[1s, 1m, 2m]")
+    assert set(rows(other)) == {f"{group}-RETRY-2m"}
+    create_topic(kafka.bootstrap, f"{group}-RETRY-2m", 1, {"cleanup.policy": "compact", "max.message.bytes": "1000"})
+    shown = topics("check", "--set", "retry.levels=[1s, 1m, 2m]")
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert shown.exit_code == 1
+    assert {row["topic"] for row in found} == {f"{group}-RETRY-2m"}
+    said = " ".join(row["finding"] for row in found)
+    for part in ("1 partition", "compaction", "max.message.bytes is 1000", "message.timestamp.type is CreateTime"):
+        assert part in said
+    assert all(row["mend"].startswith("kafka-") for row in found)
+
+
+def test_dry_run_asks_the_broker_and_creates_nothing(topics: Call) -> None:
+    shown = topics("apply", "--dry-run")
+    assert shown.exit_code == 0
+    assert {row["result"] for row in rows(shown).values()} == {"would be created"}
+    assert {row["action"] for row in rows(topics("plan")).values()} == {"create"}
+
+
+def test_apply_without_a_terminal_needs_yes(topics: Call) -> None:
+    shown = topics("apply")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--yes" in shown.stderr
+    assert {row["action"] for row in rows(topics("plan")).values()} == {"create"}
+
+
+@pytest.mark.parametrize("format_", ["json", "jsonl"])
+def test_apply_carries_out_a_plan_as_long_as_the_world_stands_still(topics: Call, tmp_path: Path, format_: str) -> None:
+    plan = tmp_path / "plan"
+    plan.write_text(topics("plan", "-o", format_).stdout, encoding="utf-8")
+    assert topics("apply", "--plan", str(plan), "--yes").exit_code == 0
+    moved = topics("apply", "--plan", str(plan), "--yes")
+    assert (moved.exit_code, moved.stdout) == (1, "")
+    assert "the world has moved since the plan was made" in moved.stderr
+
+
+def test_a_plan_that_cannot_be_read_is_a_bad_configuration(topics: Call, tmp_path: Path) -> None:
+    assert topics("apply", "--plan", str(tmp_path / "nowhere"), "--yes").exit_code == 78
+
+
+def test_a_topic_that_the_broker_refuses_is_partly_done(topics: Call, kafka: Broker, group: str) -> None:
+    """A name in which only . and _ differ from an existing one collides, and Kafka refuses it."""
+    create_topic(kafka.bootstrap, f"{group}.x-DLQ", 1, {})
+    shown = topics("apply", "--yes", "--set", f"group={group}_x")
+    found = rows(shown)
+    failed = [row for row in found.values() if row["result"] == "failed"]
+    assert shown.exit_code == 3
+    assert [row["topic"] for row in failed] == [f"{group}_x-DLQ"]
+    assert "collides" in failed[0]["error"]
+    assert [row["result"] for row in found.values()].count("created") == len(found) - 1
+
+
+def test_missing_main_topics_are_named_all_at_once(topics: Call, main_topic: str) -> None:
+    shown = topics("plan", "--set", f"topics=[nope-a, {main_topic}, nope-b]")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "no such main topic: nope-a, nope-b; create it first" in shown.stderr
+    assert main_topic not in shown.stderr
+
+
+def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds(topics: Call) -> None:
+    began = time.monotonic()
+    shown = topics("plan", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert time.monotonic() - began < 10
+    assert shown.stderr.startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")
+    assert shown.stderr.count("\n") == 1

@@ -1,0 +1,138 @@
+"""The plan of topics as a value: each rule of comparing, and when the world has moved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from sidecar.cli.topics.plan import make_plan, make_step, moved, read_plan, to_row
+from sidecar.errors import ConfigError
+from sidecar.kafka.admin.topics import FoundTopic
+from topics.names import Kind, Names
+from topics.specs import Source, TopicSpec, group_specs
+
+SOURCE = Source("orders", partitions=3, replication=3, max_message_bytes=1_000_000, min_insync_replicas=2)
+SPECS = group_specs(Names("billing"), [SOURCE], (1_000, 10_000))
+LEVEL = next(spec for spec in SPECS if spec.name == "billing-RETRY-10s")
+BY_KIND = {spec.kind: spec for spec in SPECS}
+
+
+def as_wanted(spec: TopicSpec) -> FoundTopic:
+    return FoundTopic(spec.name, spec.partitions, spec.replication, {**spec.config, "flush.ms": "1"})
+
+
+def with_config(spec: TopicSpec, **config: str) -> FoundTopic:
+    found = as_wanted(spec)
+    return replace(found, config={**found.config, **{key.replace("_", "."): value for key, value in config.items()}})
+
+
+def test_what_is_absent_is_created() -> None:
+    assert {step.action for step in make_plan(SPECS, {})} == {"create"}
+
+
+def test_what_is_as_wanted_is_ok() -> None:
+    assert {step.action for step in make_plan(SPECS, {spec.name: as_wanted(spec) for spec in SPECS})} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("cleanup_policy", "compact", "cleanup.policy is compact and must be delete: compaction would delete waiting"),
+        ("cleanup_policy", "compact,delete", "cleanup.policy is compact,delete and must be delete"),
+        ("retention_ms", "604800000", "retention.ms is 604800000 (7d) and must be at least 604810000 (7d10s)"),
+        ("retention_bytes", "1000000", "retention.bytes is 1000000 and must be -1"),
+        ("max_message_bytes", "1000000", "max.message.bytes is 1000000 and must be at least 1016384"),
+        ("message_timestamp_type", "CreateTime", "message.timestamp.type is CreateTime and must be LogAppendTime"),
+        ("min_insync_replicas", "1", "min.insync.replicas is 1 and must be at least 2"),
+        ("retention_ms", "", "retention.ms is unset and must be at least"),
+    ],
+)
+def test_a_setting_that_will_not_do_is_a_finding_with_its_mend(key: str, value: str, says: str) -> None:
+    step = make_step(LEVEL, with_config(LEVEL, **{key: value}))
+    (finding,) = step.findings
+    assert step.action == "differs"
+    assert finding.finding.startswith(says)
+    assert f"--entity-name billing-RETRY-10s --add-config {key.replace('_', '.')}=" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("retention_ms", "-1"),
+        ("retention_ms", "999999999999"),
+        ("max_message_bytes", "2000000"),
+        ("min_insync_replicas", "3"),
+    ],
+)
+def test_more_than_wanted_is_ok(key: str, value: str) -> None:
+    assert make_step(LEVEL, with_config(LEVEL, **{key: value})).action == "ok"
+
+
+@pytest.mark.parametrize("value", ["delete,compact", "compact, delete"])
+def test_the_order_of_a_list_does_not_matter(value: str) -> None:
+    view = BY_KIND[Kind.VIEW]
+    assert make_step(view, with_config(view, cleanup_policy=value)).action == "ok"
+
+
+def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
+    view = BY_KIND[Kind.VIEW]
+    (finding,) = make_step(view, with_config(view, cleanup_policy="delete")).findings
+    assert finding.mend.endswith("cleanup.policy=[compact,delete]")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        (Kind.LEVEL, {"partitions": 1}, "it has 1 partition and should have 3"),
+        (Kind.LEVEL, {"replication": 2}, "it has 2 replicas and should have 3"),
+        (Kind.POLICY, {"partitions": 2}, "it has 2 partitions and must have 1"),
+    ],
+)
+def test_too_few_or_too_many_partitions_and_replicas(kind: Kind, change: dict[str, Any], says: str) -> None:
+    spec = BY_KIND[kind]
+    (finding,) = make_step(spec, replace(as_wanted(spec), **change)).findings
+    assert finding.finding.startswith(says)
+
+
+def test_more_partitions_are_ok_where_order_does_not_matter() -> None:
+    assert make_step(LEVEL, replace(as_wanted(LEVEL), partitions=50)).action == "ok"
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_plan_comes_back_from_its_json_as_it_was(lines: bool) -> None:
+    plan = make_plan(SPECS, {LEVEL.name: with_config(LEVEL, cleanup_policy="compact")})
+    rows = [to_row(step) for step in plan]
+    text = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows, indent=2)
+    assert read_plan(text.encode()) == plan
+
+
+@pytest.mark.parametrize("text", [b"{", b"[1]", b'{"topic": 5}', b"\xff", b"topic\taction\n"])
+def test_a_file_that_is_no_plan_is_said_so(text: bytes) -> None:
+    with pytest.raises(ConfigError, match="the plan cannot be read"):
+        read_plan(text)
+
+
+def test_an_unchanged_world_has_not_moved() -> None:
+    found = {LEVEL.name: as_wanted(LEVEL)}
+    assert moved(make_plan(SPECS, found), make_plan(SPECS, found)) == []
+
+
+def test_a_setting_that_is_not_ours_does_not_move_the_world() -> None:
+    other = with_config(LEVEL, flush_ms="9")
+    assert moved(make_plan([LEVEL], {LEVEL.name: as_wanted(LEVEL)}), make_plan([LEVEL], {LEVEL.name: other})) == []
+
+
+def test_each_way_in_which_the_world_can_move() -> None:
+    absent, there = make_plan([LEVEL], {}), make_plan([LEVEL], {LEVEL.name: as_wanted(LEVEL)})
+    changed = make_plan([LEVEL], {LEVEL.name: with_config(LEVEL, retention_ms="-1")})
+    other = make_plan([msgspec.structs.replace(LEVEL, partitions=9)], {})
+    assert moved(absent, there) == ["billing-RETRY-10s exists now"]
+    assert moved(there, absent) == ["billing-RETRY-10s does not exist any more"]
+    assert moved(there, changed) == ["billing-RETRY-10s has changed"]
+    assert moved(absent, ()) == ["billing-RETRY-10s is not a topic of the group any more"]
+    assert moved((), absent) == ["billing-RETRY-10s is not in the plan"]
+    assert moved(absent, other)[0].startswith("billing-RETRY-10s should be created otherwise now")

@@ -1,0 +1,179 @@
+"""Two sidecars in a group: partitions change hands under load, are lost to a pause, and late answers come too late."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.kafka.group_topics import create_group
+from tests.support.kafka.topic_io import Out, produce
+from tests.support.proof.checker import check
+from tests.support.proof.evidence import collect
+from tests.support.proof.load import Load
+from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request
+from tests.support.service.service import Service
+from tests.support.sidecar.pace_run import warm_up
+from tests.support.sidecar.process import SidecarProcess
+
+PARTITIONS = 6
+RATE = 500
+"""Records a second."""
+TENTH_FAILS_ONCE = b"0"
+SESSION_MS = 6_000
+"""The shortest that a broker allows by default."""
+
+
+def script(request: Request) -> Behaviour:
+    """Takes 20 ms; every tenth record fails once."""
+    fails = (request.value or b"").endswith(TENTH_FAILS_ONCE) and request.times == 0
+    return Answer(500 if fails else 200, after=0.02)
+
+
+def spread(records: int) -> list[Out]:
+    """Records on all partitions in turn."""
+    return [Out(b"%d" % number, partition=number % PARTITIONS) for number in range(records)]
+
+
+def delivered_by(service: Service, pod: str, since: int = 0) -> int:
+    """How many deliveries came from a pod, of those after the first `since`."""
+    return sum(delivery.path.endswith(pod) for delivery in service.ledger.deliveries()[since:])
+
+
+def ids_of(service: Service) -> set[str]:
+    """The records that the service has seen."""
+    return {delivery.id for delivery in service.ledger.deliveries()}
+
+
+def is_warm(request: Request) -> bool:
+    """Whether it is one of the records with which the slow start ends."""
+    return (request.value or b"").startswith(b"warm")
+
+
+def until_answered(service: Service, sidecar: SidecarProcess, count: int) -> None:
+    """Wait until the service has given so many answers."""
+
+    def given() -> bool:
+        return sum(delivery.answered is not None for delivery in service.ledger.deliveries()) >= count
+
+    sidecar.until(given, 5, f"{count} answers are given")
+
+
+def owned(sidecar: SidecarProcess) -> set[int]:
+    """The main partitions that a sidecar holds."""
+    return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
+
+
+def test_partitions_change_hands_under_load_without_a_duplicate(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """A second sidecar joins, then the first leaves in order: revoked partitions are drained before they go."""
+    group = create_group(new_group(), PARTITIONS)
+    service = start_service(script)
+    with Load(group, RATE) as running:
+        first = start_sidecar(group, f"{service.url}/pod-0", "pod-0")
+        first.until(lambda: delivered_by(service, "pod-0") > 200, 15, "the first is at work")
+        second = start_sidecar(group, f"{service.url}/pod-1", "pod-1")
+        second.until(lambda: len(owned(second)) == len(owned(first)) == PARTITIONS // 2, 15, "each has half")
+        second.until(lambda: delivered_by(service, "pod-1") > 200, 10, "the second is at work")
+        mark = len(service.ledger.deliveries())
+        second.until(lambda: delivered_by(service, "pod-0", mark) > 50, 10, "the first goes on")
+        assert first.stop().code == 0
+        second.until(lambda: len(owned(second)) == PARTITIONS, 10, "the second has all")
+    second.until(lambda: len(service.ledger.taken()) == running.sent, 60, "all records are taken")
+    assert second.stop().code == 0
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.waiting, report.duplicates) == (running.sent, 0, 0), report
+    assert report.retries == (running.sent + 9) // 10
+
+
+def test_an_answer_for_an_earlier_assignment_is_dropped_although_the_partition_came_back(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Deliveries outlast the lock. Another owner delivers the records again and counts their failures; when the
+    partitions are back, what the first owner learns at last of its old deliveries must count for nothing."""
+    group = create_group(new_group(), PARTITIONS)
+    records = 48
+    let_go = threading.Event()
+
+    def script(request: Request) -> Behaviour:
+        if request.times or is_warm(request):
+            return OK
+        return Answer(500, until=let_go) if request.path.endswith("pod-0") else FAIL
+
+    service = start_service(script)
+    overrides = {"lock_timeout": "1s", "deliver": {"timeout": "60s"}}
+    first = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
+    warm = warm_up(group, service, first, records)
+    produce(group.bootstrap, group.main, spread(records))
+    first.until(lambda: service.in_flight == records, 15, "all are out")
+    second = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
+    second.until(lambda: len(owned(second)) == PARTITIONS // 2, 15, "the second has half")
+    moved = sum(int(ident.split(":")[1]) in owned(second) for ident in ids_of(service) - warm)
+    assert moved == records // 2
+    second.until(lambda: len(service.ledger.taken() - warm) == moved, 15, "what moved has come again and is taken")
+    assert second.stop().code == 0
+    first.until(lambda: len(owned(first)) == PARTITIONS, 15, "the partitions are back")
+    assert service.in_flight == records
+    let_go.set()
+    first.until(lambda: len(service.ledger.taken() - warm) == records, 15, "all are taken")
+    assert first.metric("reconsume_fenced_answers_total") == moved
+    assert first.stop().code == 0
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.waiting, report.retries) == (records + len(warm), 0, records), report
+    assert report.duplicates == moved
+
+
+def test_a_sidecar_that_stood_still_commits_nothing_of_what_it_lost_meanwhile(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Paused beyond its session in the midst of its work: failures unread in its sockets, failures decided and not
+    committed, and as a rule a transaction begun. The heir counts what is not in Kafka; the sleeper must not again."""
+    group = create_group(new_group(), PARTITIONS)
+    records, waves = 120, [threading.Event() for _ in range(6)]
+
+    def script(request: Request) -> Behaviour:
+        """Every first attempt fails: those of the sleeper in waves, those of the heir at once."""
+        if request.times or is_warm(request):
+            return OK
+        if not request.path.endswith("pod-0"):
+            return FAIL
+        return Answer(500, until=waves[int(request.value or b"0") // PARTITIONS % len(waves)])
+
+    service = start_service(script)
+    overrides = {"kafka": {"session.timeout.ms": str(SESSION_MS)}, "deliver": {"timeout": "60s", "concurrency": 256}}
+    sleeper = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
+    warm = warm_up(group, service, sleeper, records)
+    produce(group.bootstrap, group.main, spread(records))
+    sleeper.until(lambda: service.in_flight == records, 15, "all are out")
+    for number, wave in enumerate(waves[:-1]):
+        wave.set()
+        until_answered(service, sleeper, len(warm) + number * records // len(waves) + 1)
+    sleeper.pause()
+    waves[-1].set()
+    heir = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
+    heir.until(lambda: len(service.ledger.taken() - warm) == records, 40, "the heir has done it all")
+    sleeper.cont()
+    produce(group.bootstrap, group.main, spread(records))
+    heir.until(lambda: len(service.ledger.taken() - warm) == 2 * records, 20, "the group goes on")
+    heir.until(lambda: len(owned(sleeper)) == len(owned(heir)) == PARTITIONS // 2, 20, "the sleeper is back")
+    assert [sleeper.stop().code, heir.stop().code] == [0, 0]
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.waiting, report.retries) == (2 * records + len(warm), 0, 2 * records), report
+    assert records // len(waves) <= report.duplicates <= records, report
+
+
+@pytest.mark.long
+def test_two_sidecars_may_start_at_the_same_moment(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(), PARTITIONS)
+    service = start_service(script)
+    pods = [start_sidecar(group, f"{service.url}/pod-{n}", f"pod-{n}", wait=False) for n in range(2)]
+    with Load(group, RATE) as running:
+        pods[0].until(lambda: all(delivered_by(service, f"pod-{n}") > 100 for n in range(2)), 60, "both are at work")
+    pods[0].until(lambda: len(service.ledger.taken()) == running.sent, 60, "all records are taken")
+    assert [pod.stop().code for pod in pods] == [0, 0]
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.waiting, report.duplicates) == (running.sent, 0, 0), report

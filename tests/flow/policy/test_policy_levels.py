@@ -1,0 +1,63 @@
+"""Levels that leave the policy: they are read until they are empty, whatever happens meanwhile, and then no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.kafka.group_topics import create_group
+from tests.support.kafka.topic_io import dump, produce
+from tests.support.proof.checker import check
+from tests.support.proof.evidence import collect
+from tests.support.service.behaviours import FAIL, OK, by_name
+from tests.support.sidecar.policy import CALM, follows, set_policy, with_policy
+
+SCRIPT = by_name({"flaky": (FAIL, OK)})
+
+
+@pytest.mark.long
+def test_a_removed_level_is_read_until_it_is_empty_also_across_a_restart(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = with_policy(new_group())
+    removed = group.names.level(5_000, group.main)
+    service = start_service(SCRIPT)
+    sidecar = start_sidecar(group, service.url, overrides={**CALM, "retry": {"ladder": ["5s"]}})
+    produce(group.bootstrap, group.main, [b"flaky:%d" % number for number in range(20)])
+    sidecar.until(lambda: len(dump(group.bootstrap, removed)) == 20, 10, "all wait in the level")
+    set_policy(group, ladder=["1s"], levels=["1s", "2s"])
+    follows(sidecar, levels=["1s", "2s"])
+    assert sidecar.status()["policy"]["removed_levels"] == [removed]
+    assert sidecar.stop().code == 0
+    sidecar.start()
+    sidecar.wait_ready()
+    sidecar.until(lambda: len(service.ledger.taken()) == 20, 20, "what waited in the removed level is delivered")
+
+    def given_up() -> bool:
+        status = sidecar.status()
+        read = {partition["topic"] for partition in status["partitions"]}
+        return status["policy"]["removed_levels"] == [] and removed not in read and group.names.ready in read
+
+    sidecar.until(given_up, 30, "the empty level is read no more")
+    produce(group.bootstrap, group.main, [b"flaky:later"])
+    sidecar.until(lambda: len(service.ledger.taken()) == 21, 10, "the new ladder goes on")
+    assert sidecar.stop().code == 0
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.duplicates, report.waiting) == (21, 0, 0), report
+
+
+def test_a_level_that_the_configuration_lost_is_read_until_it_is_empty(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Without any policy on Kafka: the file was changed, and the pod started anew."""
+    group = create_group(new_group())
+    service = start_service(SCRIPT)
+    before = start_sidecar(group, service.url, "old", {**CALM, "retry": {"ladder": ["5s"]}})
+    produce(group.bootstrap, group.main, [b"flaky:%d" % number for number in range(5)])
+    removed = group.names.level(5_000, group.main)
+    before.until(lambda: len(dump(group.bootstrap, removed)) == 5, 10, "all wait in the level")
+    assert before.stop().code == 0
+    shorter = {**CALM, "retry": {"ladder": ["1s"], "levels": ["1s"]}}
+    after = start_sidecar(group, service.url, "new", shorter)
+    assert after.status()["policy"]["removed_levels"] == [removed]
+    after.until(lambda: len(service.ledger.taken()) == 5, 20, "what waited in the removed level is delivered")

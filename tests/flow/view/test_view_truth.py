@@ -1,0 +1,157 @@
+"""The view and the sums against the truth: real sidecars that fail and are killed, and a job that is killed and that
+loses its checkpoint. At rest both must be what the full dumps say, row by row.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.kafka.group_topics import create_group
+from tests.support.kafka.topic_io import Out, Row, dump, produce
+from tests.support.kafka.view_topics import Value, event, folded, summed, sums_of, tell, view_of
+from tests.support.proof.checker import check
+from tests.support.proof.evidence import Evidence, collect
+from tests.support.proof.load import Load, uneven
+from tests.support.proof.quiet import await_quiet
+from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess, numbers
+from topics.events import State
+from topics.names import Kind
+
+pytestmark = pytest.mark.long
+
+RATE = 60
+"""Records a second; a good third of them fails."""
+SOON = 90.0
+QUIET = 60.0
+AHEAD = 240_000
+"""ms by which an event may be ahead at the end, so that all minutes before it are over for the sums."""
+SUMS_DELAY = "2m"
+REPEATED = 20
+SWEEPS = "15s"
+"""So often the job looks for old rows, of which there are none: it changes its form while all this goes on."""
+
+
+class Truth(NamedTuple):
+    """What is in the topics at rest."""
+
+    evidence: Evidence
+    events: list[Row]
+    view: dict[str, Value]
+    sums: dict[str, Value]
+    kills: list[str]
+    dropped: float
+
+
+def crash_inside(job: ViewProcess, batches: Batches) -> None:
+    """SIGKILL in the middle of a micro-batch of the view: begun for ever, and never done."""
+    for _ in range(10):
+        job.driver()  # known before: looking for it takes longer than a batch
+        job.until(batches.inside, SOON, "a batch of the view is under way")
+        job.crash()
+        if batches.inside() is not None:
+            return
+        job.start()  # it was done before the signal came
+    raise AssertionError("no kill hit a batch")
+
+
+def settle(job: ViewProcess, bootstrap: str, group: str, events_topic: str) -> None:
+    """Wait until the view has a row for each record that the events tell of, with the same state."""
+
+    def same() -> bool:
+        truth = folded(dump(bootstrap, events_topic))
+        return view_of(bootstrap, group) == truth
+
+    try:
+        job.until(same, SOON, "the view is what the events say", SELDOM)
+    except AssertionError as late:
+        truth, view = folded(dump(bootstrap, events_topic)), view_of(bootstrap, group)
+        wrong = [(identity, view.get(identity), row) for identity, row in truth.items() if view.get(identity) != row]
+        late.add_note(f"{len(wrong)} of {len(truth)} rows differ in a view of {len(view)}: {wrong[:2]}")
+        raise
+
+
+@pytest.fixture(scope="module")
+def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, folder: Path) -> Truth:
+    group = create_group(new_group(), also=(Kind.VIEW, Kind.STATS))
+    names, kills = group.names, []
+    place = folder / "place"
+    often = ("--slow-trigger=1s", f"--sums-delay={SUMS_DELAY}", f"--evict-every={SWEEPS}")
+    words = (*often, "--metrics-listen=127.0.0.1:0", f"--checkpoint={place}")
+    batches = Batches(place / "view")
+    service = start_service(uneven)
+    with ViewProcess(group.bootstrap, folder / "view", *words, group=group.group) as job:
+        sidecar = start_sidecar(group, service.url)
+        with Load(group, RATE):
+            job.until(lambda: view_of(group.bootstrap, group.group), START_SECONDS, "the view has rows", SELDOM)
+            crash_inside(job, batches)
+            kills.append("inside")
+            sidecar.kill()
+            sidecar.start()
+            job.start()
+            before = len(numbers(place / "view" / "commits"))
+            job.until(lambda: len(numbers(place / "view" / "commits")) > before, START_SECONDS, "it has gone on")
+        await_quiet(group, QUIET)
+        evidence = collect(group, service.ledger)
+        job.until(batches.between, SOON, "no batch is under way")
+        job.crash()
+        kills.append("between")
+        assert batches.between()
+        shutil.rmtree(place)
+        # An event that is written again counts once, also for a job that begins anew.
+        rows = dump(group.bootstrap, names.events)
+        again = [Out(row.value, row.key, partition=row.partition, timestamp=row.timestamp) for row in rows[:REPEATED]]
+        produce(group.bootstrap, names.events, again)
+        job.start()
+        settle(job, group.bootstrap, group.group, names.events)
+        later = time.time_ns() // 1_000_000 + AHEAD
+        tell(group.bootstrap, [event(group.group, 1, State.REDRIVEN, at=later, id="none:0:1")])
+        expected = summed(dump(group.bootstrap, names.events))
+        # The event that moves time has a minute of its own, which stays open.
+        closed = {key for key, value in expected.items() if value["redriven"] == 0}
+        job.until(
+            lambda: closed <= sums_of(group.bootstrap, group.group).keys(), SOON, "all minutes are summed up", SELDOM
+        )
+        settle(job, group.bootstrap, group.group, names.events)
+        dropped = sum(job.metric(f'rows_dropped_by_watermark_total{{query="{query}"}}') for query in ("view", "stats"))
+        assert job.stop() == 0
+    sidecar.stop()
+    return Truth(
+        evidence,
+        dump(group.bootstrap, names.events),
+        view_of(group.bootstrap, group.group),
+        sums_of(group.bootstrap, group.group),
+        kills,
+        dropped,
+    )
+
+
+def test_the_view_is_what_the_events_say_row_by_row(truth: Truth) -> None:
+    assert truth.kills == ["inside", "between"]
+    assert truth.view == folded(truth.events)
+    assert len(truth.view) > 100
+
+
+def test_the_view_is_what_the_topics_of_records_say(truth: Truth) -> None:
+    """Not only the events: a dead letter is DLQ, every other record that was ever retried is COMMIT at rest."""
+    dead = {copy.id for copy in truth.evidence.dead}
+    retried = {identity for identity, _ in truth.evidence.lives}
+    states = {identity: value["state"] for identity, value in truth.view.items() if identity != "none:0:1"}
+    assert states == {**dict.fromkeys(retried, "COMMIT"), **dict.fromkeys(dead, "DLQ")}
+    assert dead
+    assert check(truth.evidence).waiting == 0
+
+
+def test_the_sums_are_what_the_events_say(truth: Truth) -> None:
+    expected = {key: value for key, value in summed(truth.events).items() if value["redriven"] == 0}
+    assert truth.sums == expected
+    assert sum(value["waiting"] for value in truth.sums.values()) > 100
+
+
+def test_nothing_was_too_late_for_the_job(truth: Truth) -> None:
+    assert truth.dropped == 0

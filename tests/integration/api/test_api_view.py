@@ -1,0 +1,243 @@
+"""`/v1/view/*` over a real server and a real file: what is told, its age, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from sidecar.api.app import Access, build_app
+from sidecar.api.view import no_view_routes, view_routes
+from sidecar.http.access import LOOPBACK_NAMES
+from sidecar.view.follower import Seen
+from sidecar.view.query import ViewQuery
+from sidecar.view.query_pool import MOST_WAITING, Readers, UnknownError
+from sidecar.view.store import ViewStore, open_store
+from sidecar.view.storm import Rule
+from sidecar.view.storm_watch import StormWatch
+from sidecar.view.tables import Item
+from tests.support.sidecar.running_api import Answer, Client, Operation, serving
+from tests.support.view_rows import GROUP, stats_row, view_row, wall
+from topics.events import State
+from topics.names import Kind
+from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+
+RULE = Rule(window=60_000, share=0.5, least=3)
+
+
+class View:
+    """The copy as a thread would show it."""
+
+    def __init__(self, store: ViewStore) -> None:
+        self.store = store
+        self.seen = Seen(store.path, wall() - 2_000, "", {})
+
+    def take(self, *rows: ViewRow | StatsRow) -> None:
+        items = [
+            Item(Kind.VIEW, row.id, row, offset, wall())
+            if isinstance(row, ViewRow)
+            else Item(Kind.STATS, stats_key(row), row, offset, wall())
+            for offset, row in enumerate(rows)
+        ]
+        self.store.take(items, {})
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    view = View(open_store(tmp_path, GROUP))
+    yield view
+    view.store.close()
+
+
+@pytest.fixture
+def client(view: View) -> Iterator[Client]:
+    app = build_app(Operation(), lambda: b"", Access(None, LOOPBACK_NAMES), calls=view_routes(Readers(view), RULE))
+    with serving(app) as place, Client(place) as client:
+        yield client
+
+
+def get(client: Client, path: str) -> Answer:
+    return client.call("GET", f"/v1/view/{path}")
+
+
+def test_a_message_is_the_views_value_with_its_age_beside_it(view: View, client: Client) -> None:
+    row = view_row(1)
+    view.take(row)
+    shown = get(client, f"messages/{row.id}")
+    assert (shown.status, shown.body) == (200, encode_row(row))
+    assert shown.headers["reconsume-as-of"] == str(view.seen.as_of)
+    assert 2 <= int(shown.headers["age"]) < 60
+
+
+@pytest.mark.parametrize("key", ["orders:0:9", "a/b", "%ff", "%00", "x" * 3_000, quote("é:1:2"), "%ED%A0%80"])
+def test_what_the_view_does_not_have_is_404(view: View, client: Client, key: str) -> None:
+    view.take(view_row(1))
+    shown = get(client, f"messages/{key}")
+    assert (shown.status, shown.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_a_list_is_filtered_and_paged_and_says_how_old_it_is(view: View, client: Client) -> None:
+    rows = [view_row(number, due=1_000 + number, level="10s" if number % 2 else "1m") for number in range(10)]
+    view.take(*rows, view_row(99, State.DLQ))
+    found, cursor = [], ""
+    while True:
+        page = get(client, f"messages?state=WAITING_RETRY&level=1m&due_before=1007&limit=2{cursor}").json
+        assert (page["as_of"], page["age_seconds"] >= 2) == (view.seen.as_of, True)
+        found += [message["offset"] for message in page["messages"]]
+        if page["cursor"] is None:
+            break
+        cursor = f"&cursor={page['cursor']}"
+    assert found == [0, 2, 4, 6]
+    assert len(get(client, "messages").json["messages"]) == 11
+    assert get(client, "messages?due_before=1970-01-01T00:00:01.002Z").json["messages"][0]["offset"] == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "state=SLEEPING",
+        "state=dlq",
+        "state=",
+        "limit=0",
+        "limit=1001",
+        "limit=-1",
+        "limit=ten",
+        "limit=%D9%A3",
+        "limit=1&limit=2",
+        "due_before=soon",
+        "due_before=2026-01-01T00:00:00",
+        "due_before=9999999999999999999",
+        "due_before=-5",
+        "cursor=x",
+        "cursor=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "unknown=1",
+        f"reason={'x' * 5_000}",
+    ],
+)
+def test_what_is_not_well_formed_is_400_and_never_repeated(view: View, client: Client, query: str) -> None:
+    view.take(view_row(1), view_row(2))
+    shown = get(client, f"messages?{query}")
+    assert (shown.status, shown.json["status"]) == (400, 400)
+    assert "SLEEPING" not in shown.json["detail"]
+
+
+def test_a_cursor_for_another_list_is_400(view: View, client: Client) -> None:
+    view.take(*(view_row(number) for number in range(3)), *(stats_row(ago) for ago in range(3)))
+    cursor = get(client, "messages?limit=1").json["cursor"]
+    assert get(client, f"messages?limit=2&cursor={cursor}").status == 200
+    assert get(client, f"messages?topic=orders&limit=1&cursor={cursor}").status == 400
+    assert get(client, f"stats?cursor={cursor}").status == 400
+
+
+def test_sums_are_those_since_then_with_the_storm_of_now(view: View, client: Client) -> None:
+    view.take(stats_row(1), stats_row(30, reason="timeout"), stats_row(120))
+    shown = get(client, "stats?since=1h").json
+    assert [row["reason"] for row in shown["stats"]] == ["timeout", "http-500"]
+    assert (shown["storm"], shown["storm_reason"], shown["cursor"]) == (False, None, None)
+    assert shown["as_of"] == view.seen.as_of
+    assert len(get(client, "stats?since=3h").json["stats"]) == 3
+    page = get(client, "stats?since=3h&limit=2").json
+    assert len(get(client, f"stats?since=3h&limit=2&cursor={page['cursor']}").json["stats"]) == 1
+    view.take(*(view_row(number) for number in range(3)), view_row(9, reason="timeout"))
+    stormy = get(client, "stats").json
+    assert (stormy["storm"], stormy["storm_reason"]) == (True, {"reason": "http-500", "failures": 3, "of": 4})
+
+
+@pytest.mark.parametrize("query", ["since=0s", "since=8d", "since=5", "since=-1h", "state=DLQ", "limit=1001"])
+def test_sums_refuse_what_is_not_well_formed(view: View, client: Client, query: str) -> None:
+    assert get(client, f"stats?{query}").status == 400
+
+
+@pytest.mark.parametrize("path", ["messages", "messages/orders:0:1", "stats"])
+def test_a_view_of_which_nothing_is_known_is_503_with_the_reason(view: View, client: Client, path: str) -> None:
+    view.seen = Seen(view.store.path, None, "nothing was ever written to billing-RETRY-VIEW", {})
+    shown = get(client, path)
+    assert (shown.status, shown.headers["retry-after"]) == (503, "5")
+    assert "nothing was ever written" in shown.json["detail"]
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(b"junk" * 999)])
+def test_a_file_that_is_gone_or_broken_is_503_until_it_is_rebuilt(view: View, client: Client, harm: object) -> None:
+    view.store.close()
+    harm(view.store.path)  # type: ignore[operator]
+    assert get(client, "messages").status == 503
+    view.store.path.unlink(missing_ok=True)
+    view.store = open_store(view.store.path.parent, GROUP)
+    view.take(view_row(1))
+    assert len(get(client, "messages").json["messages"]) == 1
+
+
+@pytest.mark.parametrize("path", ["messages", "messages/orders:0:1", "stats"])
+def test_without_a_view_the_calls_say_so(path: str) -> None:
+    app = build_app(Operation(), lambda: b"", Access(None, LOOPBACK_NAMES), calls=no_view_routes())
+    with serving(app) as place, Client(place) as client:
+        shown = get(client, path)
+        assert (shown.status, "view.enabled is false" in shown.json["detail"]) == (404, True)
+
+
+def test_nothing_can_be_changed_here(client: Client) -> None:
+    assert client.call("POST", "/v1/view/messages").status == 405
+
+
+def test_slow_questions_stand_neither_in_the_loops_way_nor_without_end_in_line(view: View) -> None:
+    let_go = threading.Event()
+
+    def slow(query: ViewQuery) -> bool:
+        return let_go.wait(60)
+
+    async def crowd() -> int:
+        readers = Readers(view)
+        asked = [asyncio.ensure_future(readers.ask(slow)) for _ in range(MOST_WAITING + 5)]
+        await asyncio.sleep(0)  # each has come as far as it can: the loop itself waits for nobody
+        refused = [call for call in asked if call.done()]
+        assert all(isinstance(call.exception(), UnknownError) for call in refused)
+        let_go.set()
+        await asyncio.gather(*(call for call in asked if call not in refused))
+        readers.close()
+        return len(refused)
+
+    assert asyncio.run(crowd()) == 5
+
+
+# --- the storm and the pace -------------------------------------------------------------------------------------------
+
+
+def test_a_storm_is_told_once(view: View) -> None:
+    view.take(*(view_row(number) for number in range(10)))
+
+    async def watch() -> int:
+        readers, told = Readers(view), asyncio.Queue[int]()
+        watch = StormWatch(readers, RULE, lambda: told.put_nowait(1), every=0.01)
+        watch.start()
+        async with asyncio.timeout(60):
+            await told.get()
+        await readers.ask(lambda query: query.counts())
+        await watch.stop()
+        readers.close()
+        return told.qsize()
+
+    assert asyncio.run(watch()) == 0
+
+
+def test_a_file_that_cannot_be_read_is_no_storm(view: View) -> None:
+    view.take(*(view_row(number) for number in range(10)))
+
+    async def look() -> list[int]:
+        readers, told = Readers(view), list[int]()
+        watch = StormWatch(readers, RULE, lambda: told.append(1), every=0.01)
+        view.store.close()
+        view.store.path.write_bytes(b"junk" * 999)
+        watch.start()
+        with pytest.raises(UnknownError):
+            await readers.ask(lambda query: query.counts())
+        await watch.stop()
+        readers.close()
+        return told
+
+    assert asyncio.run(look()) == []
+    view.store.path.unlink()
+    view.store = open_store(view.store.path.parent, GROUP)

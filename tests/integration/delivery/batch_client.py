@@ -1,0 +1,77 @@
+"""A batch push client behind a real gate, driven from a test: the part of a lane is played by `Feeder`."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+from sidecar.core.outcome import Outcome
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import Pace
+from sidecar.core.record import Now, Record
+from sidecar.delivery.push import parse_target
+from sidecar.delivery.push.batch import BatchPush, Limits
+from sidecar.delivery.push.request import RenderBatch
+from tests.support.service.stub_service import StubService
+from tests.support.sidecar.push_client import a_push, now, settled
+
+FOREVER = 450.0
+"""Seconds. A test that sees its batch sent has not waited for this."""
+
+
+class Feeder:
+    """Delivers records through the gate as a lane does, and keeps what came of them, by offset."""
+
+    def __init__(self, url: str, *, places: int = 1_000, pace: Pace | None = None, **limits: Any) -> None:
+        self.ready: deque[Record] = deque()
+        self.found: dict[int, Outcome] = {}
+        self.told: list[Now] = []
+        self.gate = Gate(pace or Pace(places))
+        self.gate.join(self)
+        timeout = limits.pop("timeout_ms", 10_000)
+        usual: dict[str, Any] = {"max_size": 3, "max_bytes": 1 << 20, "max_wait": 0.0, "requests": 8}
+        bounds = Limits(**{**usual, **limits})
+        push = a_push(url, timeout_ms=timeout, batch_size=bounds.max_size)
+        self.batches = BatchPush(push, RenderBatch(parse_target(url, False), "billing"), bounds, self.gate, now)
+        self._inside = False
+        self._out: dict[int, Record] = {}
+
+    def send(self, record: Record, _now: Now) -> bool:
+        """What the gate calls: the delivery itself must not answer."""
+        self._inside = True
+        self._out[id(record)] = record
+        self.batches(record, self._reply)
+        self._inside = False
+        return True
+
+    def caught_up(self, now: Now) -> None:
+        """What the gate calls when all outcomes of a batch are told."""
+        self.gate.pump(now)
+
+    def feed(self, *records: Record) -> None:
+        """Records that may be delivered now."""
+        self.ready.extend(records)
+        self.gate.pump(now())
+
+    async def answered(self, count: int) -> None:
+        """Wait for so many outcomes."""
+        await settled(lambda: len(self.found) >= count)
+
+    def _reply(self, record: Record, outcome: Outcome, at: Now) -> None:
+        assert not self._inside, "replied from inside the call"
+        assert self._out.pop(id(record), None) is not None, "replied twice"
+        self.found[record.offset] = outcome
+        self.gate.returned(record, outcome, at)
+        self.told.append(at)
+        self.gate.pump(at)
+
+
+def offsets(request: bytes) -> list[int]:
+    """The offsets of the records in one request."""
+    return [record["offset"] for record in json.loads(request.partition(b"\r\n\r\n")[2])["records"]]
+
+
+def batches(service: StubService) -> list[list[int]]:
+    """The offsets in each request that came."""
+    return [offsets(request) for request in service.requests]

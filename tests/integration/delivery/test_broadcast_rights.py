@@ -1,0 +1,50 @@
+"""Broadcast with the least rights: it belongs to no group and writes nothing, so it needs no right on either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from tests.support.kafka.group_topics import fresh_group
+from tests.support.kafka.topic_io import SECONDS, create_topic, produce
+from tests.support.service.service import Service
+from tests.support.sidecar.process import SidecarProcess
+
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+def forbid(bootstrap: str, *kinds: ResourceType) -> None:
+    """Deny everybody everything on these kinds of resources."""
+    deny = ("User:ANONYMOUS", "*", AclOperation.ALL, AclPermissionType.DENY)
+    rules = [AclBinding(kind, "*", ResourcePatternType.LITERAL, *deny) for kind in kinds]
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept: without it the answers are never told
+    for made in admin.create_acls(rules).values():
+        made.result(SECONDS)
+
+
+def test_a_broadcast_needs_no_right_on_groups_or_transactions(tmp_path: Path) -> None:
+    with EmbeddedKafka.start(properties=GUARDED) as kafka:
+        group = fresh_group(kafka.bootstrap)
+        create_topic(kafka.bootstrap, group.main, 2)
+        forbid(kafka.bootstrap, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+        overrides = {"deliver": {"broadcast": True}}
+        with Service(tmp_path / "ledger") as service:
+            with SidecarProcess(group, service.url, tmp_path, overrides=overrides) as sidecar:
+                sidecar.wait_ready()
+                produce(kafka.bootstrap, group.main, [b"%d" % number for number in range(20)])
+                sidecar.until(lambda: len(service.ledger.taken()) == 20, 20, "all are taken")
+                assert sidecar.status()["last_error"] is None
+                assert sidecar.stop().code == 0
+            assert "warning" not in sidecar.log()

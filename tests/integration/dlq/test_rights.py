@@ -1,0 +1,97 @@
+"""A redrive that lacks one right: the sentence names it, and nothing is written. With it, the letters come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from tests.integration.delivery.test_broadcast_rights import GUARDED
+from tests.support.deadline import until
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import SECONDS, dump, produce
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.redrive import dead_letter
+
+KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.BROKER)
+LITERAL = ResourcePatternType.LITERAL
+EVERYBODY = ("User:ANONYMOUS", "*")
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[GroupTopics]:
+    """A group with one dead letter, on a broker where everybody may do everything by rules that a denial overrides."""
+    with EmbeddedKafka.start(properties=GUARDED) as kafka:
+        made = create_group(fresh_group(kafka.bootstrap, delays=(1_000,)), partitions=1)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        allow = (*EVERYBODY, AclOperation.ALL, AclPermissionType.ALLOW)
+        names = {kind: "kafka-cluster" if kind is ResourceType.BROKER else "*" for kind in KINDS}
+        rules = [AclBinding(kind, name, LITERAL, *allow) for kind, name in names.items()]
+        for future in admin.create_acls(rules).values():
+            future.result(SECONDS)
+        produce(made.bootstrap, made.dlq, [dead_letter(made, 1)])
+        yield made
+
+
+@contextmanager
+def denied(group: GroupTopics, kind: ResourceType, name: str, operation: AclOperation) -> Iterator[None]:
+    """Without one right."""
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})
+    rule = (kind, name, LITERAL, *EVERYBODY, operation, AclPermissionType.DENY)
+    for future in admin.create_acls([AclBinding(*rule)]).values():
+        future.result(SECONDS)
+    try:
+        yield
+    finally:
+        for gone in admin.delete_acls([AclBindingFilter(*rule)]).values():
+            assert len(gone.result(SECONDS)) == 1
+
+
+Name = Callable[[GroupTopics], str]
+LACKING: dict[str, tuple[ResourceType, AclOperation, Name]] = {
+    "WRITE and DESCRIBE on topics": (ResourceType.TOPIC, AclOperation.WRITE, lambda group: group.names.ready),
+    "WRITE and DESCRIBE on topics ": (ResourceType.TOPIC, AclOperation.WRITE, lambda group: group.names.events),
+    "READ on group": (ResourceType.GROUP, AclOperation.READ, lambda group: group.names.redrive_group),
+    "WRITE and DESCRIBE on transactional id": (
+        ResourceType.TRANSACTIONAL_ID,
+        AclOperation.WRITE,
+        lambda group: group.names.redrive_group,
+    ),
+    "READ on topic": (ResourceType.TOPIC, AclOperation.READ, lambda group: group.dlq),
+}
+
+
+@pytest.mark.parametrize("right", LACKING)
+def test_a_lacking_right_is_named_and_nothing_is_written(group: GroupTopics, tmp_path: Path, right: str) -> None:
+    kind, operation, name = LACKING[right]
+    file = tmp_path / "c.yaml"
+    tree = {"group": group.group, "topics": [group.main], "kafka": {"bootstrap.servers": group.bootstrap}}
+    file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
+    with denied(group, kind, name(group), operation):
+        shown = reconsume("dlq", "redrive", "--yes", "-c", file)
+    assert shown.exit_code == 1
+    assert f"a right is missing: {right.strip()}" in shown.stderr
+    assert name(group) in shown.stderr
+    assert dump(group.bootstrap, group.names.ready) == []
+    assert dump(group.bootstrap, group.names.events) == []
+
+
+def test_with_all_rights_the_same_letter_comes_back(group: GroupTopics, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    tree = {"group": group.group, "topics": [group.main], "kafka": {"bootstrap.servers": group.bootstrap}}
+    file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
+    assert reconsume("dlq", "redrive", "--yes", "-c", file).exit_code == 0
+    until(lambda: len(dump(group.bootstrap, group.names.ready)) == 1, SECONDS, "it is back")

@@ -1,0 +1,101 @@
+"""The doctor against a real broker: the whole command, topics, clocks."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from sidecar.doctor.checks.clock import skew
+from sidecar.doctor.checks.topics import layout
+from sidecar.doctor.checks.transactions import hanging
+from sidecar.doctor.findings import Status
+from sidecar.kafka.admin.cluster import Cluster
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import dump
+from tests.support.service.listener import listener
+from tests.support.service.service import Service
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.doctoring import DELAYS, configured, nothing, worst
+from topics.acls import Group
+
+# --- the whole command ---------------------------------------------------------------------------------------------
+
+
+def config(topics: GroupTopics, folder: Path, url: str, **more: object) -> Path:
+    file = folder / "reconsume.yaml"
+    tree = {
+        "group": topics.group,
+        "topics": list(topics.mains),
+        "kafka": {"bootstrap.servers": topics.bootstrap},
+        "deliver": {"url": url},
+        "retry": {"ladder": ["1s"], "levels": ["1s"]},
+        **more,
+    }
+    file.write_text(json.dumps(tree), encoding="utf-8")
+    return file
+
+
+def test_all_is_well_with_a_fresh_group(topics: GroupTopics, tmp_path: Path) -> None:
+    with Service(tmp_path / "ledger") as there:
+        shown = reconsume("-c", config(topics, tmp_path, there.url), "doctor", "-o", "json")
+    rows = json.loads(shown.stdout)
+    assert {row["check"]: row["finding"] for row in rows if row["status"] != "ok"} == {}
+    assert [row["check"] for row in rows][:4] == ["kafka", "service", "rights", "topics"]
+    assert shown.exit_code == 0
+    assert "12 checks: 0 failed" in shown.stderr
+
+
+def test_what_fails_ends_with_1_and_has_a_line_and_a_mend(topics: GroupTopics, tmp_path: Path) -> None:
+    configured(topics.bootstrap, topics.dlq, "cleanup.policy", "compact")
+    shown = reconsume("-c", config(topics, tmp_path, "http://127.0.0.1:1/"), "doctor")
+    rows = {row["check"]: row for row in map(json.loads, shown.stdout.splitlines())}
+    assert shown.exit_code == 1
+    assert {name for name, row in rows.items() if row["status"] == "fail"} == {"service", "topics"}
+    assert rows["topics"]["finding"].startswith(f"{topics.dlq}: cleanup.policy is compact and must be delete")
+    assert rows["topics"]["mend"].startswith("kafka-configs.sh --alter")
+    assert [found["status"] for found in rows["topics"]["findings"]] == ["fail"]
+
+
+def test_a_broker_that_hangs_is_one_failure_and_no_hang(topics: GroupTopics, tmp_path: Path) -> None:
+    with listener(lambda connection: connection.recv(1 << 16)) as address:
+        file = config(topics, tmp_path, "http://127.0.0.1:1/", deliver={"mode": "pull"})
+        began = time.monotonic()
+        shown = reconsume("-c", file, "doctor", "--set", f"kafka.bootstrap.servers={address}")
+    rows = {row["check"]: row for row in map(json.loads, shown.stdout.splitlines())}
+    assert shown.exit_code == 1
+    assert [name for name, row in rows.items() if row["status"] == "fail"] == ["kafka"]
+    assert "nobody answers" in rows["kafka"]["finding"]
+    assert time.monotonic() - began < 20
+
+
+# --- topics --------------------------------------------------------------------------------------------------------
+
+
+def test_missing_topics_are_failures_unless_retries_go_on_without_them(kafka: Broker, cluster: Cluster) -> None:
+    topics = fresh_group(kafka.bootstrap, delays=DELAYS)
+    create_group(topics, leave_out=[topics.dlq])
+    group = Group(topics.names, topics.mains, topics.delays)
+    found = {found.finding: found.status for found in layout(cluster, group, nothing)}
+    names = topics.names
+    assert found == {
+        f"{topics.dlq} does not exist": Status.FAIL,
+        **{f"{name} does not exist": Status.WARN for name in (names.view, names.stats, names.policy)},
+    }
+
+
+def test_a_missing_main_topic_is_a_failure(cluster: Cluster, kafka: Broker) -> None:
+    topics = fresh_group(kafka.bootstrap)
+    status, text = worst(layout(cluster, Group(topics.names, topics.mains, topics.delays), nothing))
+    assert (status, text) == (Status.FAIL, f"main topic {topics.main} does not exist")
+
+
+# --- clocks --------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_is_measured_and_nothing_is_left_for_readers(cluster: Cluster, topics: GroupTopics) -> None:
+    (found,) = skew(cluster, topics.names)
+    assert (found.status, "is within" in found.finding) == (Status.OK, True)
+    assert hanging(cluster, Group(topics.names, topics.mains, topics.delays), 10_000)[0].status is Status.OK
+    assert dump(topics.bootstrap, topics.names.ready) == []

@@ -1,0 +1,170 @@
+"""The doctor on what a group does: its progress, transactions, members, view and service."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.doctor.checks.groups import sharing
+from sidecar.doctor.checks.progress import progress
+from sidecar.doctor.checks.service import service
+from sidecar.doctor.checks.transactions import hanging
+from sidecar.doctor.checks.view import dead_view
+from sidecar.doctor.findings import Status
+from sidecar.group_policy.topic import Told, read_policy_topic
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.settings.sections.deliver import Deliver
+from tests.support.deadline import until
+from tests.support.kafka.group_topics import GroupTopics, fresh_group
+from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
+from tests.support.service.listener import listener
+from tests.support.service.service import Service
+from tests.support.sidecar.doctoring import DAY, configured, now, worst
+from topics.acls import Group
+from topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
+
+# --- progress ------------------------------------------------------------------------------------------------------
+
+
+def commit(topics: GroupTopics, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    """Leave a committed offset, as a group without members."""
+    consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+    consumer.close()
+
+
+def told(at: int) -> tuple[Told, ...]:
+    return (Told(InstanceHeard("pod-0", None), at),)
+
+
+def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+    assert worst(progress(cluster, group, None)) == (Status.OK, "nothing is about to expire")
+    commit(topics, topics.group, topics.main, 0)
+    status, text = worst(progress(cluster, group, None))
+    assert (status, f"{topics.group} has no running member" in text) == (Status.WARN, True)
+    assert worst(progress(cluster, group, told(now() - 3 * DAY)))[0] is Status.WARN
+    status, text = worst(progress(cluster, group, told(now() - 6 * DAY - DAY // 2)))
+    assert (status, "since about 6d12h" in text) == (Status.FAIL, True)
+    assert "at any time" in worst(progress(cluster, group, told(now() - 8 * DAY)))[1]
+
+
+def test_records_that_are_deleted_unread_are_a_failure(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+    produce(topics.bootstrap, topics.main, [Out(b"v", partition=0)] * 5)
+    commit(topics, topics.group, topics.main, 2)
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+    (future,) = admin.delete_records([TopicPartition(topics.main, 0, 4)]).values()
+    future.result(SECONDS)
+    status, text = worst(progress(cluster, group, told(now())))
+    assert (status, f"2 offsets of {topics.main}[0] were deleted" in text) == (Status.FAIL, True)
+
+
+def test_unread_records_near_the_end_of_their_retention_are_a_warning(
+    cluster: Cluster, topics: GroupTopics, group: Group
+) -> None:
+    configured(topics.bootstrap, topics.main, "retention.ms", str(10 * DAY))
+    old, new = now() - 9 * DAY - DAY // 2, now()
+    records = [Out(b"v", partition=0, timestamp=at) for at in (old, old, old, new)]
+    produce(topics.bootstrap, topics.main, records)
+    commit(topics, topics.group, topics.main, 1)
+    found = [found.finding for found in progress(cluster, group, told(now())) if "unread" in found.finding]
+    assert found == [f"{topics.group}: up to 2 offsets of {topics.main}[0] are deleted unread within 1d"]
+    commit(topics, topics.group, topics.main, 3)
+    assert not any("unread" in found.finding for found in progress(cluster, group, told(now())))
+
+
+# --- transactions --------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_is_older_than_it_may_be_hangs(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topics.group}-t"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topics.names.events, b"new", partition=0)
+    producer.flush(SECONDS)
+    assert worst(hanging(cluster, group, 10_000, pause=lambda _: None))[0] is Status.OK
+    producer.produce(topics.names.events, b"old", partition=1, timestamp=now() - DAY)
+    producer.flush(SECONDS)
+    status, text = worst(hanging(cluster, group, 10_000, pause=lambda _: None))
+    assert status is Status.FAIL
+    assert text.startswith(f"{topics.names.events}[1]: open at offset 0 for more than 30s")
+    # What ends while the doctor looks again does not hang.
+
+    def end(_seconds: float) -> None:
+        producer.commit_transaction(SECONDS)
+        until(lambda: len(dump(topics.bootstrap, topics.names.events)) == 2, SECONDS, "both are committed")
+
+    assert worst(hanging(cluster, group, 10_000, pause=end))[0] is Status.OK
+
+
+# --- groups --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def member(topics: GroupTopics, group: str, topic: str) -> Iterator[None]:
+    """A member of a group that reads a topic."""
+    consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": group, "client.id": "stranger"})
+    consumer.subscribe([topic])
+    until(lambda: consumer.poll(0.1) or consumer.assignment(), SECONDS, f"{group} reads {topic}")
+    yield
+    consumer.close()
+
+
+def test_another_group_on_the_level_topics_is_found(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+    level = topics.names.level(1_000, topics.main)
+    commit(topics, topics.group, topics.main, 0)
+    commit(topics, topics.names.retry_group, level, 0)
+    assert worst(sharing(cluster, group))[0] is Status.OK
+    with member(topics, f"look-{topics.group}", level):
+        status, text = worst(sharing(cluster, group))
+    assert (status, f"group look-{topics.group} reads {level}" in text) == (Status.WARN, True)
+    commit(topics, f"other-{topics.group}-RETRY", level, 0)
+    status, text = worst(sharing(cluster, group))
+    assert (status, f"group other-{topics.group}-RETRY has read {level}" in text) == (Status.FAIL, True)
+
+
+def test_a_stranger_in_the_groups_own_place_is_found(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+    create_topic(topics.bootstrap, f"{topics.main}-other")
+    with member(topics, topics.group, f"{topics.main}-other"):
+        status, text = worst(sharing(cluster, group))
+    assert (status, "stranger" in text, f"{topics.main}-other" in text) == (Status.FAIL, True, True)
+
+
+# --- instances, view, service ----------------------------------------------------------------------------------------
+
+
+def test_the_policy_topic_is_read_with_the_times_of_its_records(cluster: Cluster, topics: GroupTopics) -> None:
+    assert read_policy_topic(cluster, topics.names) == ()
+    value = SubscriptionRecord({topics.main: "*"}, 5)
+    produce(topics.bootstrap, topics.names.policy, [Out(render_record(value), instance_key("pod-1"), timestamp=77)])
+    assert read_policy_topic(cluster, topics.names) == (Told(InstanceHeard("pod-1", value), 77),)
+    assert read_policy_topic(cluster, fresh_group(topics.bootstrap).names) is None
+
+
+def test_a_view_that_is_older_than_the_events_is_dead(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+    assert worst(dead_view(cluster, group)) == (Status.OK, "there are no events yet")
+    produce(topics.bootstrap, topics.names.events, [Out(b"{}", timestamp=now())])
+    assert worst(dead_view(cluster, group)) == (Status.FAIL, "there are events, and the view has never been written")
+    produce(topics.bootstrap, topics.names.view, [Out(b"{}", b"id", timestamp=now() - 330_000)])
+    assert "the newest event is 5m" in worst(dead_view(cluster, group))[1]
+    produce(topics.bootstrap, topics.names.view, [Out(b"{}", b"id", timestamp=now())])
+    assert worst(dead_view(cluster, group))[0] is Status.OK
+
+
+def unwell(connection: socket.socket) -> None:
+    assert connection.recv(1 << 16).startswith(b"GET /health HTTP/1.1\r\n")
+    connection.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_a_service_that_is_away_or_unwell_is_found(tmp_path: Path) -> None:
+    away = service(Deliver(url="http://127.0.0.1:1/"))
+    assert worst(away)[0] is Status.FAIL
+    with Service(tmp_path / "ledger") as there, listener(unwell) as address:
+        assert worst(service(Deliver(url=there.url)))[0] is Status.OK
+        status, text = worst(service(Deliver(url=there.url, health_url=f"http://{address}/health")))
+    assert (status, "answers 503" in text) == (Status.WARN, True), text
+    assert worst(service(Deliver(mode="pull")))[0] is Status.OK

@@ -1,0 +1,191 @@
+"""The policy topic's thread, the looks at removed levels, and a consumer that is told to read other topics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.group_policy.follower import News, Place, PolicyTopic
+from sidecar.group_policy.heartbeat import Own
+from sidecar.group_policy.removed_levels import leftovers, strays
+from sidecar.kafka.client_config import follower_config, teller_config
+from tests.conftest import MakeTopic
+from tests.integration.kafka.test_consumer import SECONDS, commit
+from tests.support.deadline import until
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from topics.names import Names
+from topics.policy_record import PaceTold, PolicyHeard
+
+POLICY = json.dumps({"v": 1, "policy": {"max_deaths": 4}, "who": "x", "at": 1}).encode()
+
+
+class Desk:
+    """Notes the news. `hurry`: something is awaited."""
+
+    def __init__(self) -> None:
+        self.news: list[News] = []
+        self.hurry = False
+        self.pace = PaceTold("open", 1)
+
+    def tell(self, news: News) -> None:
+        self.news.append(news)
+
+    def wanted(self) -> frozenset[str]:
+        return frozenset()
+
+    def hurried(self) -> bool:
+        return self.hurry
+
+    def policies(self) -> list[PolicyHeard]:
+        return [heard for news in list(self.news) for heard in news.heard if isinstance(heard, PolicyHeard)]
+
+
+@pytest.fixture
+def names(group: str) -> Names:
+    return Names(group)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def follower(kafka: Broker, names: Names, desk: Desk) -> Iterator[PolicyTopic]:
+    """A thread that is not started yet, and always stopped."""
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    place = Place(names, ("orders",), Own("pod-0", {"orders": "*"}, lambda: desk.pace))
+    thread = PolicyTopic(
+        follower_config(properties, names.retry_group, "t"), teller_config(properties, "t"), place, desk
+    )
+    yield thread
+    if thread.is_alive():
+        thread.stop()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+def compacted(kafka: Broker, topic: str) -> None:
+    create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+
+
+def test_what_was_written_before_is_read_at_once_and_what_is_written_then_is_live(
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic
+) -> None:
+    compacted(kafka, names.policy)
+    produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy"), Out(b"?", b"policy")])
+    began = time.monotonic()
+    follower.start()
+    until(lambda: any(news.caught_up for news in desk.news), SECONDS, "it has caught up")
+    assert time.monotonic() - began < 3.0  # every start of a sidecar waits for it
+    assert len(desk.policies()) == 1
+    assert not any(news.live for news in desk.news if any(isinstance(heard, PolicyHeard) for heard in news.heard))
+    produce(kafka.bootstrap, names.policy, [Out(None, b"policy")])
+    until(lambda: len(desk.policies()) == 2, SECONDS, "it is read live")
+    last = next(news for news in reversed(desk.news) if any(isinstance(heard, PolicyHeard) for heard in news.heard))
+    assert (last.live, last.caught_up, desk.policies()[-1]) == (True, True, PolicyHeard(None))
+
+
+def test_the_subscription_is_told_and_taken_back_by_a_stop(
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic
+) -> None:
+    compacted(kafka, names.policy)
+    follower.start()
+    until(lambda: dump(kafka.bootstrap, names.policy), SECONDS, "it is told")
+    (row,) = dump(kafka.bootstrap, names.policy)
+    value = json.loads(row.value or b"")
+    assert (row.key, value["subscription"]) == (b"instance/pod-0", {"orders": "*"})
+    assert abs(value["at"] - time.time() * 1000) < 60_000
+    follower.stop()
+    follower.join(SECONDS)
+    assert [row.value is None for row in dump(kafka.bootstrap, names.policy)] == [False, True]
+
+
+def test_without_the_topic_it_has_caught_up_at_once_and_creates_nothing(
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    follower.start()
+    until(lambda: any(news.caught_up for news in desk.news), SECONDS, "there is nothing to read")
+    assert f"{names.policy} is missing" in caplog.text
+    assert all(names.policy not in news.look.topics for news in desk.news if news.look is not None)
+    compacted(kafka, names.policy)
+    produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
+    until(lambda: len(desk.policies()) == 1, SECONDS, "it is followed once it is there")
+
+
+def test_a_topic_that_is_deleted_and_made_anew_is_followed_again(
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic
+) -> None:
+    compacted(kafka, names.policy)
+    produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
+    follower.start()
+    until(lambda: len(desk.policies()) == 1, SECONDS, "it is read")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([names.policy])[names.policy].result(SECONDS)
+
+    def anew() -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(compacted, kafka, names.policy).exception() is None
+
+    until(anew, SECONDS, "the topic is made anew")
+    produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
+    until(lambda: len(desk.policies()) == 2, 2 * SECONDS, "the new topic is read")
+
+
+# --- levels that left the policy --------------------------------------------------------------------------------------
+
+
+def test_only_the_groups_own_level_topics_are_strays() -> None:
+    there = ["b-RETRY-1s", "b-RETRY-60s", "b-RETRY", "b-RETRY-EVENTS", "b-RETRY-POLICY", "bb-RETRY-1s", "b-RETRY-2h"]
+    assert strays(Names("b"), ("orders",), there, {"b-RETRY-1s"}) == {"b-RETRY-2h"}
+    per_topic = Names("b", "{topic}-{group}")
+    there = ["orders-b-RETRY-1s", "other-b-RETRY-1s", "b-RETRY-1s"]
+    assert strays(per_topic, ("orders",), there, ()) == {"orders-b-RETRY-1s"}
+
+
+def test_a_level_is_left_as_long_as_the_group_has_not_done_its_last_record(
+    kafka: Broker, make_topic: MakeTopic, group: str
+) -> None:
+    empty, untouched, half, done, expired = (make_topic(2) for _ in range(5))
+    for topic in (untouched, half, done, expired):
+        produce(kafka.bootstrap, topic, [Out(b"x", partition=1)] * 3)
+    commit(kafka.bootstrap, group, TopicPartition(half, 1, 2))
+    commit(kafka.bootstrap, group, TopicPartition(done, 1, 3))
+    delete_all(kafka, expired)
+    consumer = Consumer(follower_config({"bootstrap.servers": kafka.bootstrap}, group, "t"))
+    found = leftovers(consumer, dict.fromkeys((empty, untouched, half, done, expired), 2))
+    assert found == frozenset({untouched, half})
+    assert leftovers(consumer, {}) == frozenset()
+    consumer.close()
+
+
+def delete_all(kafka: Broker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 1, 3)]).values():
+        future.result(SECONDS)
+
+
+def test_what_an_open_transaction_holds_back_is_not_taken_for_done(
+    kafka: Broker, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic()
+    produce(kafka.bootstrap, topic, [b"x"])
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 0))
+    dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"dead-{group}"})
+    dead.init_transactions(SECONDS)
+    dead.begin_transaction()
+    outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    dead.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outsider.consumer_group_metadata(), SECONDS)
+    consumer = Consumer(follower_config({"bootstrap.servers": kafka.bootstrap}, group, "t"))
+    assert leftovers(consumer, {topic: 1}) is None
+    dead.abort_transaction(SECONDS)
+    until(lambda: leftovers(consumer, {topic: 1}) == frozenset({topic}), SECONDS, "Kafka says again")
+    consumer.close()
+    outsider.close()

@@ -1,0 +1,98 @@
+"""What an instance tells of itself: at a change of the pace soon, else as often as the heartbeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sidecar.group_policy.heartbeat import LATE, Own, Presence
+from sidecar.kafka.client_config import teller_config
+from sidecar.kafka.credentials.registry import unchanging
+from tests.support.deadline import until
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import create_topic, dump
+from topics.names import Names
+from topics.policy_record import InstanceHeard, PaceTold, parse_record
+
+SECONDS = 20.0
+
+
+@dataclass
+class Pod:
+    """An instance whose pace a test sets."""
+
+    bootstrap: str
+    topic: str
+    pace: PaceTold | None = field(default_factory=lambda: PaceTold("open", 1))
+    overdue: int = 0
+
+    def presence(self, change_every: float) -> Presence:
+        own = Own("pod-0", {"orders": "*"}, lambda: self.pace, lambda: self.overdue)
+        writer = teller_config({"bootstrap.servers": self.bootstrap}, "t")
+        return Presence(writer, unchanging(), self.topic, own, pytest.fail, change_every)
+
+    def told(self) -> list[PaceTold | str | None]:
+        """The paces, in their order."""
+        heard = [parse_record(row.key, row.value) for row in dump(self.bootstrap, self.topic)]
+        return ["gone" if one.record is None else one.record.pace for one in heard if isinstance(one, InstanceHeard)]
+
+    def lateness(self) -> list[int | str]:
+        """How overdue the retries were, in their order."""
+        heard = [parse_record(row.key, row.value) for row in dump(self.bootstrap, self.topic)]
+        return ["gone" if one.record is None else one.record.overdue for one in heard if isinstance(one, InstanceHeard)]
+
+
+@pytest.fixture
+def pod(kafka: Broker, group: str) -> Pod:
+    topic = Names(group).policy
+    create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+    return Pod(kafka.bootstrap, topic)
+
+
+def test_that_a_retry_is_overdue_for_a_minute_is_told_at_once_and_so_is_its_end(pod: Pod) -> None:
+    presence = pod.presence(0.0)
+    presence.tell()
+    for pod.overdue in (59_999, LATE, LATE + 5_000, 10):
+        presence.turn(there=True)
+    presence.take_back()
+    until(lambda: pod.lateness() == [0, LATE, 10, "gone"], SECONDS, "it is told")
+
+
+def test_another_pace_is_told_at_once_and_the_same_one_is_not(pod: Pod) -> None:
+    presence, away = pod.presence(0.0), PaceTold("outage", 5, 1, 1, "refused")
+    presence.turn(there=True)
+    assert presence.clients == []  # nobody has seen the topic yet
+    presence.tell()
+    presence.turn(there=True)
+    pod.pace = away
+    presence.turn(there=True)
+    pod.pace = PaceTold("outage", 6, 2, 2)
+    presence.turn(there=True)
+    pod.pace = PaceTold("open", 7)
+    presence.turn(there=False)  # a topic that is gone must not be made by being written to
+    pod.pace = PaceTold("outage", 8)
+    presence.turn(there=True)
+    presence.take_back()
+    until(lambda: pod.told() == [PaceTold("open", 1), away, "gone"], SECONDS, "it is told")
+
+
+def test_a_pace_that_flaps_is_told_no_more_often_than_that(pod: Pod) -> None:
+    presence = pod.presence(3_600.0)
+    presence.tell()
+    for state in ("outage", "open", "outage"):
+        pod.pace = PaceTold(state, 1)
+        presence.turn(there=True)
+    presence.take_back()
+    until(lambda: pod.told() == [PaceTold("open", 1), "gone"], SECONDS, "it is told")
+
+
+def test_new_keys_make_it_tell_all_again(pod: Pod) -> None:
+    presence = pod.presence(0.0)
+    presence.tell()
+    (first,) = presence.clients
+    first.flush(SECONDS)
+    presence.renew()
+    presence.tell()
+    presence.take_back()
+    until(lambda: pod.told() == [PaceTold("open", 1)] * 2 + ["gone"], SECONDS, "it is told again")

@@ -1,0 +1,293 @@
+"""Least rights on a broker that checks them: the exact set does the work, and each right that is missing is named."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from typer.testing import Result
+
+from sidecar.doctor.checks.kafka import reach
+from sidecar.doctor.checks.rights import permits
+from sidecar.doctor.findings import Status
+from sidecar.kafka.admin.cluster import Cluster
+from tests.support.deadline import until
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
+from tests.support.kafka.topic_io import Out, Row, dump, produce
+from tests.support.proof.checker import check
+from tests.support.proof.evidence import collect
+from tests.support.service.behaviours import FAIL, OK, Script, by_name
+from tests.support.service.service import Service
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.relay import RELAY, post, post_of, waiting
+from topics.acls import Group, Operation, Resource, Right, User, rights_of
+from topics.names import Kind
+
+DELAYS = (1_000, 2_000)
+ALL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
+SECONDS = 20.0
+SCRIPT: Script = by_name({"good": (OK,), "flaky": (FAIL, OK), "poison": (FAIL,)})
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedKafka]:
+    with guarded_kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def group(guarded: GuardedKafka) -> GroupTopics:
+    return create_group(fresh_group(guarded.bootstrap, delays=DELAYS), also=ALL)
+
+
+def rights_group(group: GroupTopics, **changed: Any) -> Group:
+    return Group(group.names, group.mains, group.delays, **changed)
+
+
+def config_file(folder: Path, group: GroupTopics, kafka: dict[str, str], **more: object) -> Path:
+    tree = {
+        "group": group.group,
+        "topics": list(group.mains),
+        "kafka": kafka,
+        "deliver": {"url": "http://127.0.0.1:1/"},
+        "retry": {"levels": ["1s", "2s"], "ladder": ["1s", "2s"]},
+        **more,
+    }
+    file = folder / "reconsume.yaml"
+    file.write_text(json.dumps(tree), encoding="utf-8")
+    return file
+
+
+def view_row(group: GroupTopics) -> Out:
+    """A record of the view, as Spark writes it."""
+    ident, at = f"{group.main}:0:0", time.time_ns() // 1_000_000
+    source = {"topic": group.main, "partition": 0, "offset": 0, "timestamp": at}
+    times = {"due": at + 1_000, "at": at, "first_failed_at": at, "last_failed_at": at, "updated_at": at}
+    state = {"state": "WAITING_RETRY", "times": 1, "redrives": 0, "level": "1s", "reason": "http-500", "retries": 1}
+    value = {"v": 1, "group": group.group, "id": ident, "instance": "pod-0", **source, **times, **state}
+    return Out(json.dumps(value).encode(), ident.encode())
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+# --- the exact set does the work -------------------------------------------------------------------------------------
+
+
+def test_the_sidecar_does_the_main_job_with_its_least_rights(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    guarded.allow("sidecar", rights_of(User.SIDECAR, rights_group(group)))
+    with Service(tmp_path / "ledger", SCRIPT) as service:
+        overrides = {"kafka": guarded.login("sidecar")}
+        with SidecarProcess(group, service.url, tmp_path, overrides=overrides) as sidecar:
+            sidecar.wait_ready()
+            values = [b"good:%d" % number for number in range(30)] + [b"flaky:1", b"flaky:2", b"poison:1"]
+            produce(guarded.bootstrap, group.main, values)
+            sidecar.until(lambda: len(service.ledger.taken()) == 32, SECONDS, "all but the poison are taken")
+            sidecar.until(lambda: len(dump(guarded.bootstrap, group.dlq)) == 1, SECONDS, "the poison is dead")
+            assert sidecar.status()["last_error"] is None
+            assert sidecar.stop().code == 0
+        assert "authoriz" not in sidecar.log().lower()
+        report = check(collect(group, service.ledger))
+    assert (report.committed, report.dead_lettered, report.waiting) == (32, 1, 0)
+    told = [row.key for row in dump(guarded.bootstrap, group.names.policy)]
+    assert told
+    assert all(key is not None and key.startswith(b"instance/") for key in told)
+
+
+def test_a_relay_and_its_service_do_their_work_with_their_least_rights(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    relay = rights_group(group, mode="relay")
+    guarded.allow("sidecar", rights_of(User.SIDECAR, relay))
+    guarded.allow("service", rights_of(User.SERVICE, relay))
+    produce(guarded.bootstrap, group.main, [b"once more"])
+    own = {"group.id": group.group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    service = Consumer({**guarded.login("service"), **own})
+    service.subscribe([group.main, group.names.ready])
+    read: list[Row] = []
+
+    def came(topic: str) -> bool:
+        for message in service.consume(10, 0.1):
+            assert message.error() is None, message.error()
+            assert message.topic() == topic
+            read.append(
+                Row(message.partition() or 0, message.offset() or 0, message.timestamp()[1], None, message.value(), ())
+            )
+        return bool(read)
+
+    overrides = {**RELAY, "kafka": guarded.login("sidecar")}
+    with SidecarProcess(group, "", tmp_path, overrides=overrides) as sidecar:
+        sidecar.wait_ready()
+        until(lambda: came(group.main), SECONDS, "the service reads its main topic")
+        assert post(sidecar, post_of(group.main, read.pop(), delay="1s")).status == 201
+        sidecar.until(lambda: came(group.names.ready), SECONDS, "the retry is due on the ready topic")
+        service.commit(asynchronous=False)
+        assert sidecar.status()["last_error"] is None
+        assert sidecar.stop().code == 0
+    service.close()
+    assert read[0].value == b"once more"
+    assert "authoriz" not in sidecar.log().lower()
+
+
+def test_the_ui_reads_and_changes_nothing(guarded: GuardedKafka, group: GroupTopics, tmp_path: Path) -> None:
+    guarded.allow("ui", rights_of(User.UI, rights_group(group)))
+    produce(guarded.bootstrap, group.names.view, [view_row(group)])
+    file = config_file(tmp_path, group, guarded.login("ui"))
+    for words in (
+        ["policy", "show"],
+        ["policy", "history"],
+        ["retries", "list"],
+        ["retries", "stats"],
+        ["dlq", "list"],
+    ):
+        shown = reconsume("-c", file, *words)
+        assert shown.exit_code == 0, shown.stderr
+    changed = reconsume("-c", file, "policy", "set", "max_reconsume_times=3", "--yes")
+    assert changed.exit_code == 1
+    assert dump(guarded.bootstrap, group.names.policy) == []
+
+
+def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_rights(
+    guarded: GuardedKafka, tmp_path: Path
+) -> None:
+    group = fresh_group(guarded.bootstrap, delays=DELAYS)
+    create_group(group, leave_out=[*group.levels, group.names.ready, group.dlq, group.names.events])
+    guarded.allow("admin", rights_of(User.ADMIN, rights_group(group)))
+    file = config_file(tmp_path, group, guarded.login("admin"))
+
+    def done(words: str) -> None:
+        result = reconsume("-c", file, *words.split())
+        assert result.exit_code == 0, (words, result.stderr)
+
+    done("topics apply --yes")
+    done("topics check")
+    set_policy = ["-c", str(file), "policy", "set", "max_reconsume_times=3", "--yes"]
+    # A topic that was just created may not have a leader yet.
+    until(lambda: reconsume(*set_policy).exit_code == 0, SECONDS, "the policy is set")
+    produce(guarded.bootstrap, group.dlq, [waiting(group, 0, 1_000, RETRY_TOPIC=group.dlq.encode())])
+    done("dlq redrive --since 1h --yes")
+    assert [row.value for row in dump(guarded.bootstrap, group.names.ready)] == [b"v"]
+    done(f"dlq purge --until 0s --confirm {group.group}")
+    assert dump(guarded.bootstrap, group.dlq) == []
+    (found,) = permits(Cluster(guarded.login("admin")), rights_of(User.ADMIN, rights_group(group)), "")
+    assert (found.status, f"WRITE on transactional-id {group.names.redrive_group}" in found.finding) == (
+        Status.OK,
+        True,
+    )
+    audited = reconsume("-c", file, "audit")
+    assert "authoriz" not in audited.stderr, audited.stderr
+
+
+# --- each right that is missing is named -----------------------------------------------------------------------------
+
+
+def test_each_right_that_is_taken_away_is_named_alone(guarded: GuardedKafka, group: GroupTopics) -> None:
+    """A right on a topic that is its only one takes the sight of the topic along, and all that is needed there."""
+    rights = rights_of(User.SIDECAR, rights_group(group, view=True))
+    guarded.allow("sidecar", rights)
+    cluster = Cluster(guarded.login("sidecar"))
+    until(lambda: not bad(cluster, rights), SECONDS, "the rights have reached the broker")
+    for right in rights:
+        guarded.forbid("sidecar", right)
+        kin = tuple(other for other in rights if other.resource is right.resource)
+        blind = {other for other in kin if other.name == right.name}
+        texts = bad(cluster, kin)
+        assert f"missing: {right}" in texts
+        assert texts <= {f"missing: {other}" for other in blind}
+        guarded.allow("sidecar", [right])
+
+
+def bad(cluster: Cluster, rights: tuple[Right, ...]) -> set[str]:
+    return {found.finding for found in permits(cluster, rights, "") if found.status is Status.FAIL}
+
+
+def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    rights = rights_of(User.SIDECAR, rights_group(group))
+    lost = Right(Resource.TOPIC, group.dlq, Operation.WRITE)
+    guarded.allow("sidecar", [right for right in rights if right != lost])
+    with Service(tmp_path / "ledger") as service:
+        file = config_file(tmp_path, group, guarded.login("sidecar"), deliver={"url": service.url})
+        shown = reconsume("-c", file, "doctor")
+        found = {row["check"]: row for row in rows(shown)}
+        assert shown.exit_code == 1
+        assert {name for name, row in found.items() if row["status"] == "fail"} == {"rights"}
+        assert found["rights"]["finding"] == f"missing: WRITE on topic {group.dlq}"
+        assert found["rights"]["mend"] == "reconsume acls apply --role sidecar --principal User:sidecar"
+        root = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver={"url": service.url})
+        mended = reconsume("-c", root, *found["rights"]["mend"].split()[1:], "--yes")
+        assert mended.exit_code == 0, mended.stderr
+        assert [row["name"] for row in rows(mended) if row["result"] == "created"] == [group.dlq]
+        file = config_file(tmp_path, group, guarded.login("sidecar"), deliver={"url": service.url})
+        again = reconsume("-c", file, "doctor")
+        assert again.exit_code == 0, again.stdout
+
+
+# --- acls plan, apply, export ----------------------------------------------------------------------------------------
+
+
+def test_apply_creates_what_plan_then_finds_there(guarded: GuardedKafka, group: GroupTopics, tmp_path: Path) -> None:
+    file = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap})
+    planned = rows(reconsume("-c", file, "acls", "plan", "--role", "spark"))
+    assert {(row["operation"], row["name"], row["action"]) for row in planned} == {
+        ("READ", group.names.events, "create"),
+        ("WRITE", group.names.view, "create"),
+        ("WRITE", group.names.stats, "create"),
+        ("READ", group.names.view_group, "create"),
+    }
+    assert {row["principal"] for row in planned} == {f"User:{group.group}-spark"}
+    asked = reconsume("-c", file, "acls", "apply", "--role", "spark")
+    assert (asked.exit_code, asked.stdout) == (2, "")
+    would = rows(reconsume("-c", file, "acls", "apply", "--role", "spark", "--dry-run"))
+    assert {row["result"] for row in would} == {"would be created"}
+    done = reconsume("-c", file, "acls", "apply", "--role", "spark", "--yes")
+    assert {row["result"] for row in rows(done)} == {"created"}
+
+    def seen() -> bool:
+        return {row["action"] for row in rows(reconsume("-c", file, "acls", "plan", "--role", "spark"))} == {"ok"}
+
+    until(seen, SECONDS, "the rules have reached the broker")
+
+
+def test_a_user_who_may_not_read_the_rules_is_told_which_right_that_takes(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    shown = reconsume("-c", config_file(tmp_path, group, guarded.login("nobody")), "acls", "plan")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "needs DESCRIBE" in shown.stderr
+
+
+# --- logins ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"sasl.password": "wrong"}, "SASL: the login is refused"),
+        ({"sasl.mechanism": "SCRAM-SHA-512"}, "SASL: the broker does not know this mechanism"),
+        ({"security.protocol": "PLAINTEXT"}, "expects another security.protocol"),
+        ({"security.protocol": "SASL_SSL"}, "TLS"),
+    ],
+)
+def test_a_login_that_fails_is_told_by_its_cause(guarded: GuardedKafka, changed: dict[str, str], says: str) -> None:
+    (found,) = reach({**guarded.login("sidecar"), "bootstrap.servers": guarded.direct, **changed})
+    assert found.status is Status.FAIL
+    assert says in found.finding
+    assert found.mend
+
+
+def test_a_login_where_none_is_asked_for_is_told_by_its_cause(guarded: GuardedKafka) -> None:
+    (found,) = reach({**guarded.login("sidecar"), "bootstrap.servers": guarded.bootstrap})
+    assert "SASL: the broker asks for no login on this port" in found.finding

@@ -1,0 +1,104 @@
+"""One transactional producer against a real broker whose connections a proxy cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from sidecar.core.commit_batch import Batch, Entry, Share
+from sidecar.core.copies import Copy
+from sidecar.core.decide import Commit
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition, Record
+from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.committer.transaction import Aborted, TransactionalProducer
+from tests.support.deadline import until
+from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
+from tests.support.kafka.topic_io import SECONDS, create_topic, dump
+from tests.support.sidecar.scene import Proxied, proxied_kafka
+
+SOURCE, TARGET, GROUP, CLIENT = "source", "target", "group", "committer"
+EACH = 5
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[Proxied]:
+    with proxied_kafka() as proxied:
+        create_topic(proxied.kafka.bootstrap, SOURCE)
+        create_topic(proxied.kafka.bootstrap, TARGET)
+        yield proxied
+
+
+@pytest.fixture
+def outsider(proxied: Proxied) -> Iterator[Any]:
+    """The metadata of a consumer that never joined: whatever it commits is taken."""
+    consumer = Consumer({"bootstrap.servers": proxied.kafka.bootstrap, "group.id": GROUP})
+    yield consumer.consumer_group_metadata()
+    consumer.close()
+
+
+@pytest.fixture
+def gone(proxied: Proxied) -> Any:
+    """The metadata of a member that has left: whatever it commits is refused at once, and the transaction aborted."""
+    consumer = Consumer({"bootstrap.servers": proxied.kafka.bootstrap, "group.id": GROUP})
+    consumer.subscribe([SOURCE])
+    until(lambda: consumer.consume(1, 0.1) or consumer.assignment(), SECONDS, "it is a member")
+    metadata = consumer.consumer_group_metadata()
+    consumer.close()
+    return metadata
+
+
+def new_producer(proxied: Proxied) -> TransactionalProducer:
+    producer = TransactionalProducer(producer_config({"bootstrap.servers": proxied.proxy.address}, "id", CLIENT))
+    producer.prepare()
+    return producer
+
+
+def batch_of(first: int, topic: str = TARGET) -> Batch:
+    """Copies of the records from `first` on, each named by its offset."""
+    place = Partition(SOURCE, 0)
+    entries = []
+    for offset in range(first, first + EACH):
+        record = Record(place, offset, 1, 0, None, b"", [], None)
+        entries.append(Entry(record, Commit(None), (Copy(topic, None, b"%d" % offset, []),)))
+    return Batch(tuple(entries), {place: Share(1, Progress(first + EACH))})
+
+
+def test_records_that_an_abort_finds_sent_and_not_confirmed_cost_no_later_record(
+    proxied: Proxied, outsider: Any, gone: Any
+) -> None:
+    """The broker has them and its answer is lost: the client would use their sequence numbers again, and the broker
+    take what comes next for duplicates: it would confirm and commit it, and write nothing."""
+    producer = new_producer(proxied)
+    producer.commit(batch_of(0), outsider, {TARGET: 1})
+    proxied.proxy.add(Rule(Api.PRODUCE, CLIENT, Moment.ANSWERED, times=1_000, fate=Fate.CUT))
+    with pytest.raises(Aborted) as aborted:
+        producer.commit(batch_of(EACH), gone, {TARGET: 1})
+    proxied.proxy.clear()
+    if aborted.value.spent:
+        producer.end()
+        producer = new_producer(proxied)
+    for number in (1, 2, 3):
+        producer.commit(batch_of(number * EACH), outsider, {TARGET: 1})
+    producer.end()
+    assert [row.value for row in dump(proxied.kafka.bootstrap, TARGET)] == [b"%d" % n for n in range(4 * EACH)]
+
+
+def test_an_abort_that_finds_all_confirmed_leaves_the_producer_as_good_as_new(
+    proxied: Proxied, outsider: Any, gone: Any
+) -> None:
+    """So a rebalance, after which offsets are refused, costs no new producer."""
+    topic = "confirmed"
+    create_topic(proxied.kafka.bootstrap, topic)
+    producer = new_producer(proxied)
+    batch = batch_of(0, topic)
+    with pytest.raises(Aborted) as aborted:
+        producer.commit(batch, gone, {topic: 1})
+    assert aborted.value.stale_member
+    assert not aborted.value.spent
+    producer.commit(batch, outsider, {topic: 1})
+    producer.end()
+    assert [row.value for row in dump(proxied.kafka.bootstrap, topic)] == [b"%d" % n for n in range(EACH)]

@@ -1,0 +1,25 @@
+"""A local copy of a view, and somebody who asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.view.query import ViewQuery, questions
+from sidecar.view.store import ViewStore, open_store
+from tests.support.view_rows import GROUP
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ViewStore]:
+    store = open_store(tmp_path, GROUP)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def ask(store: ViewStore) -> Iterator[ViewQuery]:
+    with questions(store.path) as query:
+        yield query

@@ -1,0 +1,325 @@
+"""The thread that follows the view, on a real broker: what it takes in, how old it is, and what cannot stop it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.view.follower import Seen, ViewTopic
+from sidecar.view.query import questions
+from tests.support.deadline import until
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import Out, produce
+from tests.support.kafka.view_topics import create_view_topics, event, tell
+from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
+from topics.events import State
+from topics.names import Kind, Names
+from topics.specs import VIEW_RETENTION
+from topics.view_record import StatsRow, ViewRow, encode_row
+
+SECONDS = 30.0
+CHECK_EVERY = 0.5
+Follow = Callable[..., ViewTopic]
+
+
+@pytest.fixture
+def follow(kafka: Broker, group: str) -> Iterator[Follow]:
+    """`follow(folder=None)`: a thread that follows the group's view, and is always stopped."""
+    threads: list[ViewTopic] = []
+
+    def start(folder: Path | None = None, bootstrap: str = kafka.bootstrap) -> ViewTopic:
+        threads.append(ViewTopic({"bootstrap.servers": bootstrap}, Names(group), folder, "t", CHECK_EVERY))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        end(thread)
+
+
+@pytest.fixture
+def names(kafka: Broker, group: str) -> Names:
+    """The group's events, view and sums exist."""
+    return create_view_topics(kafka.bootstrap, group)
+
+
+@pytest.fixture
+def write(kafka: Broker, group: str) -> Callable[..., None]:
+    """`write(row, …)`: as the Spark job does."""
+
+    def writes(*rows: ViewRow | StatsRow | Out) -> None:
+        names = Names(group)
+        for row in rows:
+            topic = names.stats if isinstance(row, StatsRow) else names.view
+            produce(kafka.bootstrap, topic, [row if isinstance(row, Out) else out(row)])
+
+    return writes
+
+
+def end(thread: ViewTopic) -> None:
+    thread.stop()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+def message(thread: ViewTopic, key: str) -> bytes | None:
+    seen = thread.seen
+    if seen.path is None or not seen.path.exists():
+        return None
+    with questions(seen.path) as query:
+        return query.message(key)
+
+
+def has(thread: ViewTopic, row: ViewRow) -> bool:
+    return message(thread, row.id) == encode_row(row)
+
+
+def known(thread: ViewTopic) -> Seen:
+    """What is seen once the view was read to its end."""
+    return until(lambda: thread.seen if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
+
+
+def test_rows_sums_and_tombstones_reach_the_file(
+    names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    first, sums = view_row(1, group=group), stats_row(group=group)
+    write(first, sums)
+    thread = follow()
+    seen = known(thread)
+    assert has(thread, first)
+    assert seen.path is not None
+    until(lambda: not thread.seen.problem, SECONDS, "nothing is wrong")
+    with questions(seen.path) as query:
+        assert query.sums(0, 10).values == [encode_row(sums)]
+    dead = view_row(1, State.DLQ, group=group, times=2)
+    write(dead, first)  # a late repeat of the older state changes nothing
+    until(lambda: has(thread, dead), SECONDS, "the newer state is there")
+    write(Out(None, first.id.encode()), view_row(2, group=group))
+    until(lambda: message(thread, "orders:0:2"), SECONDS, "what follows is there")
+    until(lambda: message(thread, first.id) is None, SECONDS, "the tombstone is heeded")
+
+
+def test_hostile_records_are_counted_and_stop_nothing(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    other = Out(encode_row(view_row(1, group="other")), b"orders:0:1")
+    foreign = Out(encode_row(view_row(1, group=group)), b"orders:0:2")
+    keyed = [record for record in HOSTILE if record.key is not None]  # a compacted topic takes no other
+    produce(kafka.bootstrap, names.view, [Out(*record[:2], partition=0) for record in (*keyed, other, foreign)])
+    produce(kafka.bootstrap, names.stats, [*keyed, Out(b"{}", b"orders:0:1")])
+    good = view_row(7, group=group)
+    produce(kafka.bootstrap, names.view, [Out(*out(good)[:2], partition=0)])
+    thread = follow()
+    until(lambda: has(thread, good), SECONDS, "what follows them is read")
+    wanted = {Kind.VIEW: len(keyed) + 2, Kind.STATS: len(keyed) + 1}
+    until(lambda: thread.seen.bad == wanted, SECONDS, "all are counted")
+    assert message(thread, "orders:0:1") is None
+
+
+def test_what_a_transaction_took_back_is_never_seen(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{group}-t"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    lie = out(view_row(1, State.DLQ, group=group, times=9))
+    producer.produce(names.view, lie.value, lie.key)
+    producer.flush(SECONDS)
+    producer.abort_transaction(SECONDS)
+    truth = view_row(1, group=group)
+    write(truth)
+    thread = follow()
+    known(thread)
+    assert has(thread, truth)
+
+
+def test_a_missing_view_and_one_that_was_never_written_say_so(
+    kafka: Broker, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    thread = follow()
+    until(lambda: "does not exist" in thread.seen.problem, SECONDS, "it says that there is none")
+    create_view_topics(kafka.bootstrap, group)
+    until(lambda: "nothing was ever written" in thread.seen.problem, SECONDS, "it says that it is empty")
+    assert thread.seen.as_of is None
+    row = view_row(1, group=group)
+    write(row)
+    known(thread)
+    assert has(thread, row)
+
+
+def test_it_is_as_new_as_the_last_look_while_spark_has_written_since_the_newest_event(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    tell(kafka.bootstrap, [event(group, 1)])
+    write(view_row(1, group=group))
+    thread = follow()
+    before = known(thread).as_of or 0
+    until(lambda: (thread.seen.as_of or 0) > before, SECONDS, "it gets newer by itself")
+    last = wall()
+    ahead = view_row(9, group=group)  # a clock far ahead says nothing of when Spark wrote
+    produce(kafka.bootstrap, names.view, [out(ahead)._replace(timestamp=wall() + 600_000)])
+    write(view_row(2, group=group))
+    tell(kafka.bootstrap, [event(group, 3)])  # and Spark does not answer
+    behind = wall()
+    until(lambda: (thread.seen.as_of or 0) >= last, SECONDS, "the newest row is counted")
+    until(lambda: wall() - behind > 3_000, SECONDS, "some looks have passed")
+    assert (thread.seen.as_of or 0) <= behind
+    write(view_row(3, group=group))
+    until(lambda: (thread.seen.as_of or 0) > behind + 3_000, SECONDS, "it has caught up")
+
+
+def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_not_read(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    tell(kafka.bootstrap, [event(group, 1)])
+    write(view_row(1, group=group))
+    commit_ends(kafka.bootstrap, names)
+    thread = follow()
+    read = known(thread).as_of or 0
+    until(lambda: (thread.seen.as_of or 0) > read, SECONDS, "all is read")
+    tell(kafka.bootstrap, [event(group, 2)])  # an outage of the job begins
+    unread = wall()
+    until(lambda: wall() - unread > 3_000, SECONDS, "time passes")
+    tell(kafka.bootstrap, [event(group, 3)])
+    row = view_row(3, group=group)
+    write(row)  # the first batch after the outage: newer than every event, and not all of them
+    until(lambda: has(thread, row), SECONDS, "the row is there")
+    written = wall()
+    until(lambda: wall() - written > 3 * 1_000 * CHECK_EVERY, SECONDS, "some looks have passed")
+    assert (thread.seen.as_of or 0) <= unread
+    commit_ends(kafka.bootstrap, names)
+    until(lambda: (thread.seen.as_of or 0) > written, SECONDS, "it has caught up")
+
+
+def commit_ends(bootstrap: str, names: Names) -> None:
+    """Say that all events are read, as the Spark job does."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
+    numbers = consumer.list_topics(names.events, timeout=SECONDS).topics[names.events].partitions
+    places = [TopicPartition(names.events, number) for number in numbers]
+    ends = [consumer.get_watermark_offsets(place, timeout=SECONDS)[1] for place in places]
+    told = [TopicPartition(names.events, place.partition, end) for place, end in zip(places, ends, strict=True)]
+    consumer.commit(offsets=told, asynchronous=False)
+    consumer.close()
+
+
+def test_a_topic_that_was_made_anew_is_read_anew(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
+) -> None:
+    old, new = view_row(1, group=group), view_row(2, group=group)
+    write(out(old)._replace(partition=0))
+    thread = follow(tmp_path)
+    known(thread)
+    end(thread)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for topic in (names.view, names.stats, names.events):
+        admin.delete_topics([topic])[topic].result(SECONDS)
+
+    def anew() -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(create_view_topics, kafka.bootstrap, group).exception() is None
+
+    until(anew, SECONDS, "the topics are made anew")
+    write(*(out(row)._replace(partition=0) for row in (view_row(3, group=group), new)))  # it is longer than the old one
+    again = follow(tmp_path)
+    until(lambda: has(again, new), SECONDS, "the new topic is read")
+    assert message(again, "orders:0:3")
+    assert message(again, old.id) is None
+
+
+def test_a_restart_goes_on_where_the_file_ends(
+    names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
+) -> None:
+    first, second = view_row(1, group=group), view_row(2, group=group)
+    write(first)
+    thread = follow(tmp_path)
+    known(thread)
+    end(thread)
+    produced = thread.seen
+    write(second)
+    again = follow(tmp_path, "127.0.0.1:1")
+    until(lambda: again.seen.as_of is not None, SECONDS, "what was known is served without Kafka")
+    assert (again.seen.as_of or 0) <= (produced.as_of or 0)
+    assert has(again, first)
+    until(lambda: "cannot be followed" in again.seen.problem, SECONDS, "it says that Kafka is away")
+    end(again)
+    last = follow(tmp_path)
+    until(lambda: has(last, second), SECONDS, "it goes on")
+    assert has(last, first)
+
+
+@pytest.mark.long
+def test_what_leaves_the_topic_by_its_retention_leaves_the_file(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
+) -> None:
+    old, new = view_row(1, group=group), view_row(2, group=group)
+    # Behind newer ones in every partition: the broker deletes whole segments, and might come before us.
+    write(new, *(view_row(number, group=group) for number in range(3, 40)))
+    produce(kafka.bootstrap, names.view, [out(old)._replace(timestamp=wall() - VIEW_RETENTION - 60_000)])
+    first = follow(tmp_path)
+    known(first)
+    assert has(first, old)
+    end(first)
+    again = follow(tmp_path)
+    until(lambda: has(again, new) and message(again, old.id) is None, SECONDS, "it is dropped, and nothing else")
+
+
+def test_a_fault_of_ours_does_not_end_the_thread(kafka: Broker, group: str, caplog: pytest.LogCaptureFixture) -> None:
+    nameless: Any = object()
+    thread = ViewTopic({"bootstrap.servers": kafka.bootstrap}, nameless, None, "t")
+    thread.start()
+    until(lambda: caplog.text.count("the view cannot be followed") > 1, SECONDS, "it has tried again")
+    assert thread.is_alive()
+    end(thread)
+
+
+def damage(path: Path) -> None:
+    """Overwrite all pages but the first."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, damage], ids=["lost", "broken"])
+def test_a_file_that_is_lost_or_broken_is_rebuilt(
+    harm: Callable[[Path], None], names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
+) -> None:
+    first, second = view_row(1, group=group), view_row(2, group=group)
+    write(first)
+    thread = follow(tmp_path)
+    path = known(thread).path
+    assert path is not None
+    end(thread)  # so that what it wrote is in the file, and not in its log
+    thread = follow(tmp_path)
+    until(lambda: thread.seen.path == path, SECONDS, "it is open")
+    harm(path)
+    write(second)
+    until(lambda: readable(thread, first) and readable(thread, second), SECONDS, "all is there again")
+
+
+def readable(thread: ViewTopic, row: ViewRow) -> bool:
+    try:
+        return has(thread, row)
+    except sqlite3.Error:
+        return False
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_tried_again(
+    names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
+) -> None:
+    place = tmp_path / "taken"
+    place.write_bytes(b"")
+    row = view_row(1, group=group)
+    write(row)
+    thread = follow(place)
+    until(lambda: "cannot be kept" in thread.seen.problem, SECONDS, "it says so")
+    place.unlink()
+    known(thread)
+    assert has(thread, row)

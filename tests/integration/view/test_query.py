@@ -1,0 +1,112 @@
+"""The local copy of the view asked: lists, pages, failures in a window."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sidecar.view.query import BadCursorError, Filters, ViewQuery, questions
+from sidecar.view.store import ViewStore, open_store
+from sidecar.view.storm import Failures
+from tests.support.view_copy import take
+from tests.support.view_rows import GROUP, view_row
+from topics.events import State
+
+
+def ids(values: list[bytes]) -> list[int]:
+    return [int(value.split(b'"id":"orders:0:')[1].split(b'"')[0]) for value in values]
+
+
+@pytest.fixture
+def mixed(store: ViewStore) -> None:
+    rows = [
+        view_row(1, due=300),
+        view_row(2, due=100, level="1m", reason="timeout"),
+        view_row(3, due=200, topic="invoices"),
+        view_row(4, State.DLQ, reason="timeout"),
+        view_row(5, State.COMMIT),
+    ]
+    take(store, *rows)
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (Filters(), [4, 5, 2, 3, 1]),
+        (Filters(state=State.WAITING_RETRY), [2, 3, 1]),
+        (Filters(level="1m"), [2]),
+        (Filters(topic="invoices"), [3]),
+        (Filters(reason="timeout"), [4, 2]),
+        (Filters(reason="timeout", state=State.DLQ), [4]),
+        (Filters(due_before=300), [2, 3]),
+        (Filters(topic="nobody's"), []),
+    ],
+    ids=str,
+)
+def test_lists_are_filtered_and_what_is_due_first_comes_first(
+    mixed: None, ask: ViewQuery, filters: Filters, found: list[int]
+) -> None:
+    assert ids(ask.messages(filters, 10).values) == found
+
+
+def test_each_filter_has_an_index(store: ViewStore) -> None:
+    with sqlite3.connect(store.path) as connection:
+        for column in ("state", "level", "topic", "reason"):
+            query = f"EXPLAIN QUERY PLAN SELECT value FROM message WHERE {column} = ? ORDER BY due, number LIMIT 9"
+            plan = " ".join(row[3] for row in connection.execute(query, ("x",)))
+            assert f"message_{column}" in plan
+            assert "TEMP B-TREE" not in plan
+    connection.close()
+
+
+def test_pages_together_are_the_list_also_where_due_times_are_equal(store: ViewStore, ask: ViewQuery) -> None:
+    take(store, *(view_row(number, due=number % 3) for number in range(50)))
+    found: list[int] = []
+    cursor, pages = None, 0
+    while pages == 0 or cursor is not None:
+        page = ask.messages(Filters(state=State.WAITING_RETRY), 7, cursor)
+        found += ids(page.values)
+        cursor, pages = page.cursor, pages + 1
+    assert pages == 8
+    assert found == sorted(range(50), key=lambda number: (number % 3, number))
+
+
+def test_a_cursor_is_good_for_its_own_list_alone(store: ViewStore, ask: ViewQuery, tmp_path: Path) -> None:
+    take(store, *(view_row(number) for number in range(3)))
+    cursor = ask.messages(Filters(topic="orders"), 1).cursor
+    assert cursor is not None
+    for filters in (Filters(), Filters(topic="invoices"), Filters(level="orders"), Filters(topic="orders", level="x")):
+        with pytest.raises(BadCursorError):
+            ask.messages(filters, 1, cursor)
+    with pytest.raises(BadCursorError):
+        ask.sums(0, 1, cursor)
+    other = open_store(tmp_path, GROUP)
+    with questions(other.path) as elsewhere, pytest.raises(BadCursorError):
+        elsewhere.messages(Filters(topic="orders"), 1, cursor)
+    other.close()
+
+
+@pytest.mark.parametrize("forged", ["", "x", "é", "A" * 38, "A" * 5_000, "****", "e30=", "=" * 9])
+def test_a_forged_cursor_is_refused(store: ViewStore, ask: ViewQuery, forged: str) -> None:
+    with pytest.raises(BadCursorError):
+        ask.messages(Filters(), 1, forged)
+
+
+def test_failures_are_counted_in_their_window_by_reason(store: ViewStore, ask: ViewQuery) -> None:
+    rows = [view_row(number, reason="a" if number % 3 else "b", last_failed_at=number) for number in range(10)]
+    take(store, *rows, view_row(99, State.COMMIT, reason="a", last_failed_at=5))
+    assert ask.failures(3, 8) == Failures(6, (("a", 5), ("b", 1)))
+    assert ask.failures(100, 200) == Failures(0, ())
+
+
+def test_a_question_that_takes_too_long_is_given_up(store: ViewStore) -> None:
+    take(store, *(view_row(number) for number in range(5_000)))
+    with questions(store.path, within=-1) as query, pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        query.failures(0, 2**62)
+
+
+def test_a_reader_cannot_write(store: ViewStore) -> None:
+    with questions(store.path) as query, pytest.raises(sqlite3.OperationalError, match="readonly"):
+        query._connection.execute("DELETE FROM message")

@@ -1,0 +1,199 @@
+"""The local copy of the view as a file: what it keeps, what it forgets, and what it survives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.view.query import ViewQuery
+from sidecar.view.store import Facts, ViewStore, open_store, retention_of
+from sidecar.view.tables import Item, connect
+from tests.support.view_copy import PLACE, item, take
+from tests.support.view_rows import GROUP, stats_row, view_row
+from topics import versions
+from topics.events import State
+from topics.names import Kind
+from topics.view_record import Forgotten, encode_row
+
+# --- what it keeps ----------------------------------------------------------------------------------------------------
+
+
+def test_the_greater_state_is_kept_whatever_came_last(store: ViewStore, ask: ViewQuery) -> None:
+    first = view_row()
+    dead = view_row(1, State.DLQ, at=first.at, times=2)
+    redriven = view_row(1, State.REDRIVEN, at=first.at, redrives=1, times=0)
+    for rows in ([first, dead, redriven], [redriven, first, dead], [dead, redriven, first]):
+        take(store, Forgotten(first.id), *rows)
+        assert ask.message(first.id) == encode_row(redriven)
+
+
+def test_on_a_tie_the_later_update_wins_then_the_later_offset(store: ViewStore, ask: ViewQuery) -> None:
+    old = view_row(1, at=5, updated_at=10, reason="old")
+    new = view_row(1, at=5, updated_at=11, reason="new")
+    take(store, new, old)
+    assert ask.message(old.id) == encode_row(new)
+    again = view_row(1, at=5, updated_at=11, reason="again")
+    store.take([item(again, 0)], {})
+    assert ask.message(old.id) == encode_row(new)
+    store.take([item(again, 7)], {})
+    assert ask.message(old.id) == encode_row(again)
+
+
+def test_a_tombstone_removes_what_came_before_it_and_nothing_after(store: ViewStore, ask: ViewQuery) -> None:
+    dead, again = view_row(1, State.DLQ, redrives=3), view_row(1)
+    take(store, dead, Forgotten(dead.id), again)
+    assert ask.message(dead.id) == encode_row(again)
+    take(store, Forgotten(dead.id))
+    assert ask.message(dead.id) is None
+
+
+def test_the_last_sums_of_a_key_hold(store: ViewStore, ask: ViewQuery) -> None:
+    sums, better = stats_row(), stats_row(waiting=13)
+    take(store, sums, better)
+    assert ask.sums(0, 10).values == [encode_row(better)]
+
+
+def test_rows_and_positions_are_one_transaction(store: ViewStore, ask: ViewQuery) -> None:
+    take(store, view_row(1))
+    broken = Item(Kind.VIEW, "x", view_row(2, reason="r"), 2**70, 1)  # no number that SQLite knows
+    with pytest.raises(OverflowError):
+        store.take([item(view_row(3)), broken], {PLACE: 9})
+    assert store.positions() == {PLACE: 1}
+    assert ask.message("orders:0:3") is None
+    take(store, view_row(3), view_row(4))
+    assert store.positions() == {PLACE: 2}
+
+
+def test_what_was_written_before_the_retention_leaves(store: ViewStore, ask: ViewQuery) -> None:
+    store.take([item(view_row(1), 0, written=99), item(view_row(2), 1, written=100)], {})
+    store.drop_older(Kind.VIEW, 100)
+    assert (ask.message("orders:0:1"), ask.message("orders:0:2") is None) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("config", "retention"),
+    [
+        ({"cleanup.policy": "compact,delete", "retention.ms": "5"}, 5),
+        ({"cleanup.policy": "compact", "retention.ms": "5"}, None),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, None),
+        ({}, None),
+    ],
+)
+def test_retention_is_the_topics(config: dict[str, str], retention: int | None) -> None:
+    assert retention_of(config) == retention
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    store = open_store(tmp_path, GROUP)
+    store.begin_anew(Kind.VIEW, PLACE[0], "one")
+    take(store, view_row(1))
+    store.note(Facts(5, 6))
+    store.close()
+    again = open_store(tmp_path, GROUP)
+    assert (again.positions(), again.facts(), again.identity(Kind.VIEW)) == ({PLACE: 1}, Facts(5, 6), "one")
+    again.close()
+
+
+def test_another_topic_of_the_same_name_is_begun_anew(store: ViewStore, ask: ViewQuery) -> None:
+    take(store, view_row(1), stats_row())
+    store.note(Facts(5, 6))
+    store.begin_anew(Kind.VIEW, PLACE[0], "two")
+    assert (ask.message("orders:0:1"), store.positions(), store.facts()) == (None, {}, Facts(None, 0))
+    assert len(ask.sums(0, 10).values) == 1
+
+
+def test_two_sidecars_in_one_folder_have_a_file_each(tmp_path: Path) -> None:
+    one, two = open_store(tmp_path, GROUP), open_store(tmp_path, GROUP)
+    assert one.path != two.path
+    take(one, view_row(1))
+    assert two.positions() == {}
+    one.close()
+    three = open_store(tmp_path, GROUP)
+    assert three.path == one.path
+    assert three.positions() == {PLACE: 1}
+    two.close()
+    three.close()
+
+
+@pytest.mark.parametrize("junk", [b"junk" * 5_000, b"SQLite format 3\0" + b"\xff" * 50_000], ids=["text", "header"])
+def test_a_broken_file_is_made_anew(tmp_path: Path, junk: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(tmp_path, GROUP)
+    take(store, view_row(1))
+    store.close()
+    store.path.write_bytes(junk)
+    again = open_store(tmp_path, GROUP)
+    assert again.positions() == {}
+    assert "of no use, and read anew" in caplog.text
+    take(again, view_row(1))
+    again.close()
+
+
+def test_pages_that_were_overwritten_are_found_at_the_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path, GROUP)
+    take(store, *(view_row(number) for number in range(500)))
+    store.close()
+    size = store.path.stat().st_size
+    with store.path.open("r+b") as file:
+        file.seek(size // 2 // 4096 * 4096)
+        file.write(b"\xa5" * 4096 * 3)
+    again = open_store(tmp_path, GROUP)
+    assert again.positions() == {}
+    again.close()
+
+
+def test_a_file_of_another_form_is_made_anew(tmp_path: Path) -> None:
+    store = open_store(tmp_path, GROUP)
+    take(store, view_row(1))
+    store._connection.execute("PRAGMA user_version = 99")
+    store.close()
+    again = open_store(tmp_path, GROUP)
+    assert again.positions() == {}
+    again.close()
+
+
+def test_a_lost_file_is_noticed(store: ViewStore) -> None:
+    assert store.intact()
+    store.path.unlink()
+    assert not store.intact()
+
+
+def test_a_temporary_folder_goes_with_its_store_and_nobody_else_can_read_it() -> None:
+    store = open_store(None, GROUP)
+    folder = store.path.parent
+    assert (folder.stat().st_mode & 0o077, store.path.stat().st_mode & 0o077) == (0, 0)
+    store.close()
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        open_store(tmp_path / "file" / "view", GROUP)
+
+
+def test_rows_that_an_older_version_could_not_read_are_read_by_one_that_can(tmp_path: Path) -> None:
+    def kept(passed_over: int) -> bool:
+        """Whether a file is still there at the next start that lacks rows of this version."""
+        store = open_store(tmp_path, f"{GROUP}-{passed_over}")
+        store.take([item(view_row(1))], {PLACE: 9}, passed_over + 1)
+        store.take([], {PLACE: 10}, passed_over)
+        store.take([item(view_row(2))], {PLACE: 11})
+        store.close()
+        again = open_store(tmp_path, f"{GROUP}-{passed_over}")
+        positions = again.positions()
+        again.close()
+        assert positions in ({}, {PLACE: 11})
+        return bool(positions)
+
+    assert kept(versions.READ + 1), "this version cannot read them either"
+    assert not kept(versions.READ), "an older one has passed them over"
+
+
+def test_a_loss_of_power_cannot_keep_positions_without_their_rows(tmp_path: Path) -> None:
+    connection = connect(tmp_path / "file")
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,), "NORMAL: no row is lost behind a position"
+    connection.close()

@@ -1,0 +1,160 @@
+"""A TCP proxy in front of a broker that knows which Kafka request passes, and lets a test act at that very moment.
+
+It reads of each request only its prefix (size, api key, version, correlation id, client id) and of each response the
+correlation id; everything else is bytes. So the product needs no hooks for "killed between Produce and EndTxn".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Self, TypeAlias
+
+from tests.support.kafka.proxy_rules import Fate, Moment, Passing, Rule, parse
+
+HOST = "127.0.0.1"
+FRAME = struct.Struct(">i")
+START_SECONDS = 30.0
+Handle: TypeAlias = Callable[[bytes, "Connection", bool], Awaitable[Fate]]
+"""Passes one frame on unless a rule says otherwise; the flag: this direction was silenced before."""
+
+
+@dataclass
+class Connection:
+    """One client's connection and ours to the broker on its behalf."""
+
+    number: int
+    client: asyncio.StreamWriter
+    broker: asyncio.StreamWriter
+    under_way: dict[int, Passing] = field(default_factory=dict)
+    """By correlation id."""
+
+
+class CutError(ConnectionError):
+    """A rule has ended the connection."""
+
+
+class KafkaProxy:
+    """Listens on a free port of 127.0.0.1, on a thread of its own. A context manager.
+
+    `with KafkaProxy() as proxy`, start the broker with `advertised=lambda _: proxy.address`, then `proxy.target(port)`.
+    """
+
+    def __init__(self) -> None:
+        self.address = ""
+        """`host:port` for clients, once started."""
+        self.problems: list[BaseException] = []
+        """What a rule's action raised; a test that ends well has none."""
+        self._target = 0
+        self._rules: list[Rule] = []
+        self._connections = 0
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="kafka-proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        if not self._started.wait(START_SECONDS):
+            raise AssertionError("the proxy did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(START_SECONDS)
+
+    def target(self, port: int) -> None:
+        """The broker's own port; until it is set, connections are closed at once."""
+        self._target = port
+
+    def add(self, rule: Rule) -> Rule:
+        """From the next request on the rule holds; gives it back."""
+        self._rules.append(rule)
+        return rule
+
+    def clear(self) -> None:
+        """Everything passes again, except on connections that were silenced."""
+        self._rules.clear()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._accept, HOST, 0)
+        self.address = "{}:{}".format(*server.sockets[0].getsockname())
+        self._started.set()
+        await self._ended.wait()
+        server.close()
+        for writer in self._open.values():
+            writer.close()
+        if self._open:
+            await asyncio.wait(self._open, timeout=START_SECONDS)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._on_client(reader, writer))
+        self._open[task] = writer
+        task.add_done_callback(self._open.pop)
+
+    async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            broker_reader, broker_writer = await asyncio.open_connection(HOST, self._target)
+        except OSError:  # the broker is down: the client is to notice
+            writer.close()
+            return
+        self._connections += 1
+        connection = Connection(self._connections, writer, broker_writer)
+        pumps = {
+            asyncio.ensure_future(self._pump(reader, connection, self._request)),
+            asyncio.ensure_future(self._pump(broker_reader, connection, self._response)),
+        }
+        done, others = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        self.problems += [error for pump in done if (error := pump.exception()) is not None and not gone(error)]
+        for pump in others:
+            pump.cancel()
+        await asyncio.wait(pumps)
+        writer.close()
+        broker_writer.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, connection: Connection, handle: Handle) -> None:
+        """Pass frames of one direction on, until one side hangs up or a rule ends it."""
+        silenced = False
+        while True:
+            (size,) = FRAME.unpack(await reader.readexactly(FRAME.size))
+            fate = await handle(await reader.readexactly(size), connection, silenced)
+            silenced |= fate is Fate.SILENCE
+            if fate is Fate.CUT:
+                raise CutError
+
+    async def _request(self, frame: bytes, connection: Connection, silenced: bool) -> Fate:
+        request = parse(frame, connection.number)
+        passing = Passing(request, tuple(rule for rule in self._rules if rule.takes(request)))
+        connection.under_way[request.correlation] = passing
+        fate = await passing.at(Moment.ARRIVED)
+        if fate is Fate.PASS and not silenced:
+            await write(connection.broker, frame)
+            await passing.at(Moment.FORWARDED)
+        return fate
+
+    async def _response(self, frame: bytes, connection: Connection, silenced: bool) -> Fate:
+        passing = connection.under_way.pop(FRAME.unpack_from(frame)[0])
+        fate = await passing.at(Moment.ANSWERED)
+        if fate is Fate.PASS and not silenced:
+            await write(connection.client, frame)
+            await passing.at(Moment.DONE)
+        return fate
+
+
+def gone(error: BaseException) -> bool:
+    """Whether one side has only hung up."""
+    return isinstance(error, asyncio.IncompleteReadError | ConnectionError)
+
+
+async def write(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """Pass a request or a response on, with its size before it."""
+    writer.write(FRAME.pack(len(frame)) + frame)
+    await writer.drain()

@@ -1,0 +1,134 @@
+"""Event topics without a sidecar, and the view's topics as their readers see them (independent of Spark's code)."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from tests.support.deadline import until
+from tests.support.kafka.group_topics import create_specs
+from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
+from topics.events import RANKS, Event, State, encode_event
+from topics.names import Kind, Names
+from topics.specs import Source, group_specs
+
+Value = Mapping[str, Any]
+FAILURES = (State.WAITING_RETRY, State.DLQ)
+KINDS = (Kind.EVENTS, Kind.VIEW, Kind.STATS)
+
+
+def create_view_topics(bootstrap: str, group: str) -> Names:
+    """The topics that the view's job reads and writes for a group."""
+    names = Names(group)
+    specs = group_specs(names, [Source("orders", 1, 1, 1_048_588, 1)], (1_000,))
+    create_specs(bootstrap, [spec for spec in specs if spec.kind in KINDS])
+
+    def readable() -> bool:
+        # A broker may be named as a partition's leader a moment before it knows.
+        with suppress(KafkaException):
+            return all(not dump(bootstrap, topic) for topic in (names.view, names.stats))
+        return False
+
+    until(readable, SECONDS, f"the topics of {group} can be read")
+    return names
+
+
+def event(group: str, number: int, state: State = State.WAITING_RETRY, times: int = 1, **changes: Any) -> Event:
+    """An event of now about record `number` of the topic orders."""
+    at = time.time_ns() // 1_000_000
+    event = Event(
+        group=group,
+        id=f"orders:0:{number}",
+        state=state,
+        times=times,
+        redrives=0,
+        level="1s",
+        due=at + 1_000,
+        at=at,
+        reason="http-500",
+        topic="orders",
+        partition=0,
+        offset=number,
+        timestamp=at,
+        first_failed_at=at,
+        instance=f"pod-{uuid.uuid4().hex[:4]}",
+    )
+    return Event(**{**{name: getattr(event, name) for name in event.__struct_fields__}, **changes})
+
+
+def tell(bootstrap: str, events: Iterable[Event]) -> None:
+    """Write events of one group as a sidecar does: the id is the key."""
+    events = list(events)
+    produce(bootstrap, Names(events[0].group).events, [Out(encode_event(e), e.id.encode()) for e in events])
+
+
+def view_of(bootstrap: str, group: str) -> dict[str, Value]:
+    """The view by id as its readers keep it: the greater place, then the later update, then the later offset."""
+    kept: dict[str, tuple[tuple[Any, ...], Value]] = {}
+    for row in dump(bootstrap, Names(group).view):
+        value = json.loads(row.value or b"null")
+        place = (value["redrives"], value["times"], RANKS[State(value["state"])], value["at"])
+        order = (*place, value["updated_at"], row.offset)
+        assert (row.key or b"").decode() == value["id"]
+        if value["id"] not in kept or order > kept[value["id"]][0]:
+            kept[value["id"]] = order, value
+    return {identity: value for identity, (_, value) in kept.items()}
+
+
+def sums_of(bootstrap: str, group: str) -> dict[str, Value]:
+    """The sums by key; the last value of a key holds."""
+    return {(row.key or b"").decode(): json.loads(row.value or b"null") for row in dump(bootstrap, Names(group).stats)}
+
+
+def folded(rows: Iterable[Row]) -> dict[str, Value]:
+    """What the view must be, from all records of an events topic."""
+    by_id: dict[str, list[tuple[Value, Row]]] = {}
+    for row in rows:
+        value = json.loads(row.value or b"null")
+        by_id.setdefault(value["id"], []).append((value, row))
+    return {identity: present(told) for identity, told in by_id.items()}
+
+
+def present(told: list[tuple[Value, Row]]) -> Value:
+    """One record's row of the view, from its events in any order."""
+
+    def place(one: tuple[Value, Row]) -> tuple[Any, ...]:
+        value, row = one
+        return (
+            *(value["redrives"], value["times"], RANKS[State(value["state"])], value["at"]),
+            *(row.partition, row.offset),
+        )
+
+    values = [value for value, _ in told]
+    return {
+        **max(told, key=place)[0],
+        "first_failed_at": min(value["first_failed_at"] for value in values),
+        "last_failed_at": max(v["at"] if v["state"] in FAILURES else v["first_failed_at"] for v in values),
+        "retries": max(value["times"] for value in values),
+        "updated_at": max(max(value["at"], row.timestamp) for value, row in told),
+    }
+
+
+COUNTED = {"WAITING_RETRY": "waiting", "COMMIT": "committed", "DLQ": "dead", "REDRIVEN": "redriven"}
+
+
+def summed(rows: Iterable[Row]) -> dict[str, Value]:
+    """What the sums must be, from all records of an events topic; each event counts once."""
+    events = {}
+    for row in rows:
+        value = json.loads(row.value or b"null")
+        events[tuple(value[name] for name in ("group", "id", "redrives", "times", "state"))] = value
+    sums: dict[str, Any] = {}
+    for value in events.values():
+        minute = value["at"] // 60_000 * 60_000
+        key = f"{minute}|{value['topic']}|{value['level'] or ''}|{value['reason']}"
+        same = {name: value[name] for name in ("v", "group", "topic", "level", "reason")}
+        sums.setdefault(key, {**same, "minute": minute, **dict.fromkeys(COUNTED.values(), 0)})
+        sums[key][COUNTED[value["state"]]] += 1
+    return sums

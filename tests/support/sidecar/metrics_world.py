@@ -1,0 +1,139 @@
+"""Two lanes on one gate, as the sidecar has them, and what a scrape of them says; no Kafka and no service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sidecar.core.commit_batch import Refusal, Result
+from sidecar.core.counters import Distribution
+from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.outcome import Outcome
+from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.pace import Pace
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Ports, Reply
+from sidecar.core.progress import Progress
+from sidecar.core.record import Now, Partition, Record
+from sidecar.core.tag_filter import Subscriptions
+from sidecar.observability.metrics import DELIVERY_BOUNDS, LaneSource, Sources, TransactionMeter, scraper
+from topics.headers import Life
+from topics.levels import TABLE, build_ladder
+from topics.names import Names
+
+ROOM = 1 << 20
+START = Now(1_763_690_000_000, 1_000)
+LEVELS = ("10s", "1m", "ready")
+WAITS = {"billing-RETRY-10s": 10_000, "billing-RETRY-1m": 60_000, "billing-RETRY": 0}
+
+
+class Outside:
+    """The ports of a lane, played by a list of what is out."""
+
+    def __init__(self) -> None:
+        self.out: list[tuple[Record, Reply]] = []
+
+    def pause(self, partition: Partition, epoch: int) -> None:
+        pass
+
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+        pass
+
+    def deliver(self, record: Record, reply: Reply) -> None:
+        self.out.append((record, reply))
+
+    def answer(self, outcome: Outcome) -> None:
+        record, reply = self.out.pop(0)
+        reply(record, outcome, START)
+
+
+class World:
+    """Two lanes on one gate, as the sidecar has them, and the function that scrapes them."""
+
+    def __init__(self, concurrency: int = 8, *, relay: bool = False, wanted: Subscriptions | None = None) -> None:
+        policy = Policy(Names("billing"), ("orders", "invoices"), build_ladder("rocketmq"), TABLE, TABLE, relay=relay)
+        self.outside = Outside()
+        self.gate = Gate(Pace(concurrency))
+        ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None)
+        self.main = Lane(policy, {}, ports, self.gate, Terms(ROOM, None, wanted))
+        self.retry = Lane(policy, WAITS, ports, self.gate, Terms(ROOM))
+        self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
+        self.ends: dict[Partition, int] = {}
+        self.durations = Distribution(DELIVERY_BOUNDS)
+        self.transactions = TransactionMeter()
+        self.now = START
+        self._passed = 0
+        self.told: dict[str, int] = {}
+        """What the parts beside the lanes count, by the name of the field of `Sources`."""
+        self.scrape = scraper(
+            Sources(
+                lanes=(
+                    LaneSource(
+                        self.main,
+                        self.rebalances,
+                        lambda: self.ends,
+                        unread_progress=lambda: self.told.get("unread_progress", 0),
+                    ),
+                    LaneSource(self.retry, {"assigned": 1}),
+                ),
+                gate=self.gate,
+                deliveries=self.durations,
+                transactions=self.transactions,
+                topics=("orders", "invoices"),
+                levels=LEVELS,
+                version="1.2.3",
+                now=lambda: self.now,
+                late_verdicts=lambda: self.told.get("late_verdicts", 0),
+                subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),
+                bad_policy_records=lambda: self.told.get("bad_policy_records", 0),
+                view_lag=lambda: self.told.get("view_lag"),
+                bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},
+                unknown_verdicts=lambda: self.told.get("unknown_verdicts", 0),
+                loop_errors=lambda: {"sidecar": self.told.get("loop_errors", 0)},
+                credentials_reloaded=lambda: self.told.get("credentials_reloaded", 0),
+            )
+        )
+
+    def give(self, lane: Lane, topic: str, *records: Record) -> None:
+        """Assign partition 0 of a topic and hand records over."""
+        source = Partition(topic, 0)
+        lane.tenure.assigned([Grant(source, 1, Progress(0))])
+        lane.received([Run(source, 1, 0, list(records))], START)
+
+    def commit(self, lane: Lane, refusal: str = "") -> None:
+        """Have what a lane has settled committed, or refused for this reason."""
+        self._passed += 50
+        later = Now(START.wall + self._passed, START.steady + self._passed)
+        lane.tick(later)
+        batch = lane.outbox.out
+        assert batch is not None, "there is nothing to commit"
+        if refusal:
+            refused = tuple(Refusal(entry, "record", refusal) for entry in batch.entries)
+            lane.committed(Result(batch, committed=True, refused=refused), later)
+        else:
+            lane.committed(Result(batch, committed=True, done=batch.entries), later)
+
+    def sample(self, name: str, **labels: str) -> float:
+        """The value of one sample; KeyError when it is not there."""
+        return self.samples()[name, tuple(sorted(labels.items()))]
+
+    def samples(self) -> Mapping[tuple[str, tuple[tuple[str, str], ...]], float]:
+        found = {}
+        for family in text_string_to_metric_families(self.scrape().decode()):
+            for sample in family.samples:
+                key = (sample.name, tuple(sorted(sample.labels.items())))
+                assert key not in found
+                found[key] = sample.value
+        return found
+
+
+def fresh(topic: str, offset: int = 0) -> Record:
+    return Record(Partition(topic, 0), offset, 1, START.wall, b"k", b"v", [], None)
+
+
+def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:
+    life = Life(f"orders:0:{offset}", "orders", 1, 0, due_at, appended, appended, "http-500")
+    return Record(Partition(topic, 0), offset, 1, appended, b"k", b"v", [], life)

@@ -1,0 +1,260 @@
+"""A real sidecar, as its own process: started from a configuration file, driven by signals and by its API.
+
+Only the process that was started here is ever signalled, by its id.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests.support.deadline import T, until
+from tests.support.kafka.broker import PROTOCOL
+from tests.support.kafka.group_topics import GroupTopics
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+API_PORTS = range(8_500, 12_000)
+CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
+START_SECONDS = 20.0
+Config = Mapping[str, Any]
+
+
+class Exit(NamedTuple):
+    """How a process ended: its code (negative: the signal), and the seconds that it took."""
+
+    code: int
+    seconds: float
+
+
+class Reply(NamedTuple):
+    """An answer of the sidecar's API."""
+
+    status: int
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None = None) -> dict[str, Any]:
+    """The configuration of a test's sidecar: a short ladder, short timeouts, and what `overrides` change."""
+    mode = (overrides or {}).get("deliver", {}).get("mode", "push")
+    # Scripts that fail everything are the rule here; what an outage is has its own tests.
+    requests = {"url": url, "timeout": "5s", "concurrency": 64, "outage_failures": None}
+    base: dict[str, Any] = {
+        "group": group.group,
+        "topics": list(group.mains),
+        "kafka": {"bootstrap.servers": group.bootstrap},
+        "deliver": requests if mode == "push" else {},
+        "retry": {
+            "ladder": ["1s", "2s"],
+            "levels": [f"{delay}ms" for delay in group.delays],
+            "max_reconsume_times": 2,
+        },
+        "api": {"listen": f"127.0.0.1:{port}", "probe_listen": None},
+        "drain_timeout": "10s",
+        "lock_timeout": "5s",
+        "log": {"format": "text"},
+    }
+    return by_protocol(_merged(base, overrides or {}), os.environ.get(PROTOCOL, "classic"))
+
+
+def by_protocol(config: dict[str, Any], protocol: str) -> dict[str, Any]:
+    """The configuration for a group of this protocol; of the newer one the times are the broker's to say."""
+    if protocol == "classic":
+        return config
+    kafka = {name: value for name, value in config["kafka"].items() if name not in CLASSIC_ONLY}
+    return {**config, "kafka": {"group.protocol": protocol, **kafka}}
+
+
+class SidecarProcess:
+    """One pod's sidecar. A context manager: leaving it kills the process if it still runs.
+
+    `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew.
+    """
+
+    module = "sidecar"
+    """The program that is started."""
+
+    def __init__(
+        self, group: GroupTopics, url: str, folder: Path, *, pod: str = "pod-0", overrides: Config | None = None
+    ) -> None:
+        self.group = group
+        self.pod = pod
+        self.port, self._reservation = _reserved_port()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / f"{pod}.yaml"
+        self._file.write_text(yaml.safe_dump(config_of(group, url, self.port, overrides)))
+        self._log = folder / f"{pod}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> SidecarProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+        self._reservation.close()
+        if error is not None:
+            error.add_note(f"--- the end of {self._log} ---\n{self.log()[-4_000:]}")
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process that runs, or ran last."""
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process.poll() is None
+
+    def start(self) -> None:
+        """Start the process, or start it anew after it has ended; returns at once."""
+        environ = {**os.environ, "POD_NAME": self.pod, "PYTHONPATH": str(REPOSITORY)}
+        # Its stderr is a file: a pipe that nobody reads fills up, and then stops every thread of the Kafka client.
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command(self._file, self.module), cwd=self._file.parent, env=environ, stderr=log
+            )
+
+    def stop(self, seconds: float = 15.0) -> Exit:
+        """SIGTERM, and wait for the end; a process that does not end in time is killed, and that is a failure."""
+        begin = time.monotonic()
+        self.signal(signal.SIGTERM)
+        return self.wait(seconds, begin)
+
+    def wait(self, seconds: float = 15.0, begin: float | None = None) -> Exit:
+        """Wait until it has ended."""
+        begin = time.monotonic() if begin is None else begin
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the sidecar did not end within {seconds:g} s") from None
+        return Exit(code, time.monotonic() - begin)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        self.process.wait(60)
+
+    def pause(self) -> None:
+        """SIGSTOP: it stands still, as under a long pause of its machine."""
+        self.signal(signal.SIGSTOP)
+
+    def cont(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process, unless it has ended."""
+        if self.running:
+            self.process.send_signal(number)
+
+    def request(self, method: str, path: str, seconds: float = 30.0) -> Reply:
+        """Call the sidecar's API. Raises OSError while it does not listen."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.read())
+        finally:
+            connection.close()
+
+    def status(self) -> Any:
+        """`GET /status` as JSON. Raises OSError while it does not listen."""
+        return self.request("GET", "/status").json
+
+    def metrics(self) -> str:
+        """`GET /metrics`."""
+        return self.request("GET", "/metrics").body.decode()
+
+    def metric(self, series: str) -> float:
+        """The value of one series, such as `reconsume_in_flight`, or with labels; 0 when it is not there."""
+        lines = (line.rpartition(" ") for line in self.metrics().splitlines())
+        return next((float(value) for name, _, value in lines if name == series), 0.0)
+
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        """Wait until it has started: both lanes consume."""
+
+        def started() -> bool:
+            with suppress(OSError, http.client.HTTPException):
+                return self.request("GET", "/startupz").status == 200
+            return False
+
+        self.until(started, seconds, "the sidecar has started")
+
+    def until(self, predicate: Callable[[], T], seconds: float, what: str) -> T:
+        """As `deadline.until`, but fails at once when the process has ended."""
+
+        def asked() -> T:
+            assert self.running, f"the sidecar ended with {self.process.returncode}, waiting for: {what}"
+            return predicate()
+
+        return until(asked, seconds, what)
+
+    def wait_log(self, text: str, seconds: float = 10.0) -> str:
+        """Wait until a line of its log holds `text`; that line."""
+
+        def line() -> str:
+            return next((line for line in self.log().splitlines() if text in line), "")
+
+        return self.until(line, seconds, f"the log says {text!r}")
+
+    def log(self) -> str:
+        """All that it wrote to stderr."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+
+def command(file: Path, module: str = "sidecar") -> list[str]:
+    """How a sidecar is started."""
+    return [sys.executable, "-m", module, "run", "-c", str(file)]
+
+
+def _merged(base: dict[str, Any], overrides: Config) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in overrides.items():
+        old = merged.get(name)
+        merged[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _reserved_port() -> tuple[int, socket.socket]:
+    """A port that nobody uses, and a socket that keeps it from others until it is closed.
+
+    The reservation is bound and does not listen; with SO_REUSEADDR on both sides the sidecar may bind the same port.
+    """
+    for port in random.sample(API_PORTS, 50):
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            probe.close()
+            reservation = socket.socket()
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reservation.bind(("127.0.0.1", port))
+            return port, reservation
+    raise RuntimeError("no free port for the API")

@@ -1,0 +1,129 @@
+"""A crash test's stage: a broker behind the proxy, a group under load, its service, and one pod's sidecar."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from tests.support.deadline import until
+from tests.support.kafka.broker import embedded
+from tests.support.kafka.group_topics import create_group, fresh_group
+from tests.support.kafka.proxy import KafkaProxy
+from tests.support.kafka.proxy_rules import Request
+from tests.support.proof.checker import Report, check
+from tests.support.proof.evidence import collect
+from tests.support.proof.load import SLOW, Load, uneven
+from tests.support.proof.quiet import await_quiet
+from tests.support.service.behaviours import Script
+from tests.support.service.service import Service
+from tests.support.sidecar.process import SidecarProcess
+
+RATE = 150
+"""Records a second: as much as a loaded machine can do beside the kills."""
+SOON = 60.0
+"""Seconds within which a sidecar delivers, whatever happened before."""
+QUIET_WITHIN = 20.0
+AT_RISK = 1.0 + SLOW + 0.4
+"""Seconds. What was delivered so long before a kill is in Kafka: progress is committed once a second."""
+KAFKA = {"session.timeout.ms": 2_000}
+"""The dead member is missed after 2 s, not 8: until then its partitions have no owner."""
+UNKNOWN = "a transaction's end is unknown"
+"""What the sidecar's log says when only Kafka can tell whether a transaction happened."""
+CONFIG: Mapping[str, Any] = {"deliver": {"concurrency": 32}, "retry": {"ladder": ["1s"], "max_deaths": 1000}}
+"""Deaths are the rule here: after two in a row suspects would go one by one, which test_crashed_service.py looks at."""
+
+
+class Proxied(NamedTuple):
+    """A broker, and the proxy through which sidecars reach it."""
+
+    kafka: EmbeddedKafka
+    proxy: KafkaProxy
+
+
+@contextmanager
+def proxied_kafka() -> Iterator[Proxied]:
+    """A single node behind a proxy."""
+    with KafkaProxy() as proxy, embedded(advertised=lambda _node: proxy.address) as kafka:
+        proxy.target(kafka.node(0).plan.proxied_port)
+        yield Proxied(kafka, proxy)
+
+
+class Scene:
+    """Begin it, let things happen, `verify` at the end. The sidecar alone goes through the proxy."""
+
+    def __init__(self, proxied: Proxied, folder: Path, stack: ExitStack) -> None:
+        self.proxy = proxied.proxy
+        self.group = create_group(fresh_group(proxied.kafka.bootstrap))
+        self.service = stack.enter_context(Service(folder / "ledger.jsonl", uneven))
+        config = {**CONFIG, "kafka": {**KAFKA, "bootstrap.servers": proxied.proxy.address}}
+        self.sidecar = SidecarProcess(self.group, self.service.url, folder, overrides=config)
+        self.load = Load(self.group, RATE)
+        self.kills: list[int] = []
+        """When the sidecar was killed, epoch ms."""
+        self._stack = stack
+
+    @property
+    def script(self) -> Script:
+        """What the service does with requests."""
+        return self.service.script
+
+    @script.setter
+    def script(self, script: Script) -> None:
+        self.service.script = script
+
+    def begin(self) -> None:
+        """Start the sidecar and the load."""
+        self._stack.enter_context(self.sidecar)
+        self._stack.enter_context(self.load)
+
+    def client(self, lane: str) -> str:
+        """What the client ids of a lane contain, and those of the other do not."""
+        group = self.group.group if lane == "main" else self.group.names.retry_group
+        return f"-{group}-{self.sidecar.pod}"
+
+    def transactional_id(self, lane: str) -> str:
+        """The id of a lane's producer."""
+        return f"{self.group.group}-{lane}-{self.sidecar.pod}"
+
+    def kill(self, _request: Request | None = None) -> None:
+        """SIGKILL, without waiting: the action of a rule."""
+        os.kill(self.sidecar.pid, signal.SIGKILL)
+        self.kills.append(time.time_ns() // 1_000_000)
+
+    def delivers(self, more: int = 1) -> None:
+        """Wait until so many more records have been delivered."""
+        before = len(self.service.ledger.deliveries())
+        until(lambda: len(self.service.ledger.deliveries()) >= before + more, SOON, f"{more} records are delivered")
+
+    def asked(self, times: int, seconds: float = SOON) -> None:
+        """Wait until the sidecar has said so often that it must ask Kafka what became of a transaction."""
+        until(lambda: self.sidecar.log().count(UNKNOWN) >= times, seconds, f"it asks Kafka {times} times")
+
+    def succeed(self) -> None:
+        """Wait for the end of the killed sidecar and start its successor, the same pod again."""
+        until(lambda: not self.sidecar.running, SOON, "the sidecar is killed")
+        self.sidecar.start()
+        self.delivers()
+
+    def verify(self, quiet_within: float = QUIET_WITHIN) -> Report:
+        """Wait until nothing is left to do, stop the sidecar, and check all that is left behind."""
+        self.load.end()
+        await_quiet(self.group, quiet_within)
+        assert self.sidecar.running
+        self.sidecar.stop()
+        report = check(collect(self.group, self.service.ledger))
+        assert report.waiting == 0
+        assert report.committed + report.dead_lettered == self.load.sent
+        assert report.duplicates <= self._at_risk()
+        return report
+
+    def _at_risk(self) -> int:
+        """How many deliveries were made so shortly before a kill that they may be repeated."""
+        ages = ((kill - d.received) / 1_000 for d in self.service.ledger.deliveries() for kill in self.kills)
+        return sum(0 <= age <= AT_RISK for age in ages)

@@ -1,0 +1,267 @@
+"""An ordered lane: one record of a key at a time, retried where it is, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from sidecar.core.decide import DeadLetter
+from sidecar.core.lane.key_queues import By
+from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
+from sidecar.core.policy import InPlace
+from sidecar.core.progress import Progress
+from sidecar.core.record import RECORD_COST, Partition, Record
+from tests.sim import samples
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, WALL, life, record
+from topics.events import Event, State, decode_event
+
+FAIL = Failed("http-500", "no")
+INTERVAL = 700
+READY = Partition("billing-RETRY", 0)
+INVOICES = Partition("invoices", 0)
+
+
+def rig_of(*keys: bytes | None, by: By = "key", max_times: int | None = None, **more: object) -> Rig:
+    """An ordered lane that was handed records of one partition with these keys, offsets 0, 1, …"""
+    policy = replace(samples.policy(), in_place=InPlace(INTERVAL, max_times))
+    rig = Rig(policy=policy, order=by, **more)  # type: ignore[arg-type]
+    rig.assign(ORDERS)
+    if keys:
+        rig.take(*(record(offset, key=key) for offset, key in enumerate(keys)))
+    return rig
+
+
+def place_of(rig: Rig, offset: int) -> int:
+    return rig.out_offsets().index(offset)
+
+
+def times_out(rig: Rig) -> list[tuple[int, int]]:
+    return [(sent.record.offset, sent.record.times) for sent in rig.sent]
+
+
+def test_only_the_first_of_each_key_is_out() -> None:
+    rig = rig_of(b"a", b"a", b"b", b"", b"", None, None, concurrency=9)
+    assert rig.out_offsets() == [0, 2, 3, 5, 6]
+
+
+def test_in_partition_order_one_record_of_the_partition_is_out_whatever_its_key() -> None:
+    rig = rig_of(b"a", b"b", None, by="partition")
+    assert rig.out_offsets() == [0]
+    rig.answer()
+    assert rig.out_offsets() == [1]
+
+
+def test_the_next_of_a_key_goes_when_the_one_before_is_taken() -> None:
+    rig = rig_of(b"a", b"a", b"a")
+    rig.answer()
+    assert rig.out_offsets() == [1]
+    rig.answer()
+    assert rig.out_offsets() == [2]
+
+
+def test_a_failure_is_tried_again_in_place_after_the_interval_and_holds_back_only_its_key() -> None:
+    rig = rig_of(b"a", b"a", b"b")
+    rig.answer(FAIL)
+    rig.answer()  # the one of b
+    rig.run(INTERVAL - 1)
+    assert rig.out_offsets() == []
+    rig.run(1)
+    assert times_out(rig) == [(0, 1)]
+    rig.answer(FAIL)
+    rig.run(INTERVAL)
+    assert times_out(rig) == [(0, 2)]
+    rig.answer()
+    assert times_out(rig) == [(1, 0)]
+
+
+def test_a_retry_in_place_writes_nothing_and_a_success_after_it_tells_nothing() -> None:
+    rig = rig_of(b"a")
+    rig.answer(FAIL)
+    rig.run(INTERVAL)
+    rig.answer()
+    assert [batch.entries for batch in rig.settle()] == [()]
+
+
+@pytest.mark.parametrize(
+    ("failure", "wait"),
+    [
+        (Failed("retry-asked", asked=True, delay=1), 10),
+        (Failed("retry-asked", asked=True, delay=10), 10),
+        (Failed("retry-asked", asked=True, delay=500), 500),
+        (Failed("retry-asked", asked=True, delay=30_000), 30_000),
+        (Failed("retry-asked", asked=True, delay=3_600_000), 30_000),
+        (Failed("retry-asked", asked=True, level=2), 5_000),
+        (Failed("retry-asked", asked=True, level=18), 30_000),
+        (Failed("retry-asked", asked=True, level=0), INTERVAL),
+        (Failed("retry-asked", asked=True, level=99), INTERVAL),
+    ],
+)
+def test_a_wait_that_the_service_asks_for_is_brought_within_bounds(failure: Failed, wait: int) -> None:
+    rig = rig_of(b"a")
+    rig.answer(failure)
+    rig.run(wait - 1)
+    assert rig.out_offsets() == []
+    rig.run(1)
+    assert times_out(rig) == [(0, 1)]
+
+
+@pytest.mark.parametrize(("delay", "odd"), [(9, 1), (10, 0), (30_000, 0), (30_001, 1), (None, 0)])
+def test_a_wait_out_of_bounds_is_counted(delay: int | None, odd: int) -> None:
+    rig = rig_of(b"a")
+    rig.answer(Failed("retry-asked", asked=True, delay=delay))
+    assert rig.lane.tally.odd_requests == odd
+
+
+def test_the_failure_after_the_last_retry_is_a_dead_letter_and_only_then_the_key_goes_on() -> None:
+    rig = rig_of(b"a", b"a", max_times=2)
+    for _ in range(2):
+        rig.answer(FAIL)
+        rig.run(INTERVAL)
+    failed_last = rig.now.wall
+    rig.answer(FAIL)
+    assert rig.out_offsets() == [], "the dead letter is not in Kafka yet"
+    rig.run(20)
+    (entry,) = rig.conclude().entries
+    assert times_out(rig) == [(1, 0)]
+    assert isinstance(entry.decision, DeadLetter)
+    assert (entry.decision.life.times, entry.decision.deliveries) == (2, 3)
+    assert (entry.decision.life.first_failed_at, entry.decision.life.due_at) == (WALL, failed_last)
+    event = decode_event(entry.writes[1].value)
+    assert isinstance(event, Event)
+    assert (event.state, event.times, event.first_failed_at) == (State.DLQ, 2, WALL)
+
+
+@pytest.mark.parametrize("outcome", [Rejected("bad-sku"), Failed("retry-asked", level=-1, asked=True)])
+def test_a_record_that_is_refused_for_good_is_a_dead_letter_before_its_key_goes_on(outcome: Rejected | Failed) -> None:
+    rig = rig_of(b"a", b"a")
+    rig.answer(outcome)
+    assert rig.out_offsets() == []
+    rig.run(20)
+    (entry,) = rig.conclude().entries
+    assert isinstance(entry.decision, DeadLetter)
+    assert rig.out_offsets() == [1]
+
+
+def test_a_dead_letter_that_kafka_refuses_keeps_its_key_waiting() -> None:
+    rig = rig_of(b"a", b"a", b"b")
+    rig.answer(Rejected("bad-sku"))
+    rig.run(20)
+    (entry,) = rig.batches[0].entries
+    rig.conclude(refused=[(entry, "record")])
+    rig.answer()
+    assert rig.out_offsets() == []
+    rig.run(500)
+    rig.conclude()
+    assert rig.out_offsets() == [1]
+
+
+def test_a_record_that_was_throttled_or_not_sent_keeps_its_place() -> None:
+    rig = rig_of(b"a", b"a")
+    rig.answer(Throttled(300))
+    rig.run(300)
+    assert times_out(rig) == [(0, 0)]
+    rig.answer(NotSent("refused"))
+    rig.run(10_000)
+    assert times_out(rig) == [(0, 0)]
+    rig.answer()
+    assert times_out(rig) == [(1, 0)]
+
+
+def test_a_failed_probe_keeps_its_place_and_is_counted() -> None:
+    rig = rig_of(b"a", b"a")
+    rig.answer(NotSent("refused"))
+    rig.run(10_000)
+    rig.answer(FAIL)
+    rig.run(10_000)
+    assert times_out(rig) == [(0, 1)]
+
+
+def test_a_revoked_partition_does_not_wait_for_a_record_that_fails_for_ever() -> None:
+    rig = rig_of(b"a", b"a", b"b")
+    rig.answer(FAIL)
+    rig.answer()
+    given_up = rig.release(ORDERS)
+    rig.settle()
+    assert given_up
+    assert rig.kafka[ORDERS] == Progress(0, frozenset({2}), clean=True)
+    rig.run(60_000)
+    assert rig.out_offsets() == []
+
+
+def test_the_next_owner_begins_with_the_record_that_failed() -> None:
+    rig = rig_of(b"a", b"a", b"b")
+    rig.answer(FAIL)
+    rig.lane.tenure.lost([ORDERS])
+    rig.assign(ORDERS, epoch=2)
+    rig.take(*(record(offset, key=key, epoch=2) for offset, key in enumerate((b"a", b"a"))))
+    rig.run(60_000)
+    assert times_out(rig) == [(2, 0), (0, 0)]  # 2 was out before
+    rig.answer(COMMITTED, place_of(rig, 0))
+    assert times_out(rig) == [(2, 0), (1, 0)]
+
+
+def test_a_late_answer_for_an_older_assignment_frees_nobody() -> None:
+    rig = rig_of(b"a", b"a")
+    rig.lane.tenure.lost([ORDERS])
+    rig.assign(ORDERS, epoch=2)
+    rig.take(*(record(offset, key=b"a", epoch=2) for offset in range(2)))
+    rig.answer()
+    assert [(sent.record.offset, sent.record.epoch) for sent in rig.sent] == [(0, 2)]
+
+
+def test_redriven_records_of_one_key_go_one_by_one() -> None:
+    rig = rig_of(retry=True)
+    rig.assign(READY)
+    lives = [life(0, redrives=1), replace(life(0, redrives=1), id="orders:0:8")]
+    rig.take(*(record(offset, source=READY, key=b"a", life=one) for offset, one in enumerate(lives)))
+    assert rig.out_offsets() == [0]
+    rig.answer(FAIL)
+    rig.run(INTERVAL)
+    assert times_out(rig) == [(0, 1)]
+    rig.answer()
+    rig.run(20)
+    rig.conclude()
+    assert rig.out_offsets() == [1]
+
+
+def burst(rig: Rig, source: Partition, start: int, count: int, key: bytes | None = b"a") -> None:
+    """Hand over as a consumer does that goes on from the lane's word; nothing while the partition is parked."""
+    part = rig.part(source)
+    if part.parked is None:
+        rig.take(*(record(start + number, source=source, key=key) for number in range(count)))
+
+
+def test_what_stands_behind_a_failing_key_does_not_fill_the_lanes_room() -> None:
+    room = 400 * (RECORD_COST + 2)
+    rig = rig_of(b"a", room=room)
+    rig.assign(INVOICES)
+    rig.answer(FAIL)
+    for start in range(1, 1_001, 100):
+        burst(rig, ORDERS, start, 100)
+    assert rig.lane.tenure.load <= room // 4 + 2 * RECORD_COST
+    assert rig.part().parked is not None
+    assert rig.part().parked.because == "behind a retry"  # type: ignore[union-attr]
+    rig.run(INTERVAL)
+    rig.take(record(0, source=INVOICES, key=b"a"))
+    assert (0, INVOICES) in [(sent.record.offset, sent.record.source) for sent in rig.sent]
+
+
+def test_a_partition_held_behind_a_retry_goes_on_where_it_was_when_the_key_does() -> None:
+    rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
+    rig.answer(FAIL)
+    burst(rig, ORDERS, 1, 1_000)
+    parked = rig.part().parked
+    assert parked is not None
+    rig.run(INTERVAL)
+    taken: list[Record] = []
+    while rig.part().parked is not None:
+        taken.append(rig.answer())
+    assert len(taken) < 50
+    assert rig.fetches == [("pause", ORDERS), ("resume", ORDERS, parked.offset, 1)]
+
+
+def test_without_a_failure_a_partition_may_fill_the_lanes_room() -> None:
+    rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
+    burst(rig, ORDERS, 1, 399)
+    assert rig.part().parked is None

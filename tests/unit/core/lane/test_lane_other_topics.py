@@ -1,0 +1,182 @@
+"""Retries of a main topic that this instance does not consume: passed on as they are, and in the end dead letters."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from sidecar.core.copies import Copy, writes_of
+from sidecar.core.counters import MOST_STRAYS, OTHERS, UNKNOWN, Tally
+from sidecar.core.decide import AT_ONCE, DeadLetter, Forward, Hop, after_wait, decide
+from sidecar.core.main_topics import Origins
+from sidecar.core.outcome import Failed
+from sidecar.core.policy import Policy
+from sidecar.core.record import Partition, Record
+from sidecar.dlq.letters import Verdict, Wish, read_letter, redrive
+from sidecar.dlq.redrive_history import Past, judge
+from tests.sim import samples
+from tests.sim.rig import Rig
+from tests.sim.samples import WALL, policy, record
+from topics.events import Event, State, decode_event
+from topics.headers import BadHeader, Headers, Life, parse_life, render_life
+from topics.levels import TABLE
+
+HOUR = 3_600_000
+OLD, NEW = policy(), policy(topics=("orders", "parcels"))
+LEVEL = Partition("billing-RETRY-10s", 3)
+STRAY = Life("parcels:2:9", "parcels", 3, 1, WALL, WALL - 50, WALL - 40, "http-500: no")
+OWN: Headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
+
+
+def stray(life: Life = STRAY, source: Partition = LEVEL, offset: int = 5) -> Record:
+    """A copy of another instance's topic, as the retry lane reads it."""
+    headers = OWN + render_life(life, "billing", source.topic)
+    found, fault = samples.read(headers, OLD)
+    return record(offset, source=source, timestamp=WALL - 10_000, headers=headers, life=found, fault=fault)
+
+
+def copies(found: Record, rules: Policy = OLD, now: int = WALL) -> tuple[Copy, ...]:
+    decision = after_wait(found, rules, now)
+    assert isinstance(decision, Hop | DeadLetter)
+    return writes_of(found, decision, rules, now)
+
+
+def test_a_sound_life_of_an_unknown_topic_is_read_as_one() -> None:
+    assert samples.read(render_life(STRAY, "billing", LEVEL.topic), OLD) == (STRAY, "")
+
+
+@pytest.mark.parametrize(
+    "topic", ["billing-RETRY", "billing-RETRY-10s", "billing-DLQ", "billing-RETRY-EVENTS", ".", ".."]
+)
+def test_a_life_of_the_groups_own_topics_or_of_no_legal_name_is_a_bad_header(topic: str) -> None:
+    life = replace(STRAY, id=f"{topic}:0:1", topic=topic)
+    assert topic not in Origins(OLD)
+    assert isinstance(parse_life(render_life(life, "billing", LEVEL.topic), Origins(OLD), WALL), BadHeader)
+
+
+def test_a_stray_hops_on_unchanged_and_writes_no_event() -> None:
+    (copy,) = copies(stray())
+    assert (copy.topic, copy.key, copy.value) == ("billing-RETRY-5s", b"k", b"v")
+    assert copy.headers == OWN + render_life(STRAY, "billing", "billing-RETRY-5s")
+
+
+@pytest.mark.parametrize(
+    ("table", "found", "level"),
+    [
+        (TABLE, "billing-RETRY", 30_000),
+        (TABLE, "billing-RETRY-2h", 30_000),
+        (TABLE, "billing-RETRY-30s", 10_000),
+        (TABLE, "billing-RETRY-10s", 5_000),
+        (TABLE, "billing-RETRY-5s", 1_000),
+        (TABLE, "billing-RETRY-1s", 30_000),
+        ((60_000, 120_000), "billing-RETRY-1m", 60_000),
+        ((60_000, 120_000), "billing-RETRY-2m", 60_000),
+        ((60_000, 120_000), "billing-RETRY", 60_000),
+    ],
+)
+def test_a_stray_takes_the_short_levels_in_turn(table: tuple[int, ...], found: str, level: int) -> None:
+    """One level may wholly belong to instances that do not consume the topic."""
+    rules = policy(ladder=table, table=table)
+    assert after_wait(stray(source=Partition(found, 0)), rules, WALL) == Hop(STRAY, level, stray=True)
+
+
+def test_a_stray_that_is_not_due_waits_in_the_level_that_fits() -> None:
+    later = replace(STRAY, due_at=WALL + 700_000)
+    assert after_wait(stray(later), OLD, WALL) == Hop(later, 600_000, stray=True)
+
+
+def test_no_topic_is_named_by_a_header() -> None:
+    """With the longer prefix a name made from REAL_TOPIC would be one that nobody checked."""
+    rules = policy(topics=("orders", "invoices"), template="{topic}-{group}")
+    (beside,) = copies(stray(source=Partition("invoices-billing-RETRY-10s", 0)), rules)
+    (ready,) = copies(stray(source=Partition("billing-RETRY", 0)), rules)
+    dead, _ = copies(stray(source=Partition("invoices-billing-RETRY-10s", 0)), rules, WALL + HOUR)
+    assert beside.topic == "invoices-billing-RETRY-5s"
+    assert ready.topic == "orders-billing-RETRY-30s"
+    assert dead.topic == "invoices-billing-DLQ"
+
+
+def test_a_strays_partition_changes_although_it_has_a_key() -> None:
+    """By its key it would come back to the same partition, and to the same instance, for ever."""
+    hops = [copies(stray(offset=2 * hop), now=WALL + 30_000 * hop)[0] for hop in range(40)]
+    assert all((copy.key, copy.scattered) == (b"k", True) for copy in hops)
+    assert {copy.spread % 4 for copy in hops} == {0, 1, 2, 3}
+
+
+def test_a_stray_that_nobody_has_taken_is_a_dead_letter_with_its_whole_life() -> None:
+    assert isinstance(after_wait(stray(), OLD, WALL + HOUR - 1), Hop)
+    now = WALL + HOUR
+    copy, told = copies(stray(), now=now)
+    life = parse_life(copy.headers[:13], NEW.topics, now)
+    assert life == replace(STRAY, due_at=now, reason="unknown-topic: http-500: no")
+    assert (copy.topic, copy.headers[:3]) == ("billing-DLQ", OWN)
+    event = decode_event(told.value)
+    assert isinstance(event, Event)
+    assert (event.state, event.id, event.topic, event.times) == (State.DLQ, STRAY.id, "parcels", 3)
+    assert (event.redrives, event.reason, event.first_failed_at) == (1, "unknown-topic", WALL - 40)
+
+
+def test_the_time_to_wait_is_a_setting_and_counts_from_the_due_time() -> None:
+    rules = replace(OLD, unknown_topic=5_000)
+    assert isinstance(after_wait(stray(), rules, WALL + 4_999), Hop)
+    assert isinstance(after_wait(stray(), rules, WALL + 5_000), DeadLetter)
+    undated = replace(STRAY, due_at=0)
+    assert isinstance(after_wait(stray(undated), rules, WALL - 40 + 4_999), Hop)
+    assert isinstance(after_wait(stray(undated), rules, WALL - 40 + 5_000), DeadLetter)
+
+
+def test_the_instance_that_consumes_the_topic_delivers_it_with_its_count() -> None:
+    found = stray()
+    assert after_wait(found, NEW, WALL) == AT_ONCE
+    retry = decide(found, Failed("http-500"), NEW, WALL)
+    assert getattr(retry, "life", STRAY).times == 4
+
+
+def test_the_letter_is_shown_with_its_life_and_redriven_by_who_consumes_the_topic() -> None:
+    copy, _ = copies(stray(), now=WALL + HOUR)
+    lies = record(8, source=Partition("billing-DLQ", 0), headers=copy.headers, timestamp=WALL + HOUR)
+    shown, taken = read_letter(lies, OLD), read_letter(lies, NEW)
+    assert (shown.id, shown.redrives, shown.reason) == (STRAY.id, 1, "unknown-topic")
+    assert "parcels" in shown.fault
+    past = Past("id", 0)
+    assert (judge(shown, Wish(), past), judge(taken, Wish(), past)) == (Verdict.UNFIT, Verdict.READY)
+    back = dict(redrive(taken, NEW, WALL + HOUR).writes[0].headers)
+    assert (back["ORIGIN_MESSAGE_ID"], back["RECONSUMETIMES"], back["RETRY_REDRIVES"]) == (b"parcels:2:9", b"0", b"2")
+
+
+def lane(rules: Policy = OLD) -> Rig:
+    rig = Rig(policy=rules, retry=True)
+    rig.assign(LEVEL)
+    return rig
+
+
+def test_a_lane_delivers_its_own_and_passes_strays_on() -> None:
+    rig = lane()
+    rig.take(stray(offset=0), stray(replace(STRAY, id="orders:0:7", topic="orders"), offset=1), stray(offset=2))
+    assert [sent.record.offset for sent in rig.sent] == [1]
+    rig.answer_all()
+    decisions = {e.record.offset: e.decision for batch in rig.settle() for e in batch.entries}
+    assert isinstance(decisions[0], Hop)
+    assert isinstance(decisions[2], Hop)
+    assert rig.kafka[LEVEL].next == 3
+    assert (rig.lane.tally.strays, rig.lane.tally.bad_headers) == ({"parcels": 2}, 0)
+
+
+def test_a_relay_forwards_its_own_and_passes_strays_on() -> None:
+    rig = lane(replace(OLD, relay=True))
+    own = replace(STRAY, id="orders:0:7", topic="orders")
+    rig.take(stray(own, offset=0), stray(offset=1), stray(own, offset=2))
+    written = {e.record.offset: e for batch in rig.settle() for e in batch.entries}
+    assert [type(written[offset].decision) for offset in range(3)] == [Forward, Hop, Forward]
+    assert written[1].writes[0].topic == "billing-RETRY-5s"
+    assert (rig.lane.tally.forwarded, rig.lane.tally.strays) == (2, {"parcels": 1})
+
+
+def test_names_from_headers_fill_neither_memory_nor_labels() -> None:
+    tally = Tally()
+    for number in range(100):
+        life = replace(STRAY, topic=f"t{number}")
+        tally.count(Hop(life, 1_000, stray=True))
+        tally.count(DeadLetter(life, "unknown-topic", 3, stray=True))
+    assert (len(tally.strays), tally.strays[OTHERS]) == (MOST_STRAYS + 1, 2 * (100 - MOST_STRAYS))
+    assert tally.dead_letters == {(UNKNOWN, "unknown-topic"): 100}

@@ -1,0 +1,185 @@
+"""What spends no retry: refused connections, throttling, drains; and two lanes that share the places in flight."""
+
+from sidecar.core.outcome import CANCELLED, Failed, NotSent, Throttled
+from sidecar.core.pace.pace import FIRST_PROBE, PROBE_HANGS, PROBE_INTERVAL, State
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, WALL, record
+
+FAILS = Failed("http-500")
+
+
+def begun(*offsets: int, **options: int) -> Rig:
+    rig = Rig(**options)  # type: ignore[arg-type]
+    rig.assign(ORDERS)
+    rig.take_offsets(offsets)
+    return rig
+
+
+def test_a_refused_connection_is_not_an_attempt_and_keeps_the_record_first_in_line() -> None:
+    rig = begun(0, 1, 2, concurrency=1)
+    rig.answer(NotSent("refused"))
+    assert not rig.sent
+    rig.run(FIRST_PROBE)
+    assert rig.out_offsets() == [0]
+    assert rig.sent[0].record.times == 0
+    assert not rig.batches
+
+
+def test_an_outage_lets_one_probe_out_then_starts_slowly() -> None:
+    rig = begun(*range(40), concurrency=8)
+    rig.answer_all(NotSent("refused"))
+    assert rig.gate.pace.state is State.OUTAGE
+    rig.run(FIRST_PROBE - 1)
+    assert not rig.sent
+    rig.run(1)
+    assert len(rig.sent) == 1
+    rig.answer()
+    assert len(rig.sent) == 2
+    rig.answer()
+    rig.answer()
+    assert len(rig.sent) == 4
+    rig.answer_all()
+    rig.settle()
+    assert {sent.record.offset for sent in rig.history} == set(range(40))
+    assert rig.part().tracker.snapshot() == Progress(40)
+
+
+def test_an_outage_of_hours_spends_no_retry_and_loses_nothing() -> None:
+    rig = begun(*range(6), concurrency=8)
+    rig.answer_all(NotSent("refused"))
+    for _ in range(2_000):
+        rig.run(5_000)
+        rig.answer_all(NotSent("refused"))
+    assert not rig.batches
+    rig.run(5_000)
+    rig.answer_all()
+    assert all(not batch.entries for batch in rig.settle())
+    assert rig.part().tracker.snapshot() == Progress(6)
+
+
+def test_a_throttled_record_is_delivered_later_without_a_retry() -> None:
+    rig = begun(0)
+    rig.answer(Throttled(2_500))
+    rig.run(2_499)
+    assert not rig.sent
+    rig.run(1)
+    assert (rig.out_offsets(), rig.sent[0].record.times) == ([0], 0)
+    assert not rig.batches
+
+
+def test_a_cancelled_delivery_is_neither_done_nor_delivered_again_by_us() -> None:
+    rig = begun(0, 1)
+    rig.answer(CANCELLED)
+    rig.answer()
+    rig.settle()
+    assert rig.part().tracker.snapshot() == Progress(0, frozenset({1}))
+    assert len(rig.history) == 2
+
+
+def test_when_the_service_fails_everything_one_record_a_second_spends_an_attempt() -> None:
+    rig = begun(*range(100), concurrency=4, failures=20)
+    while rig.gate.pace.state is State.OPEN:
+        rig.answer(FAILS)
+    rig.answer_all(FAILS)  # what was out when the outage began
+    assert sum(len(batch.entries) for batch in rig.settle()) == 20 + 3
+    rig.answer_all(FAILS)
+    probed = []
+    for _ in range(60):
+        rig.run(PROBE_INTERVAL // 2)
+        assert len(rig.sent) <= 1
+        probed += rig.out_offsets()
+        rig.answer_all(FAILS)
+    assert 28 <= len(probed) <= 30 + 3  # the first come after 100, 200 and 400 ms
+    assert len(set(probed)) == len(probed)
+    rig.run(PROBE_INTERVAL)
+    rig.answer_all()
+    rig.settle()
+    assert rig.part().tracker.snapshot() == Progress(100)
+
+
+def test_a_probe_that_hangs_does_not_stop_the_others() -> None:
+    rig = begun(0, 1, concurrency=2)
+    rig.answer(NotSent("refused"))
+    rig.run(FIRST_PROBE)
+    assert rig.out_offsets() == [1, 0]
+    rig.run(PROBE_HANGS)
+    rig.take_offsets([2])
+    assert rig.out_offsets() == [1, 0, 2]
+    rig.answer(place=2)
+    assert rig.gate.pace.state is State.OPEN
+
+
+def test_a_probe_that_goes_out_from_the_answer_to_something_else_may_hang_too() -> None:
+    """Given nothing ready when the probe is due, then what comes back next is it, and nobody else sets an alarm."""
+    rig = begun(0, concurrency=2)
+    other = Partition("orders", 1)
+    rig.assign(other)
+    rig.take_offsets([0], other)
+    rig.settle()
+    rig.lane.tenure.lost([ORDERS])
+    rig.answer(NotSent("refused"))
+    rig.run(FIRST_PROBE)
+    rig.answer(NotSent("refused"))
+    assert [sent.record.source for sent in rig.sent] == [other]
+    rig.run(PROBE_HANGS)
+    rig.take_offsets([1], other)
+    assert rig.out_offsets() == [0, 1]
+
+
+def test_throttled_records_that_fall_due_together_are_no_herd() -> None:
+    rig = begun(*range(64), concurrency=32)
+    while rig.sent:
+        rig.answer(Throttled(1_000))
+    rig.run(999)
+    assert not rig.sent  # one at a time was too many: a pause for as long as it asked for
+    rig.run(1)
+    rounds = []
+    while rig.sent:
+        rounds.append(len(rig.sent))
+        for _ in range(rounds[-1]):
+            rig.answer()
+    assert rounds[:5] == [1, 2, 3, 4, 5]
+    rig.settle()
+    assert rig.part().tracker.snapshot() == Progress(64)
+
+
+# --- two lanes -------------------------------------------------------------------------------------------------------
+
+
+def test_both_lanes_get_their_turn() -> None:
+    main = begun(*range(50), concurrency=1)
+    retry = Rig(beside=main, retry=True)
+    source = Partition("billing-RETRY", 0)
+    retry.assign(source)
+    retry.take(*(record(offset, source=source, timestamp=WALL) for offset in range(50)))
+    for _ in range(40):
+        (main if main.sent else retry).answer()
+    assert abs(len(main.history) - len(retry.history)) <= 1
+
+
+def test_an_outage_noticed_by_one_lane_ends_for_both() -> None:
+    main = begun(*range(5), concurrency=1)
+    retry = Rig(beside=main, retry=True)
+    source = Partition("billing-RETRY", 0)
+    retry.assign(source)
+    main.answer(NotSent("refused"))
+    retry.take(record(0, source=source))
+    for _ in range(10):
+        main.run(1_000)
+        main.answer_all()
+        retry.answer_all()
+    assert (len(main.history), len(retry.history)) == (6, 1)
+
+
+def test_the_probe_is_asked_for_even_when_the_refused_record_is_nobodys_any_more() -> None:
+    rig = begun(0, concurrency=1)
+    other = Partition("orders", 1)
+    rig.assign(other)
+    rig.take_offsets([0, 1], other)
+    rig.settle()
+    rig.lane.tenure.lost([ORDERS])
+    rig.answer(NotSent("refused"))
+    rig.run(FIRST_PROBE)
+    assert [sent.record.source for sent in rig.sent] == [other]

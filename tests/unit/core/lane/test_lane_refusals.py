@@ -1,0 +1,302 @@
+"""What Kafka will not take: a topic stops its partitions until it is mended, a record holds only itself."""
+
+from sidecar.core.commit_batch import Entry, Refusal, Result
+from sidecar.core.lane.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
+from sidecar.core.outcome import Failed, Rejected
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS
+
+BAD, REFUSED = Failed("http-500"), Rejected("no")
+OTHER = Partition("orders", 1)
+
+
+def refused(rig: Rig, about: str) -> list[Entry]:
+    """Fail what is first out, and let Kafka refuse all of its batch."""
+    rig.answer(BAD)
+    rig.run(25)
+    entries = list(rig.batches[0].entries)
+    rig.conclude(refused=[(entry, about) for entry in entries])
+    return entries
+
+
+def stopped(*more: Partition, offsets: int = 6) -> Rig:
+    """A lane whose partition `orders[0]` was stopped because of a topic."""
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS, *more)
+    rig.take_offsets(range(offsets))
+    refused(rig, "topic")
+    return rig
+
+
+def test_a_refused_topic_stops_the_partition_and_withholds_what_was_fetched() -> None:
+    rig = stopped()
+    rig.answer_all()
+    assert len(rig.history) == 3  # the third was out when the batch came back
+    assert rig.fetches == [("pause", ORDERS)]
+    assert rig.lane.tenure.status(rig.now.steady)[0].state == "held: t: refused"
+
+
+def test_a_refused_topic_stops_no_other_partition() -> None:
+    rig = stopped(OTHER)
+    rig.answer()
+    rig.take_offsets(range(3), OTHER)
+    rig.answer_all()
+    assert [sent.record.offset for sent in rig.history if sent.record.source == OTHER] == [0, 1, 2]
+    rig.settle()
+    assert rig.part(OTHER).tracker.snapshot() == Progress(3)
+
+
+def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
+    rig = stopped(OTHER)
+    rig.take_offsets(range(3), OTHER)
+    rig.answer_all(BAD)
+    rig.run(25)
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    assert [part.stopped != "" for part in rig.lane.tenure.parts.values()] == [True, True]
+    rig.run(FIRST_RETRY)
+    (tried,) = rig.conclude().entries
+    assert tried.record.offset == 0
+    assert [part.stopped for part in rig.lane.tenure.parts.values()] == ["", ""]
+    rig.answer_all()
+    rig.settle()
+    rig.take_offsets(range(6), ORDERS)
+    rig.take_offsets(range(3), OTHER)
+    rig.answer_all()
+    rig.settle()
+    assert rig.part(ORDERS).tracker.snapshot() == Progress(6)
+    assert rig.part(OTHER).tracker.snapshot() == Progress(3)
+    assert len(rig.history) == 9  # nothing was delivered a second time
+    assert rig.lane.tenure.load == 0
+
+
+def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() -> None:
+    """Its records would take the room of all other partitions, for as long as the topic is missing."""
+    rig = stopped()
+    rig.answer_all()
+    assert not rig.sent
+    assert rig.lane.tenure.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
+    rig.run(FIRST_RETRY)
+    rig.conclude()
+    assert ("resume", ORDERS, 3, 1) in rig.fetches
+    rig.take_offsets(range(3, 6))
+    assert rig.out_offsets() == [3, 4]
+
+
+def test_a_refused_entry_is_tried_again_alone_and_ever_less_often() -> None:
+    rig = stopped(offsets=1)
+    times = []
+    for _ in range(6):
+        before = rig.now.steady
+        while not rig.batches or not rig.batches[0].entries:
+            while rig.batches:
+                rig.conclude()
+            rig.run(1)
+        assert rig.batches[0].alone
+        times.append(rig.now.steady - before)
+        rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
+    assert times == [FIRST_RETRY, 1_000, 2_000, 4_000, LAST_RETRY, LAST_RETRY]
+
+
+def test_a_record_that_is_too_large_holds_only_itself() -> None:
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(6))
+    refused(rig, "record")
+    rig.answer_all()
+    assert len(rig.history) == 6
+    assert not rig.fetches
+    while rig.batches:
+        rig.conclude()
+    rig.run(400)
+    assert rig.part().tracker.snapshot() == Progress(0, frozenset(range(1, 6)))
+
+
+def test_a_refused_record_does_not_hold_up_the_others_of_its_batch() -> None:
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(8))
+    rig.answer(BAD)
+    rig.answer_all(BAD)
+    rig.conclude()
+    rig.run(25)
+    large = next(entry for entry in rig.batches[0].entries if entry.record.offset == 3)
+    rig.conclude(refused=[(large, "record")])
+    rig.run(25)
+    rig.conclude()
+    assert rig.part().tracker.snapshot() == Progress(3, frozenset({4, 5, 6, 7}))
+
+
+def test_a_topic_that_was_mended_but_finds_this_record_too_large_lets_the_partition_go_on() -> None:
+    rig = stopped()
+    rig.answer_all()
+    rig.run(FIRST_RETRY)
+    rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
+    assert rig.part().stopped == ""
+    rig.take_offsets(range(3, 6))
+    rig.answer_all()
+    assert len(rig.history) == 6
+
+
+def test_many_refused_records_do_not_keep_the_progress_of_others_out_of_kafka() -> None:
+    rig = Rig(concurrency=600)
+    rig.assign(ORDERS, OTHER)
+    rig.take_offsets(range(600))
+    rig.answer_all(BAD)
+    committed = worst = 0
+    for next_offset in range(1_000):
+        rig.run(20)
+        rig.take_offsets([next_offset], OTHER)
+        rig.answer_all()
+        if not rig.batches:
+            continue
+        if entries := rig.batches[0].entries:  # each takes its time: more are due than there is time for
+            rig.conclude(refused=[(entry, "record") for entry in entries])
+        else:
+            committed = rig.conclude().shares[OTHER].progress.next
+        worst = max(worst, next_offset - committed)
+    assert worst <= 1_200 // 20
+
+
+def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:
+    rig = stopped(OTHER, offsets=1)
+    written = 0
+    for fail in [True] * 5 + [False] * 40:
+        rig.run(FIRST_RETRY)
+        if rig.batches and fail:
+            rig.conclude(again=[])
+        elif rig.batches:
+            written += len(rig.conclude().entries)
+    assert written == 1
+    assert rig.part().unsettled == 0
+    assert rig.lane.tenure.load == 0
+
+
+# --- at a rebalance --------------------------------------------------------------------------------------------------
+
+
+def test_a_held_entry_does_not_hold_up_a_rebalance() -> None:
+    rig = stopped()
+    rig.answer_all()
+    given_up = rig.release(ORDERS)
+    rig.conclude()
+    assert rig.kafka[ORDERS] == Progress(0, frozenset({1, 2}), clean=True)
+    assert given_up
+    assert rig.lane.tenure.load == 0
+
+
+def test_an_entry_that_is_refused_while_its_partition_is_given_up_does_not_hold_it_up() -> None:
+    rig = Rig(concurrency=1)
+    rig.assign(ORDERS)
+    rig.take_offsets([0])
+    rig.answer(BAD)
+    rig.run(25)
+    given_up = rig.release(ORDERS)
+    rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
+    assert rig.conclude().shares[ORDERS].progress == Progress(0, clean=True)
+    assert given_up
+    assert not rig.lane.outbox.held
+
+
+def test_a_held_entry_that_is_being_tried_as_its_partition_is_given_up_is_waited_for() -> None:
+    rig = stopped(offsets=1)
+    rig.run(FIRST_RETRY)
+    assert rig.batches[0].alone
+    given_up = rig.release(ORDERS)
+    assert not given_up
+    rig.conclude()
+    if rig.batches:
+        rig.conclude()
+    assert given_up
+    assert rig.lane.tenure.load == 0
+
+
+def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left_to_the_next_owner() -> None:
+    rig = stopped(offsets=1)
+    rig.run(FIRST_RETRY)
+    given_up = rig.release(ORDERS)
+    rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
+    assert rig.conclude().shares[ORDERS].progress == Progress(0, clean=True)
+    assert given_up
+
+
+def test_a_held_entry_of_a_partition_that_was_lost_is_never_written() -> None:
+    rig = stopped(offsets=1)
+    rig.run(FIRST_RETRY)
+    rig.lane.tenure.lost([ORDERS])
+    rig.conclude(again=[])
+    rig.assign(ORDERS, epoch=2)
+    assert not rig.settle()
+    assert not rig.lane.outbox.held
+
+
+def test_a_partition_that_takes_nothing_holds_only_the_records_that_go_there() -> None:
+    """A level partition without a leader: the other records of the source partition go on."""
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(6))
+    refused(rig, "place")
+    rig.answer_all()
+    assert len(rig.history) == 6
+    assert rig.part().stopped == ""
+
+
+def test_with_too_many_refused_records_a_partition_stops_and_others_go_on() -> None:
+    rig = Rig(concurrency=2 * MOST_HELD)
+    rig.assign(ORDERS, OTHER)
+    rig.take_offsets(range(3 * MOST_HELD))
+    for _ in range(MOST_HELD + 1):
+        rig.answer(BAD)
+    rig.run(25)
+    while rig.batches:
+        rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
+        rig.run(25)
+    assert rig.part().stopped != ""
+    rig.take_offsets(range(5), OTHER)
+    rig.answer_all()
+    assert len([sent for sent in rig.history if sent.record.source == OTHER]) == 5
+
+
+def test_where_nothing_can_go_one_record_is_tried_for_all() -> None:
+    """Each try costs the committer a second, in which nothing else is committed."""
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(8))
+    for _ in range(8):
+        rig.answer(BAD)
+    tried = []
+    for _ in range(200):
+        rig.run(100)
+        while rig.batches:
+            entries = rig.batches[0].entries
+            tried += [(rig.now.steady, len(entries))] if entries else []
+            rig.conclude(refused=[(entry, "place") for entry in entries])
+    assert tried[0][1] + tried[1][1] == 8
+    assert {size for _, size in tried[2:]} == {1}
+    assert len(tried) < 20, "in 20 s, with a pause of up to 5 s between two"
+
+
+def test_a_batch_that_kafka_refuses_without_a_name_is_sent_apart() -> None:
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(8))
+    for _ in range(8):
+        rig.answer(BAD)
+    sizes = []
+    rig.run(25)
+    for _ in range(40):
+        while rig.batches:
+            batch = rig.batches.pop(0)
+            sizes += [len(batch.entries)] if batch.entries else []
+            bad = [entry for entry in batch.entries if entry.record.offset == 5]
+            if not bad:
+                rig.lane.committed(Result(batch, committed=True, done=batch.entries), rig.now)
+            elif len(batch.entries) == 1:
+                refusal = Refusal(bad[0], "record", "refused")
+                rig.lane.committed(Result(batch, committed=False, refused=(refusal,)), rig.now)
+            else:
+                rig.lane.committed(Result(batch, committed=False, again=batch.entries, apart=True), rig.now)
+        rig.run(25)
+    assert max(sizes) > min(sizes) == 1
+    assert rig.part().tracker.snapshot() == Progress(5, frozenset({6, 7}))

@@ -1,0 +1,134 @@
+"""A lane in relay mode: what is due goes to the ready topic as it was, never early, and nothing is delivered."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sidecar.core.copies import Copy
+from sidecar.core.decide import DeadLetter, Forward, Hop
+from sidecar.core.lane.outbox import GROUP_FOR
+from sidecar.core.progress import SPAN, Progress
+from sidecar.core.record import Partition, Record
+from tests.sim import samples
+from tests.sim.rig import Rig
+from tests.sim.samples import WALL, life
+from topics.headers import Headers, render_life
+
+LEVEL = Partition("billing-RETRY-1s", 3)
+POLICY = replace(samples.policy(), relay=True)
+OWN: Headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
+
+
+def relay() -> Rig:
+    rig = Rig(policy=POLICY, retry=True)
+    rig.assign(LEVEL)
+    return rig
+
+
+def waiting(offset: int, *, due: int = WALL, appended: int = WALL - 1_000, fault: str = "") -> Record:
+    """A record of the level of 1 s: by default it is due just now."""
+    told = None if fault else replace(life(2, due), id=f"orders:0:{offset}")
+    headers = OWN + render_life(told or life(), "billing", LEVEL.topic)
+    return samples.record(offset, source=LEVEL, timestamp=appended, headers=headers, life=told, fault=fault)
+
+
+def written(rig: Rig) -> list[Copy]:
+    """Everything that is committed within a moment."""
+    return [copy for batch in rig.settle() for entry in batch.entries for copy in entry.writes]
+
+
+def test_what_is_due_is_forwarded_as_it_was_without_an_event_or_a_delivery() -> None:
+    rig = relay()
+    records = [waiting(offset) for offset in range(5)]
+    rig.take(*records)
+    copies = written(rig)
+    assert [copy.topic for copy in copies] == ["billing-RETRY"] * 5
+    for record, copy in zip(records, copies, strict=True):
+        assert record.life is not None
+        assert (copy.key, copy.value, copy.spread) == (record.key, record.value, LEVEL.number)
+        assert copy.headers == OWN + render_life(record.life, "billing", "billing-RETRY")
+    assert rig.history == []
+    assert rig.kafka[LEVEL].next == 5
+    assert rig.lane.tally.forwarded == sum(rig.lane.tally.lateness.counts) == 5
+    assert (rig.lane.tenure.load, rig.part(LEVEL).unsettled) == (0, 0)
+
+
+def test_what_is_not_due_waits_and_is_forwarded_at_its_time() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1, appended=WALL - 400), waiting(2, due=WALL + 700, appended=WALL - 300))
+    assert len(written_after(rig, GROUP_FOR)) == 1
+    assert written_after(rig, 599 - GROUP_FOR) == []
+    assert written_after(rig, 2 + GROUP_FOR) == ["orders:0:1"]
+    assert written_after(rig, 100) == ["orders:0:2"]
+
+
+def written_after(rig: Rig, ms: int) -> list[str]:
+    rig.run(ms)
+    ids = [entry.decision.life.id for batch in rig.batches for entry in batch.entries if entry.decision.life]
+    while rig.batches:
+        rig.conclude()
+    return ids
+
+
+def test_one_that_is_far_from_due_hops_and_those_behind_it_go_on() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1, due=WALL + 60_000), waiting(2))
+    decisions = [entry.decision for batch in rig.settle() for entry in batch.entries]
+    assert [type(decision) for decision in decisions] == [Forward, Hop, Forward]
+
+
+def test_a_broken_record_is_a_dead_letter_and_those_behind_it_go_on() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1, fault="bad-header: RECONSUMETIMES is missing"), waiting(2))
+    decisions = [entry.decision for batch in rig.settle() for entry in batch.entries]
+    assert [type(decision) for decision in decisions] == [Forward, DeadLetter, Forward]
+    assert rig.kafka[LEVEL].next == 3
+
+
+def test_what_a_predecessor_has_forwarded_is_not_forwarded_again() -> None:
+    rig = Rig(policy=POLICY, retry=True)
+    rig.assign(LEVEL, resume=Progress(0, frozenset({1, 2})))
+    rig.take(*(waiting(offset) for offset in range(4)))
+    rig.take(*(waiting(offset) for offset in range(4)))  # and what is handed over twice
+    assert [entry.record.offset for batch in rig.settle() for entry in batch.entries] == [0, 3]
+
+
+def test_a_span_is_never_exceeded() -> None:
+    rig = relay()
+    rig.take(waiting(0, due=WALL + 900))
+    rig.take(waiting(SPAN), waiting(SPAN + 1))
+    assert rig.part(LEVEL).parked is not None
+    assert [entry.record.offset for batch in rig.settle() for entry in batch.entries] == [0]
+
+
+def test_what_is_not_committed_is_not_done() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1))
+    rig.run(GROUP_FOR)
+    batch = rig.conclude(again=())
+    assert rig.part(LEVEL).tracker.first == 0
+    assert [entry.record.offset for entry in batch.entries] == [0, 1]
+    assert [entry.record.offset for batch in rig.settle() for entry in batch.entries] == [0, 1]
+
+
+def test_what_is_committed_is_done_and_holds_no_memory() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1), waiting(2))
+    rig.settle()
+    part = rig.part(LEVEL)
+    assert (part.tracker.first, part.unsettled, part.load, rig.lane.tenure.load) == (3, 0, 0, 0)
+    assert rig.lane.tally.forwarded == 3
+
+
+def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
+    rig = relay()
+    rig.take(waiting(0))
+    rig.run(GROUP_FOR)
+    rig.assign(LEVEL, epoch=2)
+    rig.take(replace(waiting(0), epoch=2))
+    rig.conclude()
+    part = rig.part(LEVEL)
+    assert (part.tracker.first, part.unsettled) == (0, 1)
+    assert rig.lane.tally.forwarded == 0
+    rig.settle()
+    assert (part.tracker.first, part.unsettled, part.load) == (1, 0, 0)

@@ -1,0 +1,333 @@
+"""Records that are not due: held in memory when near, parked when far off, never early; and the bound of a span."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sidecar.core.decide import Hop
+from sidecar.core.lane.delay_queue import EARLY, NEAR, SHARE, Hold
+from sidecar.core.lane.partition import Run
+from sidecar.core.outcome import COMMITTED, NACKED
+from sidecar.core.progress import SPAN, Progress
+from sidecar.core.record import Partition, Record
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, WALL, life, policy, record
+
+TEN = Partition("billing-RETRY-10s", 0)
+HOURS = Partition("billing-RETRY-2h", 0)
+READY = Partition("billing-RETRY", 0)
+
+
+def on_level(*records: Record, **options: int) -> Rig:
+    rig = Rig(retry=True, **options)  # type: ignore[arg-type]
+    rig.assign(records[0].source)
+    rig.take(*records)
+    return rig
+
+
+def waiting(offset: int = 0, appended: int = WALL, source: Partition = TEN, due_at: int = WALL) -> Record:
+    return record(offset, source=source, timestamp=appended, life=life(due_at=due_at))
+
+
+def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early() -> None:
+    rig = on_level(waiting(5), waiting(6))
+    assert rig.fetches == [("pause", TEN)]
+    assert rig.lane.tenure.load == 0  # only the offset is kept
+    rig.run(10_000 - EARLY - 1)
+    assert rig.fetches == [("pause", TEN)]
+    rig.run(1)
+    assert rig.fetches == [("pause", TEN), ("resume", TEN, 5, 1)]
+    rig.take(waiting(5), waiting(6))
+    rig.run(EARLY - 1)
+    assert not rig.sent
+    rig.run(1)
+    assert rig.out_offsets() == [5, 6]
+
+
+def test_what_was_fetched_before_the_seek_is_dropped() -> None:
+    rig = on_level(waiting(5))
+    rig.take(waiting(6), turn=0)  # was on its way when the partition was parked
+    rig.run(10_000 - EARLY)
+    rig.take(waiting(6), turn=0)  # still from before
+    rig.take(waiting(5), waiting(6), turn=1)
+    rig.run(20_000)
+    assert rig.out_offsets() == [5, 6]
+
+
+def test_a_near_head_waits_in_memory() -> None:
+    rig = on_level(waiting(0, WALL - 10_000 + NEAR))
+    assert not rig.fetches
+    rig.run(NEAR - 1)
+    assert not rig.sent
+    rig.run(1)
+    assert rig.out_offsets() == [0]
+
+
+def test_with_little_room_only_what_is_due_at_once_is_kept() -> None:
+    rig = on_level(waiting(0, WALL - 10_000 + NEAR), room=1)
+    assert rig.fetches == [("pause", TEN)]
+
+
+def test_records_before_the_far_off_head_are_taken_up() -> None:
+    rig = on_level(waiting(0, WALL - 10_000), waiting(1, WALL - 9_000), waiting(2, WALL))
+    assert rig.out_offsets() == [0]
+    rig.run(1_000)
+    assert rig.out_offsets() == [0, 1]
+    assert rig.part(TEN).parked is not None
+
+
+def test_what_is_done_already_does_not_park_its_partition() -> None:
+    rig = Rig(retry=True)
+    rig.assign(TEN, resume=Progress(4, frozenset({5})))
+    rig.take(waiting(4, WALL - 10_000), waiting(5), end=6)
+    assert not rig.fetches
+    rig.answer()
+    rig.settle()
+    assert rig.part(TEN).tracker.snapshot() == Progress(6)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([READY, TEN, HOURS]),
+    st.integers(-20_000, 20_000),
+    st.integers(-8_000_000, 8_000_000),
+    st.lists(st.integers(-4_000, 4_000), max_size=3),
+)
+def test_a_level_never_delivers_early_and_always_delivers(
+    source: Partition, appended: int, due: int, clock_steps: list[int]
+) -> None:
+    rig = Rig(retry=True)
+    rig.assign(source)
+    lone = record(0, source=source, timestamp=WALL + appended, life=life(due_at=WALL + due))
+    rig.take(lone)
+    for turn in range(40_000):
+        if rig.sent or rig.lane.outbox.out is not None:
+            break
+        if turn < len(clock_steps):
+            rig.clock.behind += clock_steps[turn]
+        rig.run(max(0, rig.wake_at - rig.now.steady))
+        if rig.fetches and rig.fetches.pop()[0] == "resume":
+            rig.take(lone)
+    wait = samples_wait(source)
+    stepped = sum(map(abs, clock_steps))
+    assert rig.now.steady >= min(wait, appended + wait) - stepped
+    if rig.sent:
+        assert rig.now.wall >= WALL + due
+    else:  # it hops on, since it is due later still
+        assert rig.lane.outbox.out is not None
+        assert rig.lane.outbox.out.entries[0].writes[0].topic.startswith("billing-RETRY-")
+        assert rig.now.wall < WALL + due
+
+
+def samples_wait(source: Partition) -> int:
+    return {READY: 0, TEN: 10_000, HOURS: 7_200_000}[source]
+
+
+def test_a_record_that_is_due_much_later_hops_to_the_longest_level_that_fits() -> None:
+    rig = on_level(waiting(0, WALL - 10_000, due_at=WALL + 61_000))
+    batch = rig.settle()[0]
+    assert [copy.topic for copy in batch.entries[0].writes] == ["billing-RETRY-1m"]
+    assert not rig.history
+    assert rig.lane.tally.hops == 1
+    assert rig.lane.tenure.load == 0
+
+
+def test_a_rest_below_every_level_is_waited_for_in_memory() -> None:
+    rig = on_level(waiting(0, WALL - 10_000, due_at=WALL + 700))
+    rig.run(699)
+    assert not rig.sent
+    rig.run(1)
+    assert rig.out_offsets() == [0]
+
+
+def test_a_clock_set_back_does_not_prolong_a_wait_in_memory() -> None:
+    rig = on_level(waiting(0, WALL - 8_000, due_at=0))
+    rig.clock.behind = 3_600_000
+    rig.run(2_000)
+    assert rig.out_offsets() == [0]
+
+
+def test_lateness_is_measured_from_when_it_was_due() -> None:
+    rig = on_level(waiting(0, WALL - 10_040, due_at=WALL - 40))
+    assert (rig.lane.tally.lateness.total, len(rig.sent)) == (40, 1)
+
+
+def test_a_try_in_place_is_not_late_once_more() -> None:
+    rig = on_level(waiting(0, WALL - 10_040, due_at=WALL - 40))
+    rig.answer(NACKED)
+    rig.run(10 * 60_000)
+    assert rig.out_offsets() == [0]
+    assert (rig.lane.tally.lateness.total, sum(rig.lane.tally.lateness.counts)) == (40, 1)
+
+
+def test_markers_at_the_end_of_a_level_are_committed_as_passed() -> None:
+    rig = on_level(waiting(0, WALL - 10_000))
+    rig.answer(COMMITTED)
+    rig.settle()
+    rig.take(waiting(2, WALL - 10_000), end=4)
+    rig.answer(COMMITTED)
+    assert rig.settle()[-1].shares[TEN].progress == Progress(4)
+
+
+# --- the span --------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_at_its_bound_is_parked_and_goes_on_when_a_quarter_is_free() -> None:
+    rig = Rig(concurrency=SPAN, room=1 << 30)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(SPAN + 10))
+    assert len(rig.sent) == SPAN
+    assert rig.fetches == [("pause", ORDERS)]
+    for _ in range(SPAN // 4 - 1):
+        rig.answer()
+    assert len(rig.fetches) == 1
+    rig.answer()
+    assert rig.fetches[1:] == [("resume", ORDERS, SPAN, 1)]
+
+
+def test_one_stuck_record_holds_its_partition_at_the_bound_and_no_other() -> None:
+    rig = Rig(concurrency=SPAN + 99, room=1 << 30)
+    other = Partition("orders", 1)
+    rig.assign(ORDERS, other)
+    rig.take_offsets(range(SPAN + 5))
+    while len(rig.sent) > 1:
+        rig.answer(place=1)
+    rig.settle()
+    assert len(rig.fetches) == 1
+    rig.take_offsets(range(3), other)
+    assert len(rig.sent) == 4
+    rig.answer()
+    assert rig.fetches[1:] == [("resume", ORDERS, SPAN, 1)]
+
+
+@pytest.mark.parametrize("gap", [SPAN * 3 // 4 + 1, SPAN, 10 * SPAN])
+def test_a_great_gap_in_the_log_does_not_stop_a_partition(gap: int) -> None:
+    rig = Rig(policy=policy(), room=1 << 30)
+    rig.assign(ORDERS)
+    rig.take_offsets([0])
+    rig.take_offsets([1 + gap])
+    rig.answer_all()
+    if rig.fetches:  # it may wait at its bound for what is open
+        assert rig.fetches == [("pause", ORDERS), ("resume", ORDERS, 1 + gap, 1)]
+        rig.take_offsets([1 + gap])
+        rig.answer_all()
+    assert rig.settle()[-1].shares[ORDERS].progress == Progress(2 + gap)
+
+
+@pytest.mark.parametrize("gap", [SPAN * 3 // 4 + 1, 10 * SPAN])
+def test_a_great_gap_before_a_head_that_is_not_due_does_not_keep_it_parked(gap: int) -> None:
+    rig = on_level(waiting(gap))
+    rig.run(10_000)
+    assert ("resume", TEN, gap, 1) in rig.fetches
+
+
+def test_a_broker_whose_clock_is_ahead_does_not_prolong_a_level() -> None:
+    """A level of 10 s waited 610 s: at each fetch the wait began anew. Due by the sidecar's clock after 10 s."""
+    records = [waiting(offset, WALL + 600_000 + offset, due_at=WALL + 10_000) for offset in range(3)]
+    rig = on_level(*records)
+    turn = 0
+    for _ in range(60):
+        rig.run(1_000)
+        if rig.part(TEN).parked is None and rig.part(TEN).turn > turn:
+            turn = rig.part(TEN).turn
+            rig.take(*records)
+        rig.answer_all()
+    assert [sent.record.offset for sent in rig.history] == [0, 1, 2]
+    assert min(sent.at for sent in rig.history) >= 10_000
+    assert max(sent.at for sent in rig.history) <= 13_000
+
+
+def test_a_backlog_that_was_there_at_the_first_look_does_not_wait_a_level_for_each_run() -> None:
+    """Of a broker whose clock is ahead: the high watermark says that the records behind the head are there too."""
+    backlog = [waiting(offset, WALL + 600_000, due_at=WALL) for offset in range(40)]
+    rig = Rig(retry=True)
+    rig.assign(TEN)
+    turn = -1
+    for _ in range(30):
+        part = rig.part(TEN)
+        if part.parked is None and part.turn > turn:
+            turn = part.turn
+        while part.parked is None and part.tracker.next < 40:
+            first = part.tracker.next
+            run = Run(TEN, 1, part.turn, backlog[first : first + 10], high=40)
+            rig.lane.received([run], rig.now)
+        rig.run(1_000)
+        rig.answer_all()
+    assert len(rig.history) == 40
+    assert max(sent.at for sent in rig.history) <= 14_000
+
+
+def test_a_broker_whose_clock_is_behind_does_not_make_a_record_hop_without_a_pause() -> None:
+    """By its time the level is over at once, while the record is not due: it hopped thirty times a second."""
+    rig = Rig(retry=True)
+    rig.assign(TEN)
+    rig.lane.received([Run(TEN, 1, 0, [], end=5)], rig.now)
+    rig.take(waiting(5, WALL - 600_000, due_at=WALL + 10_000))
+    rig.run(5_000)
+    assert not rig.sent
+    assert rig.part(TEN).parked is not None
+    assert not [batch for batch in rig.batches if batch.entries]
+
+
+HALF, HOUR = 1_800_000, 3_600_000
+LONG = policy(ladder=(HOUR,), table=(HOUR,))
+
+
+def asked_for_half_an_hour(offset: int) -> Record:
+    """A copy with `delay=30m` where the shortest level is an hour: it waits in the ready topic."""
+    return replace(waiting(offset, WALL, READY, WALL + HALF), value=b"")
+
+
+def test_what_waits_below_the_shortest_level_never_fills_the_lanes_room() -> None:
+    """Given 500 of them, then one that is due is delivered at once, and in front of the level nothing is early."""
+    weight = asked_for_half_an_hour(0).weight
+    rig = Rig(policy=LONG, retry=True, room=100 * weight)
+    rig.assign(READY)
+    for start in range(0, 500, 50):
+        rig.take(*(asked_for_half_an_hour(offset) for offset in range(start, start + 50)))
+    rig.take(waiting(500, WALL, READY, WALL))
+    assert rig.out_offsets() == [500]
+    rig.answer_all()
+    hops = [entry for batch in rig.settle() for entry in batch.entries if isinstance(entry.decision, Hop)]
+    assert len(hops) == 475
+    assert {(entry.writes[0].topic, entry.decision.life.due_at) for entry in hops if entry.decision.life} == {
+        ("billing-RETRY-1h", WALL + HALF)
+    }
+    assert rig.lane.tenure.load <= 25 * weight
+    rig.run(HALF - rig.now.steady - 1)
+    assert not rig.sent
+    rig.run(1)
+    while rig.sent:
+        rig.answer_all()
+    assert len(rig.history) == 26
+
+
+def test_few_of_them_wait_in_memory_and_are_on_time() -> None:
+    rig = Rig(policy=LONG, retry=True)
+    rig.assign(READY)
+    rig.take(asked_for_half_an_hour(0))
+    rig.run(HALF - 1)
+    assert not rig.sent
+    rig.run(1)
+    assert rig.out_offsets() == [0]
+
+
+def test_a_short_rest_waits_in_memory_however_full_it_is() -> None:
+    rig = Rig(policy=LONG, retry=True, room=8_000)
+    rig.assign(READY)
+    rig.take(*(waiting(offset, WALL, READY, WALL + NEAR) for offset in range(6)))
+    assert rig.settle() == []
+    rig.run(NEAR)
+    rig.answer_all()
+    assert len(rig.history) == 6
+
+
+def test_what_a_stopped_partition_lets_go_takes_no_room_any_more() -> None:
+    """Else every later wait would hop to another level, as if memory were full."""
+    hold = Hold(SHARE * 1_000)
+    for offset in range(3):
+        hold.put(replace(waiting(offset), weight=500), offset)
+    assert hold.patience == NEAR
+    assert len(hold.take(TEN)) == 3
+    assert hold.patience > NEAR

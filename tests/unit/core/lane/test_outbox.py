@@ -1,0 +1,117 @@
+"""When the next transaction starts, and what it holds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.commit_batch import Entry, Refusal
+from sidecar.core.decide import Commit
+from sidecar.core.lane.outbox import GROUP_FOR, GROUP_MAX, GROUP_MOST, PROGRESS_EVERY, Outbox
+from sidecar.core.lane.partition import Assigned
+from sidecar.core.progress import Progress, Tracker
+from sidecar.core.record import NEVER, Now, Partition
+from tests.sim.samples import ORDERS, record
+
+OTHER = Partition("orders", 1)
+
+
+def entry(offset: int, source: Partition = ORDERS) -> Entry:
+    return Entry(record(offset, source=source), Commit(None), ())
+
+
+def parts() -> dict[Partition, Assigned]:
+    return {source: Assigned(source, 1, Tracker(Progress(0)), None, "main") for source in (ORDERS, OTHER)}
+
+
+def taken(outbox: Outbox, steady: int) -> list[int]:
+    batch = outbox.take(parts(), Now(0, steady))
+    return [] if batch is None else [entry.record.offset for entry in batch.entries]
+
+
+def test_an_entry_waits_a_moment_after_the_end_of_the_last_batch() -> None:
+    outbox = Outbox()
+    outbox.ended(Now(0, 1_000))
+    outbox.add(entry(0))
+    assert outbox.next_at(False) == 1_000 + GROUP_FOR
+
+
+def test_under_load_a_full_batch_does_not_wait() -> None:
+    outbox = Outbox()
+    outbox.ended(Now(0, 1_000))
+    for offset in range(GROUP_MAX):
+        outbox.add(entry(offset))
+    assert outbox.next_at(False) == 1_000
+
+
+def test_nothing_starts_while_a_batch_is_out_or_nothing_is_to_be_done() -> None:
+    outbox = Outbox()
+    assert outbox.next_at(False) == NEVER
+    assert taken(outbox, 0) == []
+    assert outbox.out is None
+    outbox.add(entry(0))
+    assert taken(outbox, 5_000) == [0]
+    outbox.add(entry(1))
+    assert outbox.next_at(True) == NEVER
+
+
+def test_a_batch_has_a_bound_and_keeps_the_order() -> None:
+    outbox = Outbox()
+    for offset in range(GROUP_MOST + 3):
+        outbox.add(entry(offset))
+    assert taken(outbox, 0) == list(range(GROUP_MOST))
+    outbox.ended(Now(0, 30))
+    assert taken(outbox, 60) == [GROUP_MOST, GROUP_MOST + 1, GROUP_MOST + 2]
+
+
+def test_mere_progress_goes_once_a_second() -> None:
+    outbox = Outbox()
+    outbox.take({}, Now(0, 10_000))
+    assert outbox.next_at(True) == 10_000 + PROGRESS_EVERY
+
+
+def test_each_partition_has_its_share_with_what_the_batch_settles() -> None:
+    outbox, mine = Outbox(), parts()
+    for source in mine:
+        for offset in range(4):
+            mine[source].tracker.begin(offset)
+    outbox.add(entry(0))
+    outbox.add(entry(2, OTHER))
+    batch = outbox.take(mine, Now(0, 0))
+    assert batch is not None
+    assert batch.shares[ORDERS].progress == Progress(1)
+    assert batch.shares[OTHER].progress == Progress(0, frozenset({2}))
+
+
+def one_batch(outbox: Outbox, fate: str, steady: int) -> list[int]:
+    """Take a batch and let it have its fate; the offsets that are in Kafka now."""
+    batch = outbox.take(parts(), Now(0, steady))
+    if batch is None:
+        return []
+    outbox.ended(Now(0, steady))
+    if fate == "again":
+        outbox.again(batch.entries)
+    elif fate == "refuse":
+        for refused in batch.entries:
+            outbox.refuse(Refusal(refused, "topic", "t"), Now(0, steady))
+    else:
+        for written in batch.entries:
+            outbox.accepted(written)
+        return [written.record.offset for written in batch.entries]
+    return []
+
+
+@given(st.lists(st.sampled_from(["add", "done", "again", "refuse", "release", "lose"]), max_size=60))
+def test_each_entry_is_written_once_and_none_is_forgotten_but_by_a_rebalance(story: list[str]) -> None:
+    outbox, added, done = Outbox(), 0, list[int]()
+    for steady, step in enumerate([*story, *["done"] * 100]):
+        if step == "add":
+            outbox.add(entry(added, OTHER if added % 3 == 0 else ORDERS))
+            added += 1
+        elif step == "release":
+            outbox.drop_held([OTHER])
+        elif step == "lose":
+            outbox.drop([OTHER])
+        else:
+            done += one_batch(outbox, step, 6_000 * steady)
+    assert len(done) == len(set(done))
+    assert {offset for offset in range(added) if offset % 3} <= set(done)
+    assert not outbox.held

@@ -1,0 +1,290 @@
+"""The record that kills its pod: it is found one at a time, and only after enough deaths."""
+
+import pytest
+
+from sidecar.core.decide import DeadLetter
+from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
+from sidecar.core.pace.pace import State
+from sidecar.core.progress import Progress
+from tests.sim.samples import ORDERS, life, record
+from tests.sim.suspect_rigs import (
+    BAD,
+    OTHER,
+    READY,
+    commit,
+    died,
+    one_by_one,
+    progress_of,
+    rig_of,
+    taken_up,
+    work,
+)
+
+
+def test_after_more_deaths_records_go_one_at_a_time_and_each_is_marked_before() -> None:
+    rig = taken_up(died(2), 0, 1, 2)
+    one_by_one(rig, range(3))
+    assert progress_of(commit(rig)).mark is None
+    assert rig.kafka[ORDERS].deaths == 2
+
+
+@pytest.mark.parametrize(("deaths", "most", "alone"), [(1, 1, True), (1, 2, True), (1, 3, False), (2, 3, True)])
+def test_one_at_a_time_begins_one_death_before_the_last(deaths: int, most: int, alone: bool) -> None:
+    rig = taken_up(died(deaths), 0, 1, most=most)
+    commit(rig)
+    assert rig.out_offsets() == ([0] if alone else [0, 1])
+
+
+def test_all_other_partitions_of_the_instance_wait_meanwhile() -> None:
+    rig = taken_up(died(2), 0, 1)
+    beside = rig_of(beside=rig)
+    for lane, source in ((rig, OTHER), (beside, READY)):
+        lane.assign(source, resume=Progress(0, clean=True))
+        lane.take(*(record(offset, source=source, life=life()) for offset in range(3)))
+
+    def pass_time(ms: int) -> None:
+        for _ in range(ms // 250):
+            rig.run(250)
+            for lane in (rig, beside):
+                while lane.batches:
+                    lane.conclude()
+
+    for offset in range(2):
+        pass_time(1_000)
+        assert (rig.out_offsets(), beside.out_offsets()) == ([offset], [])
+        assert rig.answer().source == ORDERS
+    pass_time(15_000)  # more than the quiet time
+    assert {sent.record.source for sent in rig.sent + beside.sent} == {OTHER, READY}
+    assert rig.gate.in_flight == 4
+
+
+def test_what_was_out_already_is_answered_before_the_first_suspect_goes() -> None:
+    rig = rig_of()
+    rig.assign(OTHER, resume=Progress(0, clean=True))
+    rig.take_offsets([0], OTHER)
+    commit(rig)
+    rig.assign(ORDERS, resume=died(2))
+    rig.take_offsets([5])
+    rig.run(500)
+    assert rig.out_offsets() == [0]
+    rig.answer()
+    rig.settle()
+    assert rig.out_offsets() == [5]
+
+
+def test_the_record_that_was_out_alone_at_the_last_death_allowed_goes_to_the_dlq_undelivered() -> None:
+    rig = taken_up(died(3, mark=1), 0, 1, 2)
+    told = rig.told
+    one_by_one(rig, range(1))
+    (entry,) = [entry for batch in rig.settle() for entry in batch.entries]
+    assert isinstance(entry.decision, DeadLetter)
+    assert (entry.record.offset, entry.decision.reason, entry.decision.life.times) == (1, "crashed-service", 0)
+    assert told == [("taken-up", ORDERS, 3, 0), ("quarantined", ORDERS, 3, 1)]
+    assert [sent.record.offset for sent in rig.history] == [0, 2]
+    assert rig.lane.tally.dead_letters == {("orders", "crashed-service"): 1}
+
+
+def test_a_culprit_is_remembered_until_it_is_read_however_late_that_is() -> None:
+    """The backlog of other partitions may keep a partition's first records back for longer than the quiet time."""
+    rig = taken_up(died(3, mark=1))
+    rig.run(60_000)
+    rig.take_offsets(range(3))
+    work(rig, 5_000)
+    assert sorted(sent.record.offset for sent in rig.history) == [0, 2]
+    assert rig.lane.tally.dead_letters == {("orders", "crashed-service"): 1}
+
+
+@pytest.mark.parametrize("answer", [Throttled(1_000), Nacked()])
+def test_a_suspect_that_comes_again_goes_alone_again_until_it_has_done_so_thrice(answer: Outcome) -> None:
+    rig = taken_up(died(2), 0, 1)
+    one_by_one(rig, [0], answer)
+    one_by_one(rig, [1])
+    for mark in (0, 0, None):
+        rig.settle()
+        rig.run(120_000)
+        rig.settle()
+        assert rig.out_offsets() == [0]
+        assert rig.kafka[ORDERS].mark == mark
+        rig.answer(answer)
+
+
+def test_while_a_suspect_waits_to_come_again_the_other_partitions_go_on_and_then_it_goes_alone() -> None:
+    rig = taken_up(died(2), 0)
+    rig.assign(OTHER, resume=Progress(0, clean=True))
+    one_by_one(rig, [0], Nacked())  # for a minute
+    rig.take_offsets(range(100), OTHER)
+    work(rig, 10_000)
+    assert {sent.record.source for sent in rig.history[1:]} == {OTHER}
+    assert len(rig.history) == 101
+    rig.take_offsets(range(100, 104), OTHER)
+    rig.run(80_000)
+    assert {sent.record.source for sent in rig.sent} == {OTHER}
+    rig.answer_all()
+    rig.settle()
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(ORDERS, 0)]
+    assert rig.kafka[ORDERS].mark == 0
+
+
+def test_a_quarantined_retry_keeps_the_count_that_it_had() -> None:
+    main = rig_of()
+    rig = rig_of(beside=main)
+    rig.assign(READY, resume=died(3, mark=0))
+    rig.take(record(0, source=READY, life=life(times=2)))
+    (batch, *_) = rig.settle()
+    decision = batch.entries[0].decision
+    assert isinstance(decision, DeadLetter)
+    assert (decision.life.times, decision.life.id) == (2, "orders:0:7")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        died(2, mark=1),  # one death is left
+        Progress(0, clean=True, deaths=3, mark=1),  # its last owner lives
+        died(3, mark=None),  # nothing was marked
+        Progress(0, frozenset({1}), deaths=2, mark=1),  # it is done
+        Progress(0, ours=False, deaths=2, mark=1),  # nobody of ours wrote that
+    ],
+)
+def test_without_enough_evidence_nobody_is_quarantined(found: Progress) -> None:
+    rig = taken_up(found, 0, 1, 2)
+    for _ in range(20):
+        rig.answer_all()
+        rig.settle()
+    assert not rig.lane.tally.dead_letters
+    assert rig.kafka[ORDERS].next == 3
+
+
+def test_an_owner_after_a_death_lets_nothing_go_that_its_successor_would_not_suspect() -> None:
+    rig = taken_up(died(1), *range(3))
+    commit(rig)
+    rig.take_offsets(range(3, 6))
+    rig.answer()
+    assert rig.out_offsets() == [1, 2]
+    for reach in (3, 4):
+        assert progress_of(commit(rig)).reach == reach
+        assert rig.out_offsets() == list(range(1, reach + 1))
+
+
+def test_only_what_the_last_owner_let_go_goes_alone() -> None:
+    rig = taken_up(Progress(0, deaths=1, reach=1), *range(6))
+    one_by_one(rig, range(2))
+    rig.settle()
+    assert rig.out_offsets() == [2, 3, 4, 5]
+
+
+def test_what_lies_behind_the_reach_does_not_go_alone() -> None:
+    rig = taken_up(Progress(0, deaths=1, reach=0), 1, 2)  # the one suspect was compacted away
+    rig.settle()
+    assert rig.out_offsets() == [1, 2]
+
+
+def test_nothing_goes_in_either_lane_before_a_revoked_mark_is_taken_away() -> None:
+    """Its partition's successor must not blame it for a death by another record."""
+    rig = taken_up(died(2), 0)
+    beside = rig_of(beside=rig)
+    beside.assign(READY, resume=died(2))
+    rig.run(2)
+    rig.release(ORDERS)
+    beside.take(record(0, source=READY, life=life()))
+    rig.conclude()  # the mark is in Kafka
+    rig.run(2)
+    assert not beside.batches
+    assert progress_of(rig.conclude()) == Progress(0, clean=True, deaths=2)
+    rig.run(2)
+    assert beside.conclude().shares[READY].progress.mark == 0
+
+
+def test_a_partition_lost_while_its_mark_is_on_its_way_keeps_nobody_waiting() -> None:
+    rig = taken_up(died(2), 0)
+    rig.assign(OTHER, resume=died(2))
+    rig.take_offsets([7], OTHER)
+    rig.run(2)
+    rig.lane.tenure.lost([ORDERS])
+    rig.conclude(fenced=[ORDERS])
+    rig.settle()
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 7)]
+
+
+def test_a_partition_of_which_nothing_was_out_keeps_nobody_waiting() -> None:
+    rig = taken_up(Progress(4, deaths=1, reach=3), 4, 5, 6)
+    commit(rig)
+    assert rig.out_offsets() == [4, 5, 6]
+
+
+def test_a_partition_that_has_nothing_to_deliver_keeps_the_others_waiting_for_moments_only() -> None:
+    rig = rig_of()
+    rig.assign(OTHER, resume=died(2))
+    rig.assign(ORDERS, resume=Progress(0, clean=True))
+    rig.take_offsets([0])
+    work(rig, 2_500)
+    assert not rig.history
+    work(rig, 1_500)
+    assert [sent.record.source for sent in rig.history] == [ORDERS]
+
+
+def test_a_suspect_that_comes_back_waits_for_those_that_were_not_tried_yet() -> None:
+    rig = taken_up(Progress(0, deaths=1, reach=2), 0, 1, 2)
+    commit(rig)
+    rig.answer(Throttled(10))
+    rig.run(20)
+    one_by_one(rig, range(1, 3))
+    rig.settle()
+    assert rig.out_offsets() == [0]
+
+
+@pytest.mark.parametrize("outcome", [NotSent("connection-refused"), CANCELLED])
+def test_the_mark_of_a_record_that_was_not_sent_is_taken_away_at_once(outcome: Outcome) -> None:
+    """Its pod may well be killed while its service cannot be reached."""
+    rig = taken_up(died(2), 0)
+    commit(rig)
+    rig.answer(outcome)
+    assert progress_of(commit(rig)).mark is None
+
+
+def test_a_probe_of_a_service_that_is_away_is_marked_too() -> None:
+    rig = taken_up(died(2), 0, 1)
+    commit(rig)
+    rig.answer(NotSent("connection-refused"))
+    commit(rig)
+    rig.run(200)
+    assert rig.gate.pace.state is State.PROBING
+    one_by_one(rig, range(2))
+
+
+def test_a_failure_clears_a_record_as_well_as_a_success() -> None:
+    rig = taken_up(died(2), 0, 1)
+    one_by_one(rig, range(2), BAD)
+
+
+def test_a_partition_that_is_stopped_keeps_no_other_waiting() -> None:
+    rig = taken_up(died(2), 0, 1)
+    commit(rig)
+    rig.answer(BAD)
+    rig.run(30)
+    rig.assign(OTHER, resume=Progress(0, clean=True))
+    rig.take_offsets([0], OTHER)
+    for _ in range(50):
+        while rig.batches:
+            rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries] or ())
+        rig.run(30)
+    assert [sent.record.source for sent in rig.sent] == [OTHER]
+    while rig.batches:  # the topic is mended
+        rig.conclude()
+    rig.settle()
+    assert rig.kafka[ORDERS].mark is None  # and the suspect waits until it is alone
+    rig.answer()
+    rig.settle()
+    assert (rig.kafka[ORDERS].mark, rig.out_offsets()) == (1, [1])
+
+
+def test_a_mark_that_is_on_its_way_when_the_partition_is_revoked_is_taken_away() -> None:
+    rig = taken_up(died(2), 0)
+    rig.run(2)
+    given_up = rig.release(ORDERS)
+    rig.conclude()
+    batch = rig.conclude()
+    assert progress_of(batch) == Progress(0, clean=True, deaths=2)
+    assert given_up
+    assert not rig.history
+    assert (rig.gate.alone, rig.gate.marking) == (set(), None)

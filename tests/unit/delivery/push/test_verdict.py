@@ -1,0 +1,199 @@
+"""What an answer means, and that no answer whatever is too much."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
+from sidecar.delivery.push.verdict import MISSING, UNREADABLE, Rules, read_answer
+
+WALL = 1_763_690_000_000
+"""Fri, 21 Nov 2025 01:53:20 GMT"""
+JSON = (b"content-type", b"application/json; charset=utf-8")
+RULES = Rules(frozenset({410, 429}))
+
+
+def header(verdict: bytes, status: int = 500) -> Outcome:
+    return read_answer(status, [(b"reconsume-verdict", verdict)], b"", RULES, WALL)
+
+
+def body(text: bytes, status: int = 500, identity: str = "") -> Outcome:
+    return read_answer(status, [JSON], text, RULES, WALL, identity)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b"commit", COMMITTED),
+        (b" Commit ; what=ever", COMMITTED),
+        (b"retry", Failed("retry-asked", asked=True)),
+        (b"retry; delay=90s", Failed("retry-asked", delay=90_000, asked=True)),
+        (b"RETRY;DELAY=1h30m;level=3", Failed("retry-asked", delay=5_400_000, level=3, asked=True)),
+        (b"retry; level=-1; reason=busy", Failed("busy", level=-1, asked=True)),
+        (b"retry; level=0", Failed("retry-asked", level=0, asked=True)),
+        (b"retry; delay=90; level=high; dely=1s", Failed("retry-asked", asked=True)),
+        (b"retry; delay=", Failed("retry-asked", asked=True)),
+        (b"dead-letter", Rejected("dead-letter-asked")),
+        (b"dead-letter; reason=bad-sku", Rejected("bad-sku")),
+        (b'dead-letter; reason="no such sku"', Rejected("dead-letter-asked", "no such sku")),
+        (b"dead-letter; reason=a\x1b[31mb", Rejected("dead-letter-asked", "a [31mb")),
+        (b"", UNREADABLE),
+        (b"drop", UNREADABLE),
+        (b"commit, retry", UNREADABLE),
+        (b"\xff\xfe", UNREADABLE),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 429, 500])
+def test_the_verdict_header_decides_whatever_the_status(said: bytes, expected: Outcome, status: int) -> None:
+    """Given a Reconsume-Verdict header, then it is what counts; an unknown word is a retry by the ladder."""
+    assert header(said, status) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"verdict": "commit"}', COMMITTED),
+        (b'{"verdict": "retry", "delay": "90s"}', Failed("retry-asked", delay=90_000, asked=True)),
+        (b'{"verdict": "retry", "level": 3, "more": [1, {}]}', Failed("retry-asked", level=3, asked=True)),
+        (b'{"verdict": "retry", "level": true, "delay": 90}', Failed("retry-asked", asked=True)),
+        (b'{"verdict": "retry", "level": 1e300, "delay": {"a": 1}}', Failed("retry-asked", asked=True)),
+        (b'{"verdict": "dead-letter", "reason": "bad-sku"}', Rejected("bad-sku")),
+        (b'{"verdict": "dead-letter", "reason": "bad \\ud800 sku"}', UNREADABLE),
+        (b'{"verdict": "Commit"}', UNREADABLE),
+        (b'{"verdict": 1}', UNREADABLE),
+        (b'{"verdict": "commit"', UNREADABLE),
+        (b"[" * 60_000, Failed("http-500")),
+        (b'{"verdict": ' * 5_000, UNREADABLE),
+        (b"", Failed("http-500")),
+        (b"{}", Failed("http-500")),
+        (b'"ok"', Failed("http-500")),
+        (b'{"verdict": null}', Failed("http-500")),
+        (b'{"verdicts": [{"id": "a", "verdict": "commit"}]}', Failed("http-500")),
+    ],
+)
+def test_a_json_body_decides_where_it_has_a_verdict(text: bytes, expected: Outcome) -> None:
+    """Given a JSON body, then its verdict counts; without one the status does; what is no JSON at all is a retry."""
+    assert body(text) == expected
+
+
+def test_a_2xx_with_other_json_commits() -> None:
+    """Given the usual small JSON of a framework, then nothing is lost and nothing retried."""
+    assert body(b'{"status": "ok"}', 200) is COMMITTED
+    assert body(b"null", 200) is COMMITTED
+    assert body(b"", 204) is COMMITTED
+
+
+def test_the_header_wins_over_the_body_and_only_json_is_read() -> None:
+    """Given both, then the header counts; given another content type, then the body says nothing."""
+    both = [(b"reconsume-verdict", b"commit"), JSON]
+    assert read_answer(500, both, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
+    plain = [(b"content-type", b"text/plain")]
+    assert read_answer(200, plain, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
+
+
+def test_two_verdict_headers_are_unreadable() -> None:
+    """Given two, even alike, then which one counts is not guessed."""
+    twice = [(b"reconsume-verdict", b"commit")] * 2
+    assert read_answer(200, twice, b"", RULES, WALL) == UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after", "expected"),
+    [
+        (429, None, 1_000),
+        (429, b"0", 100),
+        (429, b"2", 2_000),
+        (503, b"301", 300_000),
+        (503, b"999999999999", 300_000),
+        (503, b"soon", 1_000),
+        (503, b"Fri, 21 Nov 2025 01:53:30 GMT", 10_000),
+        (503, b"Fri, 21 Nov 99999999999999999999 01:53:30 GMT", 1_000),
+        (503, b"Fri, 21 Nov 2025 01:53:00 GMT", 100),
+        (503, b"Fri, 21 Nov 2035 01:53:00 GMT", 300_000),
+        (503, b"Fri, 99 Nov 99999 99:99:99 GMT", 1_000),
+    ],
+)
+def test_a_throttle_waits_as_asked_between_100_ms_and_5_minutes(
+    status: int, retry_after: bytes | None, expected: int
+) -> None:
+    """Given 429, or 503 with Retry-After in seconds or as a date, then no retry is spent."""
+    noted = [] if retry_after is None else [(b"retry-after", retry_after)]
+    assert read_answer(status, noted, b"", Rules(), WALL) == Throttled(expected)
+
+
+def test_a_date_without_a_zone_is_utc_wherever_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a sidecar in another zone, then the date means the same."""
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    try:
+        noted = [(b"retry-after", b"Fri, 21 Nov 2025 01:53:30 -0000")]
+        assert read_answer(429, noted, b"", Rules(), WALL) == Throttled(10_000)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_503_without_retry_after_is_a_failure() -> None:
+    """Given a plain 503, then it is a retry; and Retry-After beside a 500 changes nothing."""
+    assert read_answer(503, [], b"", Rules(), WALL) == Failed("http-503")
+    assert read_answer(500, [(b"retry-after", b"5")], b"", Rules(), WALL) == Failed("http-500")
+
+
+def test_dead_letter_statuses_win_over_a_throttle_and_a_2xx_over_them() -> None:
+    """Given a list with 429 and 200 in it, then 429 is refused for good and 200 is taken."""
+    rules = Rules(frozenset({200, 429}))
+    assert read_answer(429, [(b"retry-after", b"5")], b"", rules, WALL) == Rejected("http-429")
+    assert read_answer(200, [], b"", rules, WALL) is COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"verdicts": [{"id": "b", "verdict": "retry"}, {"id": "a", "verdict": "commit"}]}', COMMITTED),
+        (b'{"verdicts": [{"id": "a", "verdict": "retry", "level": 2}]}', Failed("retry-asked", level=2, asked=True)),
+        (b'{"verdicts": [{"id": "b", "verdict": "commit"}, 1, {}]}', MISSING),
+        (b'{"verdicts": []}', MISSING),
+        (b'{"verdicts": [{"id": "a", "verdict": "commit"}, {"id": "a", "verdict": "retry"}]}', UNREADABLE),
+        (b'{"verdicts": [{"id": "a"}]}', UNREADABLE),
+        (b'{"verdict": "commit", "verdicts": []}', COMMITTED),
+        (b'{"verdicts": 1}', COMMITTED),
+        (b"", COMMITTED),
+    ],
+)
+def test_an_envelope_s_answer_may_be_a_list_with_this_record_in_it(text: bytes, expected: Outcome) -> None:
+    """Given record `a` in an envelope, then its own entry counts; a list without one is a retry."""
+    assert body(text, 200, "a") == expected
+
+
+def test_the_text_of_a_failure_never_holds_the_body() -> None:
+    """Given an error page with a secret, then no outcome tells it."""
+    secret = b"secret-of-the-body"
+    for text in (secret, b'{"verdict": "' + secret + b'"}', b'{"error": "' + secret + b'"}', b'{"delay": ' + secret):
+        assert "secret" not in repr(body(text))
+
+
+names = st.sampled_from([b"reconsume-verdict", b"content-type", b"retry-after"])
+words = st.binary(max_size=80) | st.sampled_from([b"application/json", b"retry; delay=1s", b"commit", b"12"])
+texts = st.binary(max_size=300) | st.from_regex(r'\{"verdicts?": .{0,60}\}').map(str.encode)
+
+
+@given(
+    status=st.integers(100, 999),
+    noted=st.lists(st.tuples(names, words), max_size=4),
+    text=texts,
+    wall=st.integers(0, 2**45),
+    identity=st.sampled_from(["", "a"]),
+)
+def test_no_answer_raises(status: int, noted: list[tuple[bytes, bytes]], text: bytes, wall: int, identity: str) -> None:
+    """Given any bytes in headers and body, then there is an outcome, within its bounds."""
+    outcome = read_answer(status, noted, text, RULES, wall, identity)
+    assert isinstance(outcome, Committed | Failed | Rejected | Throttled)
+    if isinstance(outcome, Throttled):
+        assert 100 <= outcome.after <= 300_000
+    if isinstance(outcome, Failed | Rejected):
+        assert len(outcome.text) <= 256
+        assert outcome.reason.isascii()

@@ -1,0 +1,327 @@
+"""What is known of redrives: claims that neither skip nor repeat, in the 4 096 characters that Kafka keeps."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
+from sidecar.dlq.redrive_course import Course, read_from
+from sidecar.dlq.redrive_history import (
+    LONGEST,
+    Claim,
+    Past,
+    claimed,
+    decode_past,
+    encode_past,
+    first_open,
+    fits,
+    judge,
+    tidied,
+)
+from tests.sim.samples import WALL, record
+from tests.unit.dlq.test_letters import DLQ
+from topics.headers import Life
+
+FRESH = Past("topic-id", WALL - 1_000)
+FILTERS = st.builds(
+    Filter,
+    ids=st.sampled_from([(), ("orders:0:1",), ("orders:0:1", "orders:0:2")]),
+    reasons=st.sampled_from([(), ("http-500",), ("http-500", "timeout")]),
+    topics=st.sampled_from([(), ("orders",), ("invoices",)]),
+    since=st.sampled_from([0, WALL, WALL + 5]),
+    until=st.sampled_from([WALL + 5, WALL + 10, 2**63 - 1]),
+)
+TOPICS = ("invoices", "orders")
+WISHES = st.builds(
+    Wish, FILTERS, st.sampled_from([1, 2, 3]), st.booleans(), st.sampled_from([(), ("orders",), ("invoices",), TOPICS])
+)
+LETTERS = st.builds(
+    lambda at, number, reason, topic, redrives: (at, number, reason, topic, redrives),
+    st.sampled_from([WALL - 2_000, WALL, WALL + 5, WALL + 9]),
+    st.integers(0, 4),
+    st.sampled_from(["http-500", "timeout", "other"]),
+    st.sampled_from(["orders", "invoices"]),
+    st.integers(0, 3),
+)
+
+
+def letters(plans: list[tuple[int, int, str, str, int]]) -> list[Letter]:
+    """A partition of dead letters, each another record."""
+    return [
+        Letter(
+            record(offset, source=DLQ, timestamp=at),
+            Life(f"{topic}:0:{number}", topic, 16, redrives, WALL, WALL, WALL - 3, reason),
+        )
+        for offset, (at, number, reason, topic, redrives) in enumerate(plans)
+    ]
+
+
+def run(
+    log: list[Letter], wish: Wish, past: Past, most: int, refused: frozenset[int] = frozenset()
+) -> tuple[Past, list[int]]:
+    """One redrive, in transactions of two, ended after `most` letters; what it redrove."""
+    done, batch, turned_down = list[int](), list[int](), list[int]()
+    asked = next((at for at, letter in enumerate(log) if letter.record.timestamp >= wish.filter.since), len(log))
+    start = read_from(wish, past, first_open(wish, past, asked))
+    course = Course(wish, past, start)
+    for letter in seen_by(wish, log[start:]):
+        verdict = judge(letter, wish, past)
+        if verdict is Verdict.READY and len(done) + len(batch) == most:
+            break
+        course.note(letter, verdict, past)
+        if verdict is Verdict.READY:
+            (turned_down if letter.record.offset in refused else batch).append(letter.record.offset)
+        if len(batch) == 2:
+            past = committed(course.advanced(past, batch, turned_down))
+            done, batch, turned_down = [*done, *batch], [], []
+    if batch or turned_down:
+        past = committed(course.advanced(past, batch, turned_down))
+    return past, [*done, *batch]
+
+
+def committed(past: Past) -> Past:
+    """As Kafka gives it back."""
+    found = decode_past(encode_past(tidied(past, 0)))
+    assert found is not None
+    assert fits(found), f"no room for {len(found.claims)} claims"
+    return found
+
+
+def seen_by(wish: Wish, log: list[Letter]) -> list[Letter]:
+    """The letters as the configuration of the wish reads them: those of other topics cannot be redriven."""
+    return [
+        letter if not wish.topics or (letter.life and letter.life.topic in wish.topics) else replace(letter, fault="?")
+        for letter in log
+    ]
+
+
+@settings(max_examples=300)
+@given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=6))
+def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
+    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[Wish, int]]
+) -> None:
+    log, past, seen = letters(plans), FRESH, list[int]()
+    for wish, most in asked:
+        past, done = run(log, wish, past, most)
+        seen += done
+    assert len(seen) == len(set(seen))
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(LETTERS, max_size=12),
+    st.lists(st.tuples(WISHES, st.integers(0, 12), st.frozensets(st.integers(0, 12), max_size=3)), max_size=5),
+    WISHES,
+)
+def test_a_redrive_run_to_its_end_leaves_nothing_that_it_may_take(
+    plans: list[tuple[int, int, str, str, int]], before: list[tuple[Wish, int, frozenset[int]]], wish: Wish
+) -> None:
+    log, past, seen = letters(plans), FRESH, set[int]()
+    for other, most, refused in before:
+        past, done = run(log, other, past, most, refused)
+        seen.update(done)
+    ready = [one for one in seen_by(wish, log) if judge(one, wish, FRESH) is Verdict.READY]
+    past, done = run(log, wish, past, 99)
+    assert done == [one.record.offset for one in ready if one.record.offset not in seen]
+    assert not [one for one in seen_by(wish, log) if judge(one, wish, past) is Verdict.READY]
+
+
+@settings(max_examples=300)
+@given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=8))
+def test_no_claim_covers_what_was_not_redriven(
+    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[Wish, int]]
+) -> None:
+    """But for letters that nothing could redrive when the claim was made, of whose topics it says nothing."""
+    log, past, seen = letters(plans), FRESH, set[int]()
+    for wish, most in asked:
+        wish = replace(wish, topics=wish.topics or TOPICS)
+        past, done = run(log, wish, past, most)
+        seen.update(done)
+    assert {letter.record.offset for letter in log if past.covers(letter)} <= seen
+
+
+def test_what_kafka_refused_is_tried_again_and_nothing_else() -> None:
+    log = letters([(WALL, n, "http-500", "orders", 0) for n in range(7)])
+    past, done = run(log, Wish(), FRESH, 99, frozenset({2, 3}))
+    assert done == [0, 1, 4, 5, 6]
+    assert first_open(Wish(), past, 0) == 2
+    past, done = run(log, Wish(), past, 99, frozenset({3}))
+    assert done == [2]
+    past, done = run(log, Wish(), past, 99)
+    assert done == [3]
+    assert first_open(Wish(), past, 0) == 7
+
+
+def test_a_redrive_goes_on_where_it_was() -> None:
+    log = letters([(WALL, n, "http-500", "orders", 0) for n in range(9)])
+    past, _ = run(log, Wish(), FRESH, 4)
+    assert first_open(Wish(), past, 0) == 4
+    assert first_open(Wish(), past, 6) == 6
+    assert first_open(Wish(Filter(reasons=("http-500",))), past, 0) == 0
+
+
+def test_the_offset_that_tools_show_is_that_of_redrives_without_filter() -> None:
+    log = letters([(WALL, n, "http-500", "orders", 0) for n in range(9)])
+    narrow, _ = run(log, Wish(Filter(reasons=("http-500",))), FRESH, 9)
+    whole, _ = run(log, Wish(), FRESH, 6)
+    assert (narrow.next, whole.next) == (0, 6)
+
+
+def test_forgotten_letters_are_not_claimed_by_a_redrive_that_left_them() -> None:
+    log = letters([(WALL - 2_000, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "orders", 0)])
+    past, done = run(log, Wish(), FRESH, 9)
+    assert done == [1]
+    past, done = run(log, Wish(forgotten=True), past, 9)
+    assert done == [0]
+
+
+def test_a_wider_redrive_makes_narrower_ones_needless() -> None:
+    wide = Wish(most_redrives=5)
+    claims = tuple(Claim(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
+    before = Past("t", WALL - 1_000, claims)
+    past = tidied(Course(wide, before, 0).advanced(before, [4], []), 0)
+    assert past.claims == (*claims[5:], Claim(claimed(wide, past), 5))
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "within"),
+    [
+        (Filter(reasons=("a",)), Filter(), True),
+        (Filter(), Filter(reasons=("a",)), False),
+        (Filter(ids=("a",)), Filter(ids=("a", "b")), True),
+        (Filter(headers=(("a", "1"),)), Filter(headers=(("a", "1"),)), True),
+        (Filter(), Filter(headers=(("a", "1"),)), False),
+        (Filter(since=5), Filter(since=4), True),
+        (Filter(until=5), Filter(until=4), False),
+        (Filter(below=2), Filter(below=3), True),
+    ],
+)
+def test_one_filter_within_another(narrow: Filter, wide: Filter, within: bool) -> None:
+    assert narrow.within(wide) is within
+
+
+def test_what_has_left_the_partition_is_forgotten_too() -> None:
+    past = Past(
+        "t", 0, (Claim(Filter(reasons=("a",)), 10), Claim(Filter(reasons=("b",)), 30, (5, 25))), frozenset({3, 12})
+    )
+    assert tidied(past, 12) == Past("t", 0, (Claim(Filter(reasons=("b",)), 30, (25,)),), frozenset({12}))
+
+
+def test_it_reads_what_it_writes() -> None:
+    filters = (Filter(headers=(("n", None), ("é", "1")), since=3), Filter(ids=("a", "b")))
+    past = Past("id", WALL, tuple(Claim(one, 2**60, (1, 2)) for one in filters), frozenset({0, 7, 2**62}))
+    assert decode_past(encode_past(past)) == past
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "rc1c.",
+        "rd1.",
+        "rd1.!!",
+        "rd1.é",
+        "rd1." + "A" * 4_000,
+        encode_past(FRESH)[:-3],
+        "x" + encode_past(FRESH),
+    ],
+)
+def test_foreign_or_broken_metadata_says_nothing(metadata: str | None) -> None:
+    assert decode_past(metadata) is None
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    import base64
+    import zlib
+
+    bomb = "rd1." + base64.b85encode(zlib.compress(b"[" + b" " * 50_000_000, 9)).decode()
+    assert decode_past(bomb) is None
+
+
+def test_a_thousand_single_letters_or_forty_filters_have_room() -> None:
+    some = random.Random(7)
+    single = Past("AAAAAAAAAAAAAAAAAAAAAA", WALL, (), frozenset(some.sample(range(10**7), 1_000)))
+    filters = tuple(Claim(Filter(reasons=(f"http-{n}",), since=WALL + n * 977), 10**6 + n * 7_919) for n in range(40))
+    assert len(encode_past(single)) < LONGEST
+    assert len(encode_past(Past("AAAAAAAAAAAAAAAAAAAAAA", WALL, filters))) < LONGEST
+    assert not fits(Past("t", 0, (), frozenset(some.sample(range(10**9), 5_000))))
+
+
+def test_a_letter_of_a_topic_that_was_not_known_is_redriven_once_it_is() -> None:
+    log = letters(
+        [(WALL, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "invoices", 0), (WALL, 2, "x", "orders", 0)]
+    )
+    past, done = run(log, Wish(topics=("orders",)), FRESH, 9)
+    assert done == [0, 2]
+    past, done = run(log, Wish(topics=TOPICS), past, 9)
+    assert done == [1]
+    past, done = run(log, Wish(topics=TOPICS), past, 9)
+    assert (done, all(map(past.covers, log))) == ([], True)
+
+
+class _OldClaim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """As it was before claims had topics."""
+
+    filter: Filter
+    next: int
+    left: tuple[int, ...] = ()
+
+
+def test_claims_with_topics_are_read_by_an_older_version_and_its_own_as_before() -> None:
+    new = Claim(Filter(reasons=("a",)), 9, (3,), ("orders",))
+    old = _OldClaim(Filter(reasons=("a",)), 9, (3,))
+    assert msgspec.json.decode(msgspec.json.encode(new), type=_OldClaim) == old
+    read = msgspec.json.decode(msgspec.json.encode(old), type=Claim)
+    assert read == Claim(Filter(reasons=("a",)), 9, (3,))
+    [orders, invoices] = letters([(WALL, 0, "a", "orders", 0), (WALL, 1, "a", "invoices", 0)])
+    assert (read.covers(orders), read.covers(invoices)) == (True, True)
+    assert (new.covers(orders), new.covers(invoices)) == (True, False)
+
+
+HOUR = 3_600_000
+
+
+def hourly(
+    runs: int, jitter: int, reasons: tuple[str, ...], every: int, seed: int
+) -> tuple[Past, list[int], list[Letter]]:
+    """Redrives an hour apart, give or take `jitter` ms, each with `--since 1h`; letters come every `every` ms or so."""
+    some, past, log, done = random.Random(seed), FRESH, list[Letter](), list[int]()
+    wall = WALL
+    for number in range(1, runs + 1):
+        until = WALL + number * HOUR + some.randint(0, jitter)
+        while wall < until:
+            found = Life(f"orders:0:{len(log)}", "orders", 16, 0, wall, wall, wall, some.choice(("http-500", "other")))
+            log.append(Letter(record(len(log), source=DLQ, timestamp=wall), found))
+            wall += some.randint(1, 2 * every)
+        wish = Wish(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))
+        past, more = run(log[: len(log)], wish, past, 10**9)
+        done += more
+    return past, done, log
+
+
+@pytest.mark.parametrize("reasons", [(), ("http-500",)])
+def test_two_thousand_hourly_redrives_leave_few_claims(reasons: tuple[str, ...]) -> None:
+    past, done, log = hourly(2_000, 0, reasons, HOUR // 4, 1)
+    asked = [one.record.offset for one in log if not reasons or one.reason in reasons]
+    assert done == asked[: len(done)]
+    assert len(done) > 3_000
+    assert len(past.claims) <= 2
+    assert fits(past)
+
+
+def test_what_hourly_redrives_left_out_is_never_taken_for_redriven() -> None:
+    """Given a scheduler that is now and then late, so that `--since 1h` does not reach back to the run before."""
+    past, done, log = hourly(300, 600_000, (), HOUR // 4, 2)
+    left_out = {one.record.offset for one in log} - set(done)
+    assert len(left_out) > 10
+    assert {one.record.offset for one in log if past.covers(one)} == set(done)
+    rest, more = run(log, Wish(topics=("orders",)), past, 10**9)
+    assert set(more) == left_out
+    assert len(rest.claims) <= 2

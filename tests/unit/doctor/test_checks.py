@@ -1,0 +1,213 @@
+"""The doctor's pure parts: how checks run side by side, what their words mean, and what each number leads to."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sidecar.core.record import Now
+from sidecar.doctor.all_checks import Once, first, rest, unreachable
+from sidecar.doctor.checks.clock import judged
+from sidecar.doctor.checks.groups import strangers
+from sidecar.doctor.checks.policy import in_force, policy
+from sidecar.doctor.checks.progress import retention_of
+from sidecar.doctor.checks.rights import lacking
+from sidecar.doctor.checks.subscriptions import subscriptions
+from sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
+from sidecar.doctor.runner import Check, run
+from sidecar.errors import BrokerError
+from sidecar.group_policy.topic import Told
+from sidecar.kafka.admin.descriptions import DeniedError, Seen
+from sidecar.kafka.credentials.reachability import diagnosed
+from tests.support.sidecar.settings import good
+from topics.acls import Operation, Resource, Right, User
+from topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
+
+NOW = Now(1_000_000_000, 5_000)
+OWN = {"orders": "*"}
+
+# --- running -------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_that_hangs_is_one_failure_and_holds_up_no_other() -> None:
+    forever = threading.Event()
+
+    def hangs() -> list[Finding]:
+        forever.wait()
+        return []
+
+    began = time.monotonic()
+    reports = {report.check: report for report in run([Check("hangs", hangs, 0.3), Check("good", lambda: [ok("yes")])])}
+    assert time.monotonic() - began < 10
+    assert reports["good"].status is Status.OK
+    assert (reports["hangs"].status, reports["hangs"].findings[0].finding) == (Status.FAIL, "no answer within 0.3 s")
+    forever.set()
+
+
+def test_what_a_check_raises_is_its_own_report() -> None:
+    def raising(fault: Exception) -> Check:
+        def call() -> list[Finding]:
+            raise fault
+
+        return Check(type(fault).__name__, call)
+
+    checks = [raising(BrokerError("away")), raising(DeniedError("not for you")), raising(ZeroDivisionError("oops"))]
+    found = {report.check: report.findings[0] for report in run(checks)}
+    assert (found["BrokerError"].status, found["BrokerError"].finding) == (Status.FAIL, "away")
+    assert (found["DeniedError"].status, found["DeniedError"].finding) == (Status.WARN, "not looked at: not for you")
+    assert found["ZeroDivisionError"].status is Status.FAIL
+    assert "ZeroDivisionError: oops" in found["ZeroDivisionError"].finding
+
+
+def test_a_question_of_several_checks_is_asked_once_and_its_fault_is_everybodys() -> None:
+    asked: list[int] = []
+
+    def answer() -> int:
+        asked.append(1)
+        return 7
+
+    once = Once(answer)
+    assert [once(), once(), asked] == [7, 7, [1]]
+
+    def refuse() -> int:
+        asked.append(2)
+        raise BrokerError("no")
+
+    refused = Once(refuse)
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="no"):
+            refused()
+    assert asked == [1, 2]
+
+
+def test_without_kafka_its_checks_are_warnings_and_not_made(tmp_path: Path) -> None:
+    reports = unreachable(rest(good(tmp_path), User.SIDECAR, lambda _spec, _found: []))
+    assert {report.status for report in reports} == {Status.WARN}
+    assert [check.name for check in first(good(tmp_path))] == ["kafka", "service"]
+
+
+def test_a_broadcast_is_not_asked_for_topics_that_it_has_not(tmp_path: Path) -> None:
+    settings = good(tmp_path, "deliver.broadcast=true")
+    names = {check.name for check in rest(settings, User.SIDECAR, lambda _spec, _found: [])}
+    assert not names & {"clock", "subscriptions", "policy"}
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_as_bad_as_its_worst_finding_and_shows_the_bad_ones_first() -> None:
+    report = Report("x", (ok("a"), warn("b"), fail("c")))
+    assert report.status is Status.FAIL
+    assert [found.finding for found in report.bad] == ["c", "b"]
+    assert [found.finding for found in Report("x", (ok("a"),)).bad] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "0s"), (-5, "0s"), (1_499, "1s"), (61_000, "1m1s"), (3_600_000, "1h"), (90_000_000, "1d1h")]
+)
+def test_a_time_is_told_by_its_two_largest_units(ms: int, text: str) -> None:
+    assert ago(ms) == text
+
+
+def test_many_names_are_cut() -> None:
+    assert listed(str(number) for number in range(12)) == "0, 1, 10, 11, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["_TRANSPORT Connect failed: Connection refused", "_SSL x: certificate verify failed"], "not trusted"),
+        (
+            ["_TRANSPORT ssl://b/bootstrap: SSL handshake failed: connecting to a PLAINTEXT broker listener?"],
+            "without TLS",
+        ),
+        (["_SSL SSL handshake failed: sslv3 alert bad certificate"], "does not accept our certificate"),
+        (["_SSL SSL handshake failed: unexpected message"], "TLS: the handshake fails"),
+        (["_AUTHENTICATION SASL authentication error: Authentication failed"], "SASL: the login is refused"),
+        (["_AUTHENTICATION Unsupported SASL mechanism: broker's supported mechanisms: PLAIN"], "this mechanism"),
+        (["_AUTHENTICATION not valid in current SASL state: broker's supported mechanisms:  (x)"], "no login"),
+        (["_RESOLVE Failed to resolve 'x'"], "no such host"),
+        (
+            ["FAIL b/bootstrap: Disconnected: connection reset by peer (after 1ms in state UP)"],
+            "another security.protocol",
+        ),
+        (["REQTMOUT Timed out ApiVersionRequest in flight"], "nobody answers"),
+        ([], "no broker answered"),
+    ],
+)
+def test_what_the_client_says_is_told_by_its_cause(texts: list[str], says: str) -> None:
+    found = diagnosed("b:9092", texts)
+    assert says in found.finding
+    assert found.mend
+
+
+@pytest.mark.parametrize(
+    ("offset", "accuracy", "status"),
+    [(5.0, 3.0, Status.OK), (1_400.0, 500.0, Status.OK), (-1_200.0, 3.0, Status.WARN), (60_000.0, 3.0, Status.FAIL)],
+)
+def test_a_clock_is_wrong_by_what_is_certain(offset: float, accuracy: float, status: Status) -> None:
+    found = judged(1, offset, accuracy)
+    assert found.status is status
+    assert ("behind" in found.finding) == (offset < 0)
+
+
+# --- rights, groups, instances, policy -------------------------------------------------------------------------------
+
+
+def test_a_right_is_missing_only_where_kafka_said_what_there_is() -> None:
+    read = Right(Resource.TOPIC, "a", Operation.READ)
+    assert list(lacking([read], {"a": frozenset({"READ"})}, "mend")) == []
+    assert list(lacking([read], {}, "mend")) == []
+    assert list(lacking([read], {"a": frozenset({"WRITE"})}, "mend")) == [fail("missing: READ on topic a", "mend")]
+
+
+def test_a_group_that_is_not_for_us_to_see_has_no_strangers() -> None:
+    assert list(strangers("billing", None, ["orders"])) == []
+    assert list(strangers("billing", Seen(True, (), frozenset()), ["orders"])) == []
+
+
+def test_a_compacted_topic_keeps_its_records() -> None:
+    assert retention_of({"retention.ms": "5", "cleanup.policy": "compact"}) is None
+    assert retention_of({"retention.ms": "-1", "cleanup.policy": "delete"}) is None
+    assert retention_of({"retention.ms": "5", "cleanup.policy": "compact,delete"}) == 5
+
+
+def heard(*told: Heard) -> tuple[Told, ...]:
+    return tuple(Told(record, NOW.wall) for record in told)
+
+
+def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
+    return InstanceHeard(name, SubscriptionRecord(subscription, at))
+
+
+def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> None:
+    same, other = instance("pod-0", NOW.wall - 5, orders="*"), instance("pod-1", NOW.wall - 5, orders="TagA")
+    assert subscriptions(heard(same), OWN, NOW) == [ok("1 running instance, all as configured here")]
+    (found,) = subscriptions(heard(same, other), OWN, NOW)
+    assert (found.status, "pod-1 subscribes to orders (TagA)" in found.finding) == (Status.FAIL, True)
+    silent = instance("pod-1", NOW.wall - 200_000, orders="TagA")
+    assert subscriptions(heard(same, silent), OWN, NOW)[0].status is Status.OK
+    assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.OK
+    assert subscriptions(None, OWN, NOW)[0].status is Status.WARN
+
+
+def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path: Path) -> None:
+    settings, strict = good(tmp_path), good(tmp_path, "policy_mode=strict")
+
+    def record(values: dict[str, object]) -> tuple[Told, ...]:
+        return heard(PolicyHeard(PolicyRecord(json.loads(json.dumps(values)), "me", 1)))
+
+    assert policy((), settings) == [ok("none is set: each configuration holds")]
+    assert policy(record({"max_reconsume_times": 3}), settings) == [
+        ok("the group's values hold for max_reconsume_times")
+    ]
+    assert policy(record({"max_reconsume_times": 3}), strict)[0].status is Status.FAIL
+    assert policy(record({"max_reconsume_times": "many"}), settings)[0].status is Status.FAIL
+    assert policy(None, settings)[0].status is Status.WARN
+    assert in_force(record({"levels": ["1s", "7s"], "ladder": ["7s"]}), settings).delays == (1_000, 7_000)
+    assert in_force(record({"levels": "none"}), settings) == settings
+    assert in_force((*record({"levels": ["1s"]}), *heard(PolicyHeard(None))), settings) == settings

@@ -1,0 +1,189 @@
+"""What the desk makes of news: which values are in force, which are refused and why, and which levels are read on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from sidecar.group_policy.follower import Look
+from sidecar.settings.group_policy import levels_of
+from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
+from tests.support.sidecar.settings import good
+from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
+
+NEW = "billing-RETRY-3s"
+
+
+def test_the_last_of_many_old_policies_is_taken_once(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.look()
+        for times in range(5):
+            await seen.tell(policy(max_reconsume_times=times), caught_up=False, live=False)
+        assert seen.desk.settings.retry.max_reconsume_times == 16
+        await seen.tell(policy(max_reconsume_times=5), live=False)
+        await asyncio.wait_for(seen.desk.known(), 1)
+        assert next(settings.retry.max_reconsume_times for settings, _ in seen.applied) == 5
+        shown = seen.desk.policy()
+        assert (shown["who"], shown["at"]) == ("ann", 5)
+        await seen.tell(PolicyHeard(None))
+        assert seen.desk.settings.retry.max_reconsume_times == 16
+        assert seen.desk.policy()["who"] is None
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_the_lanes_wait_for_the_policy_and_not_for_ever(tmp_path: Path) -> None:
+    async def lenient(seen: Seen) -> None:
+        await asyncio.wait_for(seen.desk.known(), 1)
+
+    async def strict(seen: Seen) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(seen.desk.known(), 0.3)
+        await seen.begin()
+        await asyncio.wait_for(seen.desk.known(), 1)
+
+    run(good(tmp_path, *SETS), lenient)
+    run(good(tmp_path, *SETS, "policy_mode=strict"), strict)
+
+
+def test_a_policy_that_cannot_be_built_changes_nothing_and_is_shown(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin(policy(max_deaths=5))
+        await seen.tell(policy(max_deaths=6, ladder="steep"))
+        assert seen.desk.settings.retry.max_deaths == 5
+        (problem,) = seen.desk.refused
+        assert problem.startswith("retry.ladder = steep: must be rocketmq")
+        assert seen.desk.policy()["refused"] == [problem]
+        assert seen.desk.hurried()
+        await seen.tell(policy(max_deaths=7))
+        assert (seen.desk.settings.retry.max_deaths, seen.desk.refused) == (7, ())
+        assert not seen.desk.hurried()
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_a_policy_waits_for_its_level_topics_as_a_whole(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        await seen.tell(policy(ladder=["3s"], max_deaths=9))
+        assert seen.desk.settings.retry.max_deaths == 3
+        assert NEW in seen.desk.refused[0]
+        await seen.look(there=[*LEVELS, NEW])
+        assert (seen.desk.settings.retry.max_deaths, seen.desk.refused) == (9, ())
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_levels_that_the_configuration_needs_and_misses_are_no_reason_against_another_value(tmp_path: Path) -> None:
+    """They hold their records as ever; the policy did not ask for them."""
+
+    async def work(seen: Seen) -> None:
+        await seen.begin(policy(max_deaths=9), there=[])
+        assert seen.desk.settings.retry.max_deaths == 9
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_a_level_that_leaves_the_policy_is_read_until_a_later_look_finds_it_empty(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        old = seen.desk.wanted()
+        await seen.tell(policy(levels=["1s"]))
+        assert seen.left == {LEVELS[1]}
+        assert seen.desk.hurried()
+        await seen.tell(look=Look(frozenset(LEVELS), old, frozenset()), caught_up=False)  # it began before
+        assert seen.left == {LEVELS[1]}
+        await seen.look(unsure=True)
+        assert seen.left == {LEVELS[1]}
+        await seen.look(LEVELS[1])
+        assert seen.left == {LEVELS[1]}
+        await seen.look()
+        assert seen.left == frozenset()
+        await seen.look(LEVELS[1])  # an instance of the old policy wrote to it afterwards
+        assert seen.left == {LEVELS[1]}
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_at_the_start_all_levels_are_looked_at_and_only_those_that_hold_something_are_read(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        assert seen.desk.wanted() == frozenset()
+        there = [*LEVELS, "billing-RETRY-9s", "billing-RETRY-8s"]
+        await seen.begin(policy(levels=["1s"]), left=[*LEVELS, "billing-RETRY-9s"], there=there)
+        assert seen.left == {LEVELS[1], "billing-RETRY-9s"}
+        assert seen.desk.wanted() == {LEVELS[0]}
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_without_kafkas_word_which_levels_hold_something_it_is_asked_again_soon(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.look(unsure=True)
+        await seen.tell(live=False)
+        assert seen.desk.hurried()
+        await seen.look()
+        assert not seen.desk.hurried()
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_strict_refuses_at_the_start_and_keeps_its_own_later(tmp_path: Path) -> None:
+    strict = good(tmp_path, *SETS, "policy_mode=strict")
+
+    async def at_start(seen: Seen) -> None:
+        await seen.begin(policy(max_deaths=9))
+        assert [problem.split(":")[0] for problem in seen.desk.refusal] == ["retry.max_deaths"]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(seen.desk.known(), 0.1)
+
+    async def later(seen: Seen) -> None:
+        await seen.begin(policy(max_deaths=3))
+        await seen.tell(policy(max_deaths=9))
+        assert seen.desk.refusal == ()
+        assert seen.desk.settings.retry.max_deaths == 3
+        assert "the group's policy says 9" in seen.desk.refused[0]
+
+    run(strict, at_start)
+    run(strict, later)
+
+
+def test_bad_records_are_counted_and_said_once_a_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin(policy(max_deaths=9), *[BadRecord(f"fault {number}") for number in range(300)])
+        assert seen.desk.bad_records == 300
+        assert seen.desk.settings.retry.max_deaths == 9
+
+    with caplog.at_level(logging.WARNING):
+        run(good(tmp_path, *SETS), work)
+    assert [record.getMessage() for record in caplog.records] == [
+        "300 records of the policy topic are passed over; the first: fault 0"
+    ]
+
+
+def test_differing_subscriptions_are_said_once_until_they_agree(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(tags: str) -> InstanceHeard:
+        return InstanceHeard("other", SubscriptionRecord({"orders": tags}, 1))
+
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        for _ in range(3):
+            await seen.tell(told("TagA"))
+        assert seen.desk.subscriptions_differ()
+        assert seen.desk.status()["subscriptions_differ"] == [{"instance": "other", "subscription": {"orders": "TagA"}}]
+        await seen.tell(told("*"))
+        assert not seen.desk.subscriptions_differ()
+
+    with caplog.at_level(logging.INFO):
+        run(good(tmp_path, *SETS), work)
+    warning, over = [record.getMessage() for record in caplog.records]
+    assert "here {orders: *}, other {orders: TagA}; give all of them the same topics and tags, or each" in warning
+    assert over == "all instances want the same records again"
+
+
+def test_the_levels_of_settings_are_the_tables_and_the_ladders(tmp_path: Path) -> None:
+    assert levels_of(good(tmp_path, "retry.ladder=[3s]", "retry.levels=[1s, 5s]")) == {*LEVELS, NEW}

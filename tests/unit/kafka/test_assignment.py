@@ -1,0 +1,93 @@
+"""What the consumer's callbacks do when the client is through with the group before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
+
+from sidecar.core.lane.partition import Grant
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.owned_partition import Slot
+
+
+class Keeper:
+    """Has nothing under way."""
+
+    def __init__(self) -> None:
+        self.given_up: list[Partition] = []
+        self.cuts: list[tuple[int, int]] = []
+
+    def assigned(self, grants: Sequence[Grant]) -> None: ...
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        self.given_up += partitions
+        done()
+
+    def dropped(self, partitions: Sequence[Partition]) -> None: ...
+
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        self.cuts.append((wanted, low))
+
+    def truncated(self, partition: Partition, high: int) -> None: ...
+
+
+class Leaving:
+    """A client that is being closed, as 2.16 behaves: the group is left as soon as nothing is assigned."""
+
+    def __init__(self) -> None:
+        self.assigned: set[tuple[str, int]] = {("orders", 0)}
+
+    def consumer_group_metadata(self) -> Any:
+        if not self.assigned:
+            raise RuntimeError("Consumer group metadata not available")
+        return object()
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned -= {(place.topic, place.partition) for place in partitions}
+
+
+class Cut:
+    """A client whose partition begins at offset 5 and ends at 10."""
+
+    def __init__(self) -> None:
+        self.fetched_from: list[int] = []
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        del timeout
+        edges = {OFFSET_BEGINNING: 5, OFFSET_END: 10}
+        return [TopicPartition(place.topic, place.partition, edges[place.offset]) for place in places]
+
+    def seek(self, place: TopicPartition) -> None: ...
+
+    def incremental_unassign(self, places: list[TopicPartition]) -> None: ...
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        self.fetched_from += [place.offset for place in places]
+
+    def resume(self, places: list[TopicPartition]) -> None: ...
+
+    def pause(self, places: list[TopicPartition]) -> None: ...
+
+
+def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -> None:
+    """Given a partition that goes on at 3, where its log was cut, while an error about offset 7 is still queued."""
+    keeper, client = Keeper(), cast("Consumer", Cut())
+    assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
+    slot = Slot(Partition("orders", 0), 1)
+    assignment.slots[slot.partition] = slot
+    assignment.seek(client, slot, 3)
+    assignment.out_of_range(client, slot, 7)
+    assert keeper.cuts == [(3, 5)]
+    assert cast("Any", client).fetched_from == [5]
+
+
+def test_a_client_that_has_left_the_group_before_it_is_asked_ends_the_membership_and_not_the_thread() -> None:
+    """Raised in a callback, the client's error comes out of `close` and would end the process as a fault."""
+    keeper, client = Keeper(), Leaving()
+    assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
+    assignment.on_revoke(cast("Consumer", client), [TopicPartition("orders", 0)])
+    assert keeper.given_up == [Partition("orders", 0)]
+    assert assignment.membership is None, "and nothing more can be committed"

@@ -1,0 +1,103 @@
+"""What the committer makes of a batch that Kafka refuses without saying which record it is about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from sidecar.core.commit_batch import Batch, Entry, Refusal, Result, Share
+from sidecar.core.decide import Commit
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from sidecar.kafka.committer.committer import UNNAMED, Committer
+from sidecar.kafka.committer.transaction import Aborted
+from sidecar.kafka.consumer.assignment import Assignment, Membership
+from sidecar.kafka.credentials.registry import Keyring
+from tests.sim.samples import record
+
+SOURCE = Partition("orders", 0)
+SECONDS = 20.0
+NOWHERE: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "group.id": "g"}
+
+
+class Refusing:
+    """In the place of the supply and its producer: each transaction is aborted, and no record is named."""
+
+    def __init__(self, topics: frozenset[str] | None) -> None:
+        self.last_error = ""
+        self.partitions: Mapping[str, int] = {}
+        self.tries = 0
+        self.most = 50
+        self.stop: Any = None
+        self._topics = topics
+
+    @property
+    def producer(self) -> Refusing:
+        return self
+
+    def renew(self) -> None:
+        """There is always one."""
+
+    def homeless(self, entries: Sequence[Entry]) -> tuple[Refusal, ...]:
+        return ()
+
+    def topics(self) -> frozenset[str] | None:
+        return self._topics
+
+    def warn(self, event: str, text: str, *args: object) -> None:
+        self.last_error = text % args
+
+    def commit(self, batch: Batch, metadata: object, partitions: Mapping[str, int]) -> None:
+        self.tries += 1
+        if self.tries >= self.most:
+            self.stop()
+        raise Aborted(KafkaError(KafkaError.INVALID_RECORD), (), spent=False)
+
+
+def settled(supply: Refusing, entries: int) -> Result:
+    """What comes of a batch of so many entries."""
+    assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
+    assignment.membership = Membership(None, {SOURCE: 1})
+    results: SimpleQueue[Result] = SimpleQueue()
+    committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, Keyring())
+    committer._supply = supply  # type: ignore[assignment]
+    supply.stop = committer.stop
+    batch = tuple(Entry(record(offset=offset), Commit(None), ()) for offset in range(entries))
+    committer.start()
+    committer.submit(Batch(batch, {SOURCE: Share(1, Progress(entries))}))
+    result = results.get(timeout=SECONDS)
+    committer.stop()
+    committer.join(SECONDS)
+    assert not committer.is_alive()
+    return result
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+def test_a_batch_that_is_refused_three_times_without_a_name_comes_back_to_be_split() -> None:
+    supply = Refusing(frozenset({"orders"}))
+    result = settled(supply, 2)
+    assert (result.apart, result.committed, len(result.again), result.refused) == (True, False, 2, ())
+    assert supply.tries == UNNAMED
+
+
+def test_a_record_that_is_refused_so_by_itself_is_held_with_kafkas_reason() -> None:
+    result = settled(Refusing(frozenset({"orders"})), 1)
+    (refusal,) = result.refused
+    assert (refusal.about, result.again, result.apart) == ("record", (), False)
+    assert refusal.reason
+
+
+def test_while_the_cluster_does_not_answer_no_record_is_blamed() -> None:
+    supply = Refusing(None)
+    result = settled(supply, 1)
+    assert (result.apart, result.refused, len(result.again)) == (False, (), 1)
+    assert supply.tries == supply.most

@@ -1,0 +1,94 @@
+"""Where a partition goes on whose log ends before what was read, and what an answer with an error says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_END, OFFSET_STORED, Consumer, KafkaError, KafkaException, TopicPartition
+
+from sidecar.core.progress import Progress, encode
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, committed
+
+PLACE = Partition("orders", 0)
+OTHER = Partition("orders", 1)
+READ_AT = 1_795_391_078_015
+
+
+def answer(offset: int, metadata: str = "", error: KafkaError | None = None, partition: Partition = PLACE) -> Any:
+    """What the client answers about one partition."""
+    return SimpleNamespace(
+        topic=partition.topic, partition=partition.number, offset=offset, metadata=metadata, error=error
+    )
+
+
+class Client:
+    """Answers as it is told, and raises where it is told to."""
+
+    def __init__(self, *answers: Any, refuses: bool = False, later: int | None = None) -> None:
+        self.answers = answers
+        self.refuses = refuses
+        self.later = later
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+        if self.refuses:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return list(self.answers)
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+        if self.later is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        assert [place.offset for place in places] == [READ_AT + 1]
+        return [answer(self.later)]
+
+
+def consumer(*answers: Any, refuses: bool = False, later: int | None = None) -> Consumer:
+    return cast("Consumer", Client(*answers, refuses=refuses, later=later))
+
+
+@pytest.mark.parametrize(
+    ("known", "goes_on"),
+    [
+        (Progress(5, frozenset({6, 9})), Progress(5, frozenset({6}))),  # the same offset still exists
+        (Progress(12), Progress(8, ours=False)),  # it does not
+        (None, Progress(2, ours=False)),  # Kafka forgets the offsets of a deleted topic: it was made anew
+    ],
+)
+def test_after_a_truncation_reading_goes_on_where_the_group_was(known: Progress | None, goes_on: Progress) -> None:
+    found = answer(-1001) if known is None else answer(known.next, encode(known))
+    assert Starts("earliest").after_truncation(consumer(found), PLACE, Edges(2, 8)) == goes_on
+
+
+@pytest.mark.parametrize(
+    ("later", "goes_on"),
+    [
+        (2, Progress(2, ours=False)),  # all of it is younger: another topic of that name
+        (7, Progress(8, ours=False)),  # its end was lost with a leader, and two records came since
+        (OFFSET_END, Progress(8, ours=False)),
+        (None, None),  # Kafka does not say
+    ],
+)
+def test_a_log_that_is_younger_than_what_was_read_is_read_from_its_beginning(
+    later: int | None, goes_on: Progress | None
+) -> None:
+    """An owner that has read ahead may commit an offset of a deleted topic in the new one of its name."""
+    found = answer(12, encode(Progress(12, last_at=READ_AT)))
+    assert Starts("earliest").after_truncation(consumer(found, later=later), PLACE, Edges(2, 8)) == goes_on
+
+
+def test_while_kafka_does_not_say_where_the_group_was_nothing_is_decided() -> None:
+    assert Starts("earliest").after_truncation(consumer(refuses=True), PLACE, Edges(2, 8)) is None
+
+
+def test_an_error_about_one_partition_is_not_taken_for_no_offset() -> None:
+    """It would begin at the earliest record, and deliver everything again."""
+    broken = answer(-1001, error=KafkaError(KafkaError.NOT_COORDINATOR), partition=OTHER)
+    assert committed(consumer(answer(7, encode(Progress(7))), broken), [PLACE, OTHER]) == {PLACE: Progress(7)}
+
+
+@pytest.mark.parametrize("start_at", ["earliest", "latest"])
+def test_what_cannot_be_answered_is_left_to_the_client(start_at: str) -> None:
+    """No question in a rebalance callback may raise: the thread would end with it."""
+    assert Starts(start_at).find(consumer(refuses=True), [PLACE]) == [Start(PLACE, OFFSET_STORED, None)]

@@ -1,0 +1,242 @@
+"""What is written to stderr: lines that parse, one name a kind, few of a kind, and never a payload."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+import pytest
+import structlog
+
+from sidecar.observability.logs import BURST, KINDS, QUEUE, WINDOW, Format, LineHandler, Repeats, configure
+from tests.support.deadline import until
+
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+Start = Callable[..., LineHandler]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """`start(stream, form="json", level="info", window=60)`: log to a stream; afterwards all is as before."""
+    root, ours = logging.getLogger(), logging.getLogger("reconsume")
+    before = root.handlers[:], root.level, ours.level
+    started: list[LineHandler] = []
+
+    def begin(stream: TextIO, form: Format = "json", level: str = "info", window: float = WINDOW) -> LineHandler:
+        started.append(configure(level, form, stream, window))
+        return started[-1]
+
+    yield begin
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+    for handler in started:
+        handler.close()
+    root.handlers[:], root.level = before[0], before[1]
+    ours.setLevel(before[2])
+
+
+def lines(stream: io.StringIO, handler: LineHandler) -> list[dict[str, Any]]:
+    handler.flush()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_one_json_object_with_time_level_kind_and_message(start: Start) -> None:
+    """Given a message with line ends and quotes, then it is still one line that parses."""
+    stream = io.StringIO()
+    handler = start(stream)
+    logging.getLogger("reconsume.consumer").warning('offset %d is\nnot in the "log" %s', 17, "é\x1b[2J")
+    [line] = lines(stream, handler)
+    assert RFC_3339.fullmatch(line.pop("timestamp"))
+    assert line == {
+        "level": "warning",
+        "logger": "reconsume.consumer",
+        "event": "consumer",
+        "message": 'offset 17 is\nnot in the "log" é\x1b[2J',
+    }
+
+
+def test_a_kind_may_have_its_own_name_and_fields(start: Start) -> None:
+    stream = io.StringIO()
+    handler = start(stream)
+    logging.getLogger("reconsume.run").info("stopped", extra={"event": "stopped", "left": 2})
+    structlog.get_logger("reconsume.run").info("drained", left=3)
+    first, second = lines(stream, handler)
+    assert (first["event"], first["message"], first["left"]) == ("stopped", "stopped", 2)
+    assert (second["event"], second["logger"], second["level"], second["left"]) == (
+        "drained",
+        "reconsume.run",
+        "info",
+        3,
+    )
+    assert list(first)[:4] == list(second)[:4] == ["timestamp", "level", "logger", "event"]
+
+
+def test_an_exception_comes_with_its_trace_and_without_local_values(start: Start) -> None:
+    """Given a fault while a payload is at hand, then the trace is in the line and the payload is not."""
+    stream = io.StringIO()
+    handler = start(stream)
+    payload = "card-number-4111"
+    try:
+        raise RuntimeError("broken " + str(len(payload)))
+    except RuntimeError:
+        logging.getLogger("reconsume.lane").exception("failed")
+    [line] = lines(stream, handler)
+    assert "RuntimeError: broken 16" in line["exception"]
+    assert payload not in stream.getvalue()
+
+
+def test_text_is_one_line_that_cannot_move_the_cursor(start: Start) -> None:
+    """Given a broker's message with terminal codes and line ends, then they are shown as escapes."""
+    stream = io.StringIO()
+    handler = start(stream, "text")
+    logging.getLogger("reconsume.consumer").warning("evil \x1b[2J\r\n2026 fake line\u202e", extra={"topic": "or\nders"})
+    handler.flush()
+    [line] = stream.getvalue().splitlines()
+    assert line.isprintable()
+    assert RFC_3339.match(line)
+    assert "warning consumer: evil \\x1b[2J\\r\\n2026 fake line\\u202e topic=or\\nders" in line
+
+
+def test_a_trace_in_text_is_indented(start: Start) -> None:
+    stream = io.StringIO()
+    handler = start(stream, "text")
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logging.getLogger("reconsume.lane").exception("failed")
+    handler.flush()
+    first, *trace = stream.getvalue().splitlines()
+    assert first.endswith("lane: failed")
+    assert trace[-1] == "    RuntimeError: broken"
+
+
+def test_our_level_is_set_and_others_write_from_warnings_on(start: Start) -> None:
+    stream = io.StringIO()
+    handler = start(stream, level="error")
+    logging.getLogger("reconsume.run").warning("not shown")
+    logging.getLogger("reconsume.run").error("shown")
+    logging.getLogger("uvicorn.error").info("not shown")
+    logging.getLogger("uvicorn.error").warning("shown too")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.warn("and this", stacklevel=1)
+    found = lines(stream, handler)
+    assert [line["logger"] for line in found] == ["reconsume.run", "uvicorn.error", "py.warnings"]
+    logging.getLogger("reconsume").setLevel("DEBUG")
+    logging.getLogger("reconsume.run").debug("shown now")
+    assert lines(stream, handler)[-1]["level"] == "debug"
+
+
+def test_an_outage_of_kafka_writes_a_few_lines_of_each_kind(start: Start) -> None:
+    """Given librdkafka's 2 700 lines of two kinds, then five of each are written."""
+    stream = io.StringIO()
+    handler = start(stream)
+    kafka = logging.getLogger("reconsume.kafka")
+    for number in range(1_350):
+        kafka.log(40, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", f"Connect to 127.0.0.1:{number} failed")
+        kafka.log(40, "%s [%s] %s", "ERROR", "rdkafka#consumer-1", f"{number}/3 brokers are down")
+    found = lines(stream, handler)
+    assert len(found) == 2 * BURST
+    assert {line["event"] for line in found} == {"kafka"}
+    assert found[0]["message"] == "FAIL [rdkafka#consumer-1] Connect to 127.0.0.1:0 failed"
+    logging.getLogger("reconsume.run").info("another kind is written")
+    assert lines(stream, handler)[-1]["event"] == "run"
+
+
+def test_what_was_kept_back_is_told_with_the_next_line_of_its_kind() -> None:
+    """Given seven lines in one window, then the first of the next one says that two are missing."""
+    repeats = Repeats()
+    assert [repeats.admit("kind", now) for now in range(7)] == [0] * BURST + [None, None]
+    assert repeats.admit("kind", WINDOW - 0.1) is None
+    assert repeats.admit("kind", WINDOW) == 3
+    assert repeats.admit("kind", WINDOW + 1) == 0
+    assert repeats.admit("other", 1.0) == 0
+
+
+def test_kinds_that_somebody_makes_up_do_not_fill_the_memory() -> None:
+    repeats = Repeats()
+    assert all(repeats.admit(number, 0.0) == 0 for number in range(3 * KINDS))
+    assert len(repeats._kinds) <= KINDS
+
+
+def test_the_number_kept_back_is_in_the_line(start: Start) -> None:
+    """Given more lines than a window takes, then the first line of the next window carries their number."""
+    stream = io.StringIO()
+    handler = start(stream, window=1.0)
+    logger = logging.getLogger("reconsume.run")
+    for _ in range(BURST + 2):
+        logger.info("again")
+    assert len(lines(stream, handler)) == BURST
+
+    def later() -> list[int]:
+        logger.info("again")
+        return [line["kept_back"] for line in lines(stream, handler) if "kept_back" in line]
+
+    assert until(later, 5, "the next window")[0] > 2
+
+
+def test_a_full_pipe_at_stderr_costs_lines_and_no_time(start: Start) -> None:
+    """Given nobody who reads stderr, then logging goes on at once, what finds no room is counted, the rest comes."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, os.fdopen(reader) as pipe:
+        handler = start(stream)
+        logger = logging.getLogger("reconsume.run")
+        done = threading.Event()
+
+        def flood() -> None:
+            for number in range(QUEUE + 500):
+                logger.info(f"{number} " + "x" * 1_000)  # each its own kind, so that none is kept back
+            done.set()
+
+        threading.Thread(target=flood, daemon=True).start()
+        assert done.wait(60)
+        assert handler.lost > 0
+        came: list[str] = []
+        reading = threading.Thread(target=lambda: came.extend(pipe), daemon=True)
+        reading.start()
+        until(lambda: len(came) + handler.lost >= QUEUE + 500, 10, "every line was written or counted")
+        handler.close()
+        stream.close()
+        reading.join(5)
+    assert len(came) + handler.lost == QUEUE + 500
+    assert all(json.loads(line)["event"] == "run" for line in came)
+
+
+def test_a_closed_stderr_does_not_stop_the_sidecar(start: Start) -> None:
+    stream = io.StringIO()
+    handler = start(stream)
+    stream.close()
+    logging.getLogger("reconsume.run").info("to nobody")
+    handler.flush()
+    assert handler.lost == 1
+
+
+def test_a_shutdown_writes_what_is_left(start: Start) -> None:
+    """Given a line logged just before the end, when logging is shut down, then it is written."""
+    stream = io.StringIO()
+    handler = start(stream)
+    logging.getLogger("reconsume.run").info("the last words")
+    handler.close()
+    assert json.loads(stream.getvalue())["message"] == "the last words"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_line_turns_a_terminal_or_the_direction_of_its_text(start: Start, form: Format) -> None:
+    """Given marks of direction and C1 controls in a name, then each is an escape, and JSON gives it back."""
+    evil = "a\u202eb\u2066c\x9b2Jd\u2028e\u200ff\U000e0001g\x7f"
+    stream = io.StringIO()
+    handler = start(stream, form)
+    logging.getLogger("reconsume.policy").warning("the policy by %s", evil)
+    handler.flush()
+    written = stream.getvalue().rstrip("\n")
+    assert written.isprintable()
+    assert "u202e" in written
+    if form == "json":
+        assert json.loads(written)["message"] == f"the policy by {evil}"

@@ -1,0 +1,221 @@
+"""Every metric moves when what it counts happens: one row each, and no metric without a row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
+
+from sidecar.core.outcome import (
+    CANCELLED,
+    COMMITTED,
+    OUTCOME_NAMES,
+    Failed,
+    NotSent,
+    Outcome,
+    Rejected,
+    Throttled,
+    label_of,
+)
+from sidecar.core.record import Now, Partition, Record
+from sidecar.core.tag_filter import Subscriptions
+from sidecar.observability.metrics import TRANSACTION_RESULTS
+from tests.support.sidecar.metrics_world import START, World, fresh, retried
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `(reconsume_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
+Move = Callable[[World], None]
+
+OUTCOMES: tuple[Outcome, ...] = (
+    COMMITTED,
+    Failed("http-500"),
+    Failed("timeout", label="timeout"),
+    Failed("broken-answer", label="broken_answer"),
+    Rejected("bad-sku"),
+    Throttled(1_000),
+    CANCELLED,
+    NotSent("connection-refused"),  # the last: an outage begins
+)
+
+
+def delivered(world: World, *outcomes: Outcome) -> None:
+    world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(len(outcomes))))
+    for outcome in outcomes:
+        world.outside.answer(outcome)
+
+
+def due_retry(late: int = 0) -> Record:
+    appended = START.wall - 10_000 - late
+    return retried("billing-RETRY-10s", 0, appended + 10_000, appended)
+
+
+def all_outcomes(world: World) -> None:
+    delivered(world, *OUTCOMES)
+    assert {label_of(outcome) for outcome in OUTCOMES} == set(OUTCOME_NAMES)
+    for name in OUTCOME_NAMES:
+        assert world.sample("reconsume_deliveries_total", topic="orders", level="main", outcome=name) == 1
+
+
+def failed_and_committed(world: World) -> None:
+    delivered(world, Failed("http-500"))
+    world.commit(world.main)
+    assert world.sample("reconsume_retries_scheduled_total", topic="orders", level="10s") == 1
+
+
+def rejected_and_committed(world: World) -> None:
+    delivered(world, Rejected("http-422"))
+    world.commit(world.main)
+    assert world.sample("reconsume_dead_lettered_total", topic="orders", reason="http-422") == 1
+
+
+def failed_and_refused(world: World) -> None:
+    delivered(world, Failed("http-500"))
+    world.commit(world.main, "larger than the topic allows")
+    assert world.sample("reconsume_refused_records") == 1
+
+
+def held_back(world: World) -> None:
+    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall + 999, START.wall - 9_001))
+
+
+def behind_a_full_service(world: World) -> None:
+    world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(8)))
+    world.give(world.retry, "billing-RETRY-10s", due_retry(late=5_000))
+
+
+def ended_in_time(world: World) -> None:
+    world.give(world.main, "orders", fresh("orders"))
+    world.ends[Partition("orders", 0)] = 10
+
+
+def transactions(world: World) -> None:
+    for result in TRANSACTION_RESULTS:
+        world.transactions.observe(result, 0.01)
+        assert world.sample("reconsume_transactions_total", result=result) == 1
+
+
+def answered_too_late(world: World) -> None:
+    world.give(world.main, "orders", fresh("orders"))
+    world.main.tenure.lost([Partition("orders", 0)])
+    world.outside.answer(COMMITTED)
+
+
+def broken_headers(world: World) -> None:
+    record = replace(due_retry(), life=None, fault="bad-header: RETRY_DUE_AT is missing")
+    world.give(world.retry, "billing-RETRY-10s", record)
+
+
+def of_another_instances_topic(world: World) -> None:
+    copy = due_retry()
+    assert copy.life is not None
+    life = replace(copy.life, id="parcels:0:1", topic="parcels")
+    world.give(world.retry, "billing-RETRY-10s", replace(copy, life=life))
+    world.commit(world.retry)
+
+
+def not_wanted(world: World) -> None:
+    world.give(world.main, "orders", fresh("orders"))
+
+
+def not_due_yet(world: World) -> None:
+    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall + 70_000, 0))
+    world.commit(world.retry)
+
+
+def due_for_a_relay(world: World) -> None:
+    world.give(world.retry, "billing-RETRY-10s", due_retry())
+    world.commit(world.retry)
+
+
+def told(name: str, count: int = 1) -> Move:
+    """A count that a part beside the lanes keeps; flows move these on a real Kafka (`test_observed.py`)."""
+    return lambda world: world.told.update({name: count})
+
+
+MOVES: dict[str, Move] = {
+    "deliveries": all_outcomes,
+    "delivery_duration_seconds": lambda world: world.durations.add(0.01),
+    "in_flight": lambda world: world.give(world.main, "orders", fresh("orders")),
+    "retries_scheduled": failed_and_committed,
+    "dead_lettered": rejected_and_committed,
+    "held_records": held_back,
+    "overdue_seconds": behind_a_full_service,
+    "lateness_seconds": lambda world: world.give(world.retry, "billing-RETRY-10s", due_retry()),
+    "transactions": transactions,
+    "transaction_duration_seconds": transactions,
+    "progress_lag": ended_in_time,
+    "pace": lambda world: delivered(world, NotSent("connection-refused")),
+    "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
+    "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
+    "fenced_answers": answered_too_late,
+    "records_lost": lambda world: world.main.tenure.records_lost.update({"orders": 17}),
+    "unread_progress": told("unread_progress"),
+    "bad_headers": broken_headers,
+    "unknown_topic_records": of_another_instances_topic,
+    "odd_requests": lambda world: delivered(world, Failed("retry-asked", delay=1)),
+    "unknown_verdicts": told("unknown_verdicts"),
+    "passed_over": not_wanted,
+    "hops": not_due_yet,
+    "forwarded": due_for_a_relay,
+    "bad_policy_records": told("bad_policy_records"),
+    "subscriptions_differ": told("subscriptions_differ"),
+    "view_lag_seconds": told("view_lag", 7),
+    "bad_view_records": told("bad_view_records"),
+    "refused_records": failed_and_refused,
+    "credentials_reloaded": told("credentials_reloaded"),
+    "loop_errors": told("loop_errors"),
+}
+CONSTANT = {"build_info"}
+SET_UP: dict[str, Callable[[], World]] = {
+    "passed_over": lambda: World(wanted=Subscriptions({"orders": frozenset({b"TagA"})})),
+    "forwarded": lambda: World(relay=True),
+}
+
+
+def families(world: World) -> dict[str, str]:
+    """Name and type of all that is exported."""
+    found = text_string_to_metric_families(world.scrape().decode())
+    return {family.name.removeprefix("reconsume_"): family.type for family in found}
+
+
+def values(world: World, name: str) -> dict[object, float]:
+    return {key: value for key, value in world.samples().items() if key[0].startswith(f"reconsume_{name}")}
+
+
+def test_no_metric_is_without_a_way_to_move_it() -> None:
+    assert set(MOVES) | CONSTANT == set(families(World()))
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_metric_moves_when_what_it_counts_happens(name: str) -> None:
+    world = SET_UP.get(name, World)()
+    before = values(world, name)
+    MOVES[name](world)
+    world.now = Now(START.wall + 1, START.steady + 1)
+    moved = {key for key, value in values(world, name).items() if value != before.get(key, 0)}
+    assert moved
+
+
+def test_the_page_names_each_metric_with_its_type_and_labels() -> None:
+    """Given `docs/metrics.md`, then it has a row for what is exported, and for nothing else."""
+    told = {
+        name.removeprefix("reconsume_").removesuffix("_total"): (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in ROW.findall(PAGE.read_text(encoding="utf-8"))
+    }
+    labels = {name: labels_of(name) for name in MOVES}
+    kinds = families(World())
+    assert told == {**{name: (kinds[name], labels[name]) for name in MOVES}, "build_info": ("gauge", {"version"})}
+
+
+def labels_of(name: str) -> set[str]:
+    """The labels of a metric, once it has moved."""
+    world = SET_UP.get(name, World)()
+    MOVES[name](world)
+    for family in text_string_to_metric_families(world.scrape().decode()):
+        if family.name == f"reconsume_{name}":
+            return set(family.samples[-1].labels) - {"le"}
+    raise AssertionError(name)

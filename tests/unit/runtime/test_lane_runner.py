@@ -1,0 +1,47 @@
+"""How a lane reads headers: other systems' on main topics, and only when they are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.clock import now
+from sidecar.core.record import Partition
+from sidecar.kafka.messages import foreign_reading_of
+from topics.headers import Headers, Life
+
+SOURCE = Partition("orders-retry-0", 3)
+SPRING: Headers = [("a", None), ("retry_topic-attempts", b"\x00\x00\x00\x03")]
+
+
+def test_without_a_system_named_headers_of_a_main_topic_are_not_even_looked_at() -> None:
+    assert foreign_reading_of(()) is None
+
+
+def test_a_record_that_another_system_retried_begins_with_its_count_at_its_own_place() -> None:
+    reading = foreign_reading_of(("pulsar", "spring"))
+    assert reading is not None
+    life = Life("orders-retry-0:3:9", "orders-retry-0", times=2, timestamp=7, reason="retried-by-spring")
+    assert reading(SPRING, SOURCE, 9, 7) == (life, "")
+
+
+def test_a_time_said_to_lie_ahead_of_the_clock_is_not_believed() -> None:
+    reading = foreign_reading_of(("smallrye",))
+    assert reading is not None
+    ahead = b"%d" % (now().wall + 3_600_000)
+    headers: Headers = [
+        ("delayed-retry-count", b"1"),
+        ("delayed-retry-original-timestamp", ahead),
+        ("delayed-retry-first-processing-timestamp", ahead),
+    ]
+    life, fault = reading(headers, SOURCE, 9, 7)
+    assert life is not None
+    assert (life.times, life.timestamp, life.first_failed_at, fault) == (2, 7, 0, "")
+
+
+@pytest.mark.parametrize(
+    "headers", [[], [("RECONSUMETIMES", b"15")], [("retry_topic-attempts", b"3 "), ("retry_topic-attempts", None)]]
+)
+def test_every_other_record_has_no_life_and_no_fault(headers: Headers) -> None:
+    reading = foreign_reading_of(("spring",))
+    assert reading is not None
+    assert reading(headers, SOURCE, 9, 7) == (None, "")

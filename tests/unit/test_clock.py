@@ -1,0 +1,72 @@
+"""The clock's promise to the core: what waits by the steady time is never early by the wall time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sidecar.clock import Clock, now
+
+WAIT = 3
+MS, SECOND = 1_000_000, 1_000_000_000
+
+
+class Clocks:
+    """A wall and a steady clock that stand still until they are told."""
+
+    def __init__(self, wall: int) -> None:
+        self.wall, self.steady = wall, 5 * SECOND
+        self.clock = Clock(lambda: self.wall, lambda: self.steady)
+
+    def pass_by(self, ns: int) -> None:
+        self.wall += ns
+        self.steady += ns
+
+
+def test_a_wait_by_the_steady_time_is_never_early_by_the_wall_time() -> None:
+    """Many waits, begun at every place within a millisecond."""
+    for _ in range(100):
+        begin = now()
+        while now().steady < begin.steady + WAIT:
+            pass
+        assert time.time_ns() >= (begin.wall + WAIT) * MS
+
+
+def test_the_wall_time_is_the_present_one() -> None:
+    """Cut to milliseconds, never more behind: a wait counts from the failure."""
+    for _ in range(100):
+        before = (time.time_ns() - 20_000) // MS
+        assert before <= now().wall <= time.time_ns() // MS
+
+
+@pytest.mark.parametrize("rest", [0, 1, 999, 1_000, 1_001, 500_000, 999_999])
+def test_both_times_change_at_the_same_moment(rest: int) -> None:
+    clocks = Clocks(1_700_000_000 * SECOND + rest)
+    seen = set()
+    for _ in range(3_000):
+        clocks.pass_by(1_009)
+        moment = clocks.clock.now()
+        assert clocks.wall - 2 * MS < moment.wall * MS <= clocks.wall
+        seen.add(moment.wall - moment.steady)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("step", [-3600 * SECOND, -700_000, -400_000, 400_000, 700_000, 7 * SECOND + 999_999])
+def test_a_wall_clock_that_is_set_is_followed_within_a_second_and_the_steady_time_goes_on_evenly(step: int) -> None:
+    clocks = Clocks(1_700_000_000 * SECOND)
+    before = clocks.clock.now()
+    clocks.wall += step
+    clocks.pass_by(SECOND)
+    after = clocks.clock.now()
+    assert 0 < clocks.wall - after.wall * MS <= MS + 1_000
+    assert abs(after.steady - before.steady - 1_000) <= 1
+
+
+def test_a_difference_that_is_measured_a_little_otherwise_changes_nothing() -> None:
+    clocks = Clocks(1_700_000_000 * SECOND + 500)
+    before = clocks.clock.now()
+    clocks.wall += 9_000
+    clocks.pass_by(SECOND)
+    after = clocks.clock.now()
+    assert (after.wall - before.wall, after.steady - before.steady) == (1_000, 1_000)

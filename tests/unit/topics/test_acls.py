@@ -1,0 +1,117 @@
+"""Least rights as values: what each user gets in each mode, and what nobody ever gets."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from topics.acls import Group, Operation, Resource, Right, User, rights_of
+from topics.names import Names
+
+PUSH = Group(Names("billing"), ("orders",), (10_000,))
+RELAY = Group(Names("billing"), ("orders",), (10_000,), mode="relay")
+BROADCAST = Group(Names("billing"), ("orders",), (10_000,), broadcast=True)
+EVERY = [PUSH, RELAY, BROADCAST, Group(Names("billing", "{topic}-{group}"), ("orders", "bills"), (1_000,), view=True)]
+
+
+def words(user: User, group: Group) -> set[str]:
+    return {str(right) for right in rights_of(user, group)}
+
+
+def test_a_sidecar_reads_and_writes_what_its_lanes_do() -> None:
+    assert words(User.SIDECAR, PUSH) == {
+        "READ on topic orders",
+        "READ on topic billing-RETRY-10s",
+        "WRITE on topic billing-RETRY-10s",
+        "READ on topic billing-RETRY",
+        "WRITE on topic billing-RETRY",
+        "WRITE on topic billing-DLQ",
+        "WRITE on topic billing-RETRY-EVENTS",
+        "READ on topic billing-RETRY-POLICY",
+        "WRITE on topic billing-RETRY-POLICY",
+        "READ on group billing",
+        "READ on group billing-RETRY",
+        "WRITE on transactional-id billing-main-*",
+        "WRITE on transactional-id billing-retry-*",
+    }
+
+
+def test_a_sidecar_of_a_relay_reads_no_record_of_the_service() -> None:
+    found = words(User.SIDECAR, RELAY)
+    assert {
+        "DESCRIBE on topic orders",
+        "WRITE on topic billing-RETRY",
+        "WRITE on transactional-id billing-post-*",
+    } < found
+    assert not found & {"READ on topic orders", "READ on topic billing-RETRY", "READ on group billing"}
+
+
+def test_a_broadcast_reads_its_main_topics_and_nothing_else() -> None:
+    assert words(User.SIDECAR, BROADCAST) == {"READ on topic orders"}
+
+
+def test_following_the_view_adds_to_a_sidecars_rights_and_takes_none() -> None:
+    view = Group(Names("billing"), ("orders",), (10_000,), view=True)
+    assert words(User.SIDECAR, view) - words(User.SIDECAR, PUSH) == {
+        "READ on topic billing-RETRY-VIEW",
+        "DESCRIBE_CONFIGS on topic billing-RETRY-VIEW",
+        "READ on topic billing-RETRY-STATS",
+        "DESCRIBE_CONFIGS on topic billing-RETRY-STATS",
+        "DESCRIBE_CONFIGS on topic billing-RETRY-EVENTS",
+        "DESCRIBE on group billing-RETRY-VIEW",
+    }
+
+
+def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
+    assert words(User.SERVICE, PUSH) == set()
+    posts = {"READ on topic orders", "READ on topic billing-RETRY", "READ on group billing"}
+    assert words(User.SERVICE, RELAY) == posts
+    direct = Group(Names("billing"), ("orders",), (10_000,), mode="relay", direct=True)
+    assert words(User.SERVICE, direct) - posts == {
+        "WRITE on topic billing-RETRY-10s",
+        "WRITE on topic billing-DLQ",
+        "WRITE on topic billing-RETRY-EVENTS",
+    }
+
+
+def test_the_views_job_reads_events_alone_and_tells_how_far() -> None:
+    assert words(User.SPARK, PUSH) == {
+        "READ on topic billing-RETRY-EVENTS",
+        "WRITE on topic billing-RETRY-VIEW",
+        "WRITE on topic billing-RETRY-STATS",
+        "READ on group billing-RETRY-VIEW",
+    }
+
+
+@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
+@pytest.mark.parametrize("user", list(User))
+def test_nobody_writes_main_topics_and_no_prefix_reaches_a_topic(user: User, group: Group) -> None:
+    rights = rights_of(user, group)
+    assert len(set(rights)) == len(rights)
+    assert not [right for right in rights if right.name in group.topics and right.operation is Operation.WRITE]
+    assert not [right for right in rights if right.prefixed and right.resource is not Resource.TRANSACTIONAL_ID]
+
+
+@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
+def test_the_ui_changes_nothing(group: Group) -> None:
+    assert {right.operation for right in rights_of(User.UI, group)} <= {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
+
+
+@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
+@pytest.mark.parametrize("user", list(User))
+def test_no_right_is_listed_that_another_one_carries(user: User, group: Group) -> None:
+    rights = set(rights_of(user, group))
+    for right in rights:
+        if right.operation is Operation.DESCRIBE:
+            carriers = (Operation.READ, Operation.WRITE, Operation.DELETE)
+            assert not rights & {Right(right.resource, right.name, carrier) for carrier in carriers}
+
+
+def test_a_dashboard_in_the_sidecar_adds_the_rights_to_look_and_a_token_those_to_redrive() -> None:
+    looking, acting = replace(PUSH, ui=True), replace(PUSH, ui=True, redrives=True)
+    assert words(User.SIDECAR, looking) == words(User.SIDECAR, PUSH) | words(User.UI, PUSH)
+    assert words(User.SIDECAR, acting) - words(User.SIDECAR, looking) == {
+        "READ on group billing-DLQ-REDRIVE",
+        "WRITE on transactional-id billing-DLQ-REDRIVE",
+    }
+    assert words(User.SIDECAR, acting) - words(User.SIDECAR, PUSH) - words(User.UI, PUSH) < words(User.ADMIN, PUSH)

@@ -1,0 +1,73 @@
+"""The quick ways with our headers say what the long ones say, or nothing."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.headers import OURS, BadHeader, Headers, Life, parse_life, render_life
+from topics.headers_fast import moved, rendered_life
+
+TOPICS, LATEST = ("orders", "invoices"), 1_763_690_000_000
+LIVES = st.builds(
+    Life,
+    st.builds("orders:{}:{}".format, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)),
+    st.just("orders"),
+    st.integers(0, 999_999),
+    st.integers(0, 999_999),
+    st.integers(0, LATEST),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 10**16 - 1),
+    st.text(st.characters(categories=["L", "N"]), max_size=20),
+)
+OWN = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3)
+BAD = [None, b"", b"00", b"01", b"-1", b"1_0", b" 1", b"9" * 7, b"9" * 17, b"9" * 20, b"\xff", b"r" * 1_025]
+BAD += [
+    b"orders:0:01",
+    b"orders:00:1",
+    b"orders:2147483648:1",
+    b"orders:1:9223372036854775808",
+    b"x:orders:1:2",
+    b"a:1",
+]
+BAD += [b"orders:1:2\n", b"orders:1:", b"invoices:1:2", b"1763690000001", "\u0661".encode(), b"a b", b"a:1", b"secrets"]
+
+
+@given(OWN, LIVES)
+def test_what_we_have_written_is_read_the_quick_way(own: Headers, life: Life) -> None:
+    headers = [*own, *render_life(life, "billing", "billing-RETRY-10s")]
+    assert rendered_life(headers, TOPICS, LATEST) == parse_life(headers, TOPICS, LATEST) == life
+
+
+@given(OWN, LIVES, st.data())
+def test_what_is_changed_is_read_as_the_long_way_reads_it_or_left_to_it(
+    own: Headers, life: Life, data: st.DataObject
+) -> None:
+    headers = [*own, *render_life(life, "billing", "billing-RETRY-10s")]
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(headers) - 1))
+        match data.draw(st.sampled_from(["value", "value", "value", "drop", "more", "swap"])):
+            case "value":
+                headers[place] = (headers[place][0], data.draw(st.sampled_from(BAD)))
+            case "drop" if len(headers) > 1:
+                del headers[place]
+            case "more":
+                headers.insert(place, (data.draw(st.sampled_from(sorted(OURS))), b"1"))
+            case _:
+                headers.append(headers.pop(place))
+    quick, slow = rendered_life(headers, TOPICS, LATEST), parse_life(headers, TOPICS, LATEST)
+    assert quick in (None, slow)
+    assert quick is None or not isinstance(slow, BadHeader)
+
+
+@given(st.lists(st.tuples(st.sampled_from([*sorted(OURS), "a", "b"]), st.none() | st.binary(max_size=4)), max_size=14))
+def test_a_move_changes_the_retry_topic_alone(headers: Headers) -> None:
+    before = list(headers)
+    copy = moved(headers, "billing-RETRY")
+    assert headers == before
+    assert [header for header in copy if header[0] != "RETRY_TOPIC"] == [h for h in headers if h[0] != "RETRY_TOPIC"]
+    assert ("RETRY_TOPIC", b"billing-RETRY") in copy
+
+
+def test_a_move_of_our_own_headers_keeps_their_order() -> None:
+    life = Life("orders:0:1", "orders", 1)
+    headers = render_life(life, "billing", "billing-RETRY-10s")
+    assert moved(headers, "billing-RETRY") == render_life(life, "billing", "billing-RETRY")
