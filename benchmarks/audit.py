@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from benchmarks import cluster
 from sidecar.core.progress import Progress, encode
 from topics.events import Event, State, encode_event
-from topics.headers import Life, render_life
+from topics.headers import RetryState, render_retry_headers
 from topics.names import Names
 
 GROUP, MAIN = "audited", "audited-main"
@@ -73,8 +73,8 @@ def fill(bootstrap: str, records: int, percent: int) -> int:
         filler.put(MAIN, cluster.VALUE, key, partition, cluster.HEADERS, now)
         if number % 100 >= percent:
             continue
-        life = Life(f"{MAIN}:{partition}:{offset}", MAIN, 1, 0, now + DELAY, now, now, "http-500")
-        filler.put(LEVEL, cluster.VALUE, key, partition, [*cluster.HEADERS, *render_life(life, GROUP, LEVEL)])
+        life = RetryState(f"{MAIN}:{partition}:{offset}", MAIN, 1, 0, now + DELAY, now, now, "http-500")
+        filler.put(LEVEL, cluster.VALUE, key, partition, [*cluster.HEADERS, *render_retry_headers(life, GROUP, LEVEL)])
         for state, level, at in ((State.WAITING_RETRY, "10s", now), (State.COMMIT, None, now + 3_600_000)):
             event = event_of(life, state, level, at, (MAIN, partition, offset))
             filler.put(NAMES.events, encode_event(event), life.id.encode(), partition % 6, [])
@@ -83,7 +83,7 @@ def fill(bootstrap: str, records: int, percent: int) -> int:
     return written
 
 
-def event_of(life: Life, state: State, level: str | None, at: int, place: tuple[str, int, int]) -> Event:
+def event_of(life: RetryState, state: State, level: str | None, at: int, place: tuple[str, int, int]) -> Event:
     """What a sidecar tells of a record."""
     return Event(
         group=GROUP,

@@ -14,7 +14,7 @@ import msgspec
 from topics import json_bounds as bounds
 from topics import versions
 from topics.durations import render_duration
-from topics.headers import Life, reason_class
+from topics.headers import RetryState, reason_class
 
 
 class State(enum.StrEnum):
@@ -104,7 +104,7 @@ def latest(events: Iterable[Event]) -> Event | None:
     return max(events, key=lambda event: (order(event), encode_event(event)), default=None)
 
 
-def event_of(life: Life, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
+def event_of(life: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
     """The event that says that a record stands so at `at` (epoch ms); `level`: the delay (ms) of where it waits."""
     topic, partition, offset = life.id.rsplit(":", 2)
     return Event(

@@ -15,7 +15,7 @@ import msgspec
 
 from topics import foreign_values as forms
 from topics.foreign_values import Form
-from topics.headers import Headers, Life
+from topics.headers import Headers, RetryState
 
 LARGEST_COUNT = 999_999
 """What RECONSUMETIMES can carry."""
@@ -206,13 +206,13 @@ def _value(system: System, meaning: Meaning, said: Said) -> int | str | None:
     return None
 
 
-def foreign_life(foreign: Foreign, place: tuple[str, int, int], timestamp: int, now: int) -> Life:
+def foreign_life(foreign: Foreign, place: tuple[str, int, int], timestamp: int, now: int) -> RetryState:
     """The life of a record that another system retried: their count and times, our place (topic, partition, offset).
 
     A time of theirs that is not past at `now` (epoch ms) is not believed. It is due at once.
     """
     topic, partition, offset = place
-    return Life(
+    return RetryState(
         id=f"{topic}:{partition}:{offset}",
         topic=topic,
         times=foreign.times,

@@ -1,6 +1,6 @@
 """How other systems write numbers, names and ids in their retry headers: one strict form each.
 
-Pure. A form reads bytes to a value or to None, and never raises; what the values mean is in `foreign.py`.
+Pure. A form reads bytes to a value or to None, and never raises; what the values mean is in `foreign_headers.py`.
 """
 
 from __future__ import annotations

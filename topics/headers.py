@@ -81,7 +81,7 @@ TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 
 
-class Life(msgspec.Struct, frozen=True, gc=False):
+class RetryState(msgspec.Struct, frozen=True, gc=False):
     """What our headers say of a record's life: who it was, how often it was retried, when it is due. Times epoch ms."""
 
     id: str
@@ -100,7 +100,7 @@ class BadHeader(msgspec.Struct, frozen=True):
     text: str
 
 
-def parse_life(headers: Headers, topics: Container[str], latest_due: int) -> Life | BadHeader:
+def parse_retry_headers(headers: Headers, topics: Container[str], latest_due: int) -> RetryState | BadHeader:
     """The life of a record of our own topics; BadHeader when a header of ours is missing, doubled or not in its form.
 
     `topics`: those that REAL_TOPIC may name. A due time after `latest_due` (epoch ms) is refused. Never raises.
@@ -119,7 +119,7 @@ def parse_life(headers: Headers, topics: Container[str], latest_due: int) -> Lif
         return BadHeader(str(fault))
 
 
-def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -> Life:
+def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -> RetryState:
     """The life in our headers, each once; ValueError in one sentence when one is not in its form."""
     topic = text_of(ours, REAL_TOPIC)
     if topic not in topics:
@@ -131,7 +131,7 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
     due_at = number_of(ours, RETRY_DUE_AT, TIME_DIGITS)
     if due_at > latest_due:
         raise ValueError(f"{RETRY_DUE_AT} is {due_at}, further off than the longest delay allowed")
-    return Life(
+    return RetryState(
         id=id_of(ours),
         topic=topic,
         times=number_of(ours, RECONSUMETIMES, COUNT_DIGITS),
@@ -187,8 +187,8 @@ def refusal(key: str, ours: dict[str, bytes], form: str) -> str:
     return f"{key} is {ours[key][:60]!r}, not {form}" if key in ours else f"{key} is missing"
 
 
-def render_life(life: Life, group: str, retry_topic: str) -> Headers:
-    """Our headers for a copy that is written to `retry_topic`; `parse_life` reads the same life from them."""
+def render_retry_headers(life: RetryState, group: str, retry_topic: str) -> Headers:
+    """Our headers for a copy that is written to `retry_topic`; `parse_retry_headers` reads the same life from them."""
     return [
         (REAL_TOPIC, life.topic.encode()),
         (ORIGIN_MESSAGE_ID, life.id.encode()),
@@ -215,7 +215,7 @@ def attempt_before(headers: Headers) -> bytes | None:
     return next((value for value in found if value is not None and TRACEPARENT.fullmatch(value)), None)
 
 
-def dead_letter_headers(life: Life, group: str, deliveries: int) -> Headers:
+def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Headers:
     """The six `__dlq.errors.*` headers of KIP-1191; topic, partition and offset are those of the first copy."""
     topic, partition, offset = life.id.rsplit(":", 2)
     return [

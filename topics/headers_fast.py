@@ -1,6 +1,6 @@
-"""The quick ways with headers as `render_life` gives them, which nearly every record on our topics has.
+"""The quick ways with headers as `render_retry_headers` gives them, which nearly every record on our topics has.
 
-`parse_life` decides what is right; here the usual case is recognised, and everything else left to it:
+`parse_retry_headers` decides what is right; here the usual case is recognised, and everything else left to it:
 as strict, and twice as fast.
 """
 
@@ -29,7 +29,7 @@ from topics.headers import (
     TIME_DIGITS,
     TIMESTAMP_DIGITS,
     Headers,
-    Life,
+    RetryState,
     shortened,
 )
 
@@ -45,13 +45,13 @@ RENDERED = (
     RETRY_REASON,
     RETRY_GROUP,
 )
-"""The names in the order in which `render_life` gives them."""
+"""The names in the order in which `render_retry_headers` gives them."""
 WHERE = RENDERED.index(RETRY_TOPIC) - len(RENDERED)
 """The place of RETRY_TOPIC, from the end."""
 ZERO = ord("0")
 
 
-def rendered_life(headers: Headers, topics: Collection[str], latest_due: int) -> Life | None:
+def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -> RetryState | None:
     """The life in headers as we write them: the last ten, in our order. None: they must be looked at closer."""
     for name, _ in headers[:-10]:
         if name in OURS:
@@ -86,7 +86,9 @@ def rendered_life(headers: Headers, topics: Collection[str], latest_due: int) ->
             and group.isascii()
         ):
             why = _reason(reason)
-            return Life(place.decode(), real_topic, int(times), int(redrives), due_at, timestamp, int(failed), why)
+            return RetryState(
+                place.decode(), real_topic, int(times), int(redrives), due_at, timestamp, int(failed), why
+            )
     except (ValueError, TypeError, AttributeError, IndexError):
         return None
     return None
@@ -108,8 +110,8 @@ def _reason(value: bytes) -> str:
     return shortened(value.decode())
 
 
-def moved(headers: Headers, retry_topic: str) -> Headers:
-    """Headers that `parse_life` took, for a copy to `retry_topic`: nothing else changes, nor does their order."""
+def for_topic(headers: Headers, retry_topic: str) -> Headers:
+    """Headers that `parse_retry_headers` took, for a copy to `retry_topic`; nothing else changes, order neither."""
     here = (RETRY_TOPIC, retry_topic.encode())
     if len(headers) >= len(RENDERED) and headers[WHERE][0] == RETRY_TOPIC:
         copy = headers.copy()

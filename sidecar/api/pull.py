@@ -1,4 +1,4 @@
-"""The calls of pull mode (INTERFACE §3): how they are read and answered. What they do is `leases.py`."""
+"""The calls of pull mode (INTERFACE §3): how they are read and answered. What they do is `queue.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`POST /v1/retry` (INTERFACE §3): a record that a service of a relay read itself, and could not handle.
 
-Only the JSON is read here; what follows from it is `posting.py`. Unlike the words of a push answer, what cannot be
+Only the JSON is read here; what follows from it is `posts.py`. Unlike the words of a push answer, what cannot be
 read is refused, because whoever posts it is there to be told.
 """
 

@@ -22,12 +22,12 @@ from topics.headers import (
     RETRY_TOPIC,
     BadHeader,
     Headers,
-    Life,
-    parse_life,
+    RetryState,
+    parse_retry_headers,
     reason_class,
     without_ours,
 )
-from topics.headers_fast import rendered_life
+from topics.headers_fast import parse_rendered
 from topics.names import LEGAL_NAMES
 
 UNREADABLE = "headers-unreadable"
@@ -61,14 +61,14 @@ def copy_fact(row: Row, what: What, group: str, sources: Collection[str], later:
     if row.headers is None:
         return bad_fact(row, UNREADABLE, later)
     latest = row.timestamp + MAX_DELAY + CLOCK_SLACK
-    life = rendered_life(row.headers, sources, latest) or parse_life(row.headers, LEGAL_NAMES, latest)
+    life = parse_rendered(row.headers, sources, latest) or parse_retry_headers(row.headers, LEGAL_NAMES, latest)
     fault = life.text if isinstance(life, BadHeader) else misplaced(row, group)
     if fault or isinstance(life, BadHeader):
         return bad_fact(row, fault, later)
     return fact_of(row, what, life, later)
 
 
-def fact_of(row: Row, what: What, life: Life, later: bool) -> Fact:
+def fact_of(row: Row, what: What, life: RetryState, later: bool) -> Fact:
     """The fact of a record whose headers are as agreed."""
     return Fact(
         what=what,

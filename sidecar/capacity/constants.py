@@ -1,4 +1,4 @@
-"""The constants of the capacity model: what was measured, when and where. The model itself is `capacity.py`.
+"""The constants of the capacity model: what was measured, when and where. The model itself is `model.py`.
 
 Another machine has others: `python -m benchmarks` measures those of a sidecar, and `python -m benchmarks.capacity`
 holds the model against a run.

@@ -1,6 +1,6 @@
 """What a load comes up against: which limit breaks first, how long an outage is caught up, how late retries are.
 
-Shares of limits, from the model in `capacity.py`; where a limit is an assumption, `capacity_figures.py` says so.
+Shares of limits, from the model in `model.py`; where a limit is an assumption, `constants.py` says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a group will need: a model in closed form of retries that wait, of topics, requests, transactions, CPU, memory.
 
 Attempts fail independently: the first with one probability, each retry with another. Waiting is Little's law: so many
-come a second, so long they wait. The constants are measured (`capacity_figures.py`); `tests/sim/test_capacity.py` and
+come a second, so long they wait. The constants are measured (`constants.py`); `tests/sim/test_capacity.py` and
 `benchmarks/capacity.py` hold the model against runs.
 """
 

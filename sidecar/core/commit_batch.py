@@ -12,7 +12,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 
 
-class Entry(NamedTuple):
+class SettledRecord(NamedTuple):
     """A settled record: it is done once `writes` are in Kafka."""
 
     record: Record
@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     writes: tuple[Copy, ...]
 
 
-class Share(NamedTuple):
+class PartitionCommit(NamedTuple):
     """One partition's part in a batch: its assignment, and its progress once the whole batch is done."""
 
     epoch: int
@@ -28,16 +28,16 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommitBatch:
     """One transaction: the writes of all entries, and the progress of every partition that they come from."""
 
-    entries: tuple[Entry, ...]
-    shares: Mapping[Partition, Share]
+    entries: tuple[SettledRecord, ...]
+    commits: Mapping[Partition, PartitionCommit]
     alone: bool = False
     """A single entry that was refused before, tried by itself."""
 
 
-Hindrance: TypeAlias = Literal["topic", "place", "record"]
+RefusedBy: TypeAlias = Literal["topic", "place", "record"]
 """What a refusal is about: the target topic (no record can go there now), the target partition (no leader, or too few
 replicas in sync: records for other partitions can go), or this record alone (too large)."""
 
@@ -46,14 +46,14 @@ class Refusal(NamedTuple):
     """The broker will not take an entry's writes. `about` says how far that reaches, `reason` is for people, `where`
     names the topic, or the partition, that takes nothing: one entry is tried there for all."""
 
-    entry: Entry
-    about: Hindrance
+    entry: SettledRecord
+    about: RefusedBy
     reason: str
     where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommitResult:
     """What became of a batch. Every entry is in exactly one of `done`, `refused`, `again`, or in a `fenced` partition.
 
     `fenced` partitions belong to somebody else by now. `again`: nothing is known against these, and they are not in
@@ -61,10 +61,10 @@ class Result:
     refuses the batch and names no entry, so smaller batches must find the one that it is about.
     """
 
-    batch: Batch
+    batch: CommitBatch
     committed: bool
-    done: tuple[Entry, ...] = ()
-    again: tuple[Entry, ...] = ()
+    done: tuple[SettledRecord, ...] = ()
+    again: tuple[SettledRecord, ...] = ()
     refused: tuple[Refusal, ...] = ()
     fenced: frozenset[Partition] = frozenset()
     apart: bool = False

@@ -14,13 +14,13 @@ from topics.events import State, encode_event, event_of
 from topics.headers import (
     RETRY_TRACEPARENT,
     Headers,
-    Life,
+    RetryState,
     attempt_before,
     dead_letter_headers,
-    render_life,
+    render_retry_headers,
     without_ours,
 )
-from topics.headers_fast import moved
+from topics.headers_fast import for_topic
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
@@ -49,23 +49,23 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
             return (_copy(record, policy.retry_topic(level, life), life, policy),)
         case Forward():
             ready = policy.names.ready
-            headers = moved(record.headers or [], ready)
+            headers = for_topic(record.headers or [], ready)
             return (Copy(ready, record.key, record.value, headers, record.source.number),)
         case DeadLetter(life=life):
             return (_dead_letter(record, decision, policy), _event(life, State.DLQ, None, policy, now))
     assert_never(decision)
 
 
-def redriven_writes(record: Record, life: Life, policy: Policy, now: int) -> tuple[Copy, Copy]:
+def redriven_writes(record: Record, life: RetryState, policy: Policy, now: int) -> tuple[Copy, Copy]:
     """The copy on the ready topic that begins a dead letter's new life, and the event."""
     return (_copy(record, policy.names.ready, life, policy), _event(life, State.REDRIVEN, None, policy, now))
 
 
-def _copy(record: Record, topic: str, life: Life, policy: Policy, more: Headers | None = None) -> Copy:
+def _copy(record: Record, topic: str, life: RetryState, policy: Policy, more: Headers | None = None) -> Copy:
     headers = [] if record.headers is None else without_ours(record.headers)
     if policy.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
-    headers += render_life(life, policy.names.group, topic)
+    headers += render_retry_headers(life, policy.names.group, topic)
     if more is not None:
         headers += more
     return Copy(topic, record.key, record.value, headers, record.source.number)
@@ -76,7 +76,7 @@ def _passed_on(record: Record, topic: str, now: int) -> Copy:
     one that does not consume its topic."""
     # Not the offset alone: with a transaction's marker behind each record all offsets of a partition may be even.
     spread = crc32(f"{record.id} {record.offset} {now}".encode())
-    return Copy(topic, record.key, record.value, moved(record.headers or [], topic), spread, scattered=True)
+    return Copy(topic, record.key, record.value, for_topic(record.headers or [], topic), spread, scattered=True)
 
 
 def _dead_letter(record: Record, decision: DeadLetter, policy: Policy) -> Copy:
@@ -86,6 +86,6 @@ def _dead_letter(record: Record, decision: DeadLetter, policy: Policy) -> Copy:
     return _copy(record, policy.dlq_of(found), life, policy, more)
 
 
-def _event(life: Life, state: State, level: int | None, policy: Policy, now: int) -> Copy:
+def _event(life: RetryState, state: State, level: int | None, policy: Policy, now: int) -> Copy:
     event = event_of(life, state, level, group=policy.names.group, instance=policy.instance, at=now)
     return Copy(policy.names.events, life.id.encode(), encode_event(event), [])

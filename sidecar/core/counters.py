@@ -25,7 +25,7 @@ UNKNOWN = "(unknown)"
 """The label in place of the name of a topic that only a header gives."""
 
 
-class Distribution:
+class Histogram:
     """Counts of values by upper bound, their number and their sum: what a Prometheus histogram needs."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -54,7 +54,7 @@ class Distribution:
         self.counts[-1] += len(values) - below
 
 
-class Tally:
+class LaneCounters:
     """The counts of one lane."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Tally:
         self.bad_headers = 0
         self.odd_requests = 0
         """Retries that asked for a delay or level out of bounds: the ladder answered instead."""
-        self.lateness = Distribution(LATENESS_BOUNDS)
+        self.lateness = Histogram(LATENESS_BOUNDS)
 
     def answered(self, record: Record, level: str, label: str) -> None:
         """A delivery has its outcome."""
@@ -113,7 +113,7 @@ class Tally:
         self.strays[topic if known else OTHERS] += 1
 
 
-def strays_in(tallies: Iterable[Tally]) -> dict[str, int]:
+def strays_in(tallies: Iterable[LaneCounters]) -> dict[str, int]:
     """Copies of topics that this instance does not consume, by topic, over all lanes."""
     found: Counter[str] = Counter()
     for tally in tallies:

@@ -14,26 +14,26 @@ from msgspec.structs import replace
 from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, Nacked, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.policy import MAX_DELAY, InPlace, Policy
 from sidecar.core.record import Record
-from topics.headers import Life, reason_class, reason_text
+from topics.headers import RetryState, reason_class, reason_text
 
 
 class Commit(msgspec.Struct, frozen=True):
     """Done. `life` is what the COMMIT event says; None for a record that never failed, which writes nothing."""
 
-    life: Life | None
+    life: RetryState | None
 
 
 class Retry(msgspec.Struct, frozen=True):
     """Publish a copy that waits in the level topic of `level` ms (None: the ready topic)."""
 
-    life: Life
+    life: RetryState
     level: int | None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
     """Publish a copy to the DLQ. `life` keeps the retries made: 16, not 17. `deliveries` is KIP-1191's count."""
 
-    life: Life
+    life: RetryState
     reason: str
     deliveries: int
     stray: bool = False  # this instance does not consume its topic
@@ -42,7 +42,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 class Hop(msgspec.Struct, frozen=True):
     """Copy on, unchanged and uncounted, to the level topic of `level` ms: its due time is still ahead."""
 
-    life: Life
+    life: RetryState
     level: int
     stray: bool = False  # other instances consume its topic; it may be due
 
@@ -50,7 +50,7 @@ class Hop(msgspec.Struct, frozen=True):
 class Forward(msgspec.Struct, frozen=True):
     """Copy on, uncounted, to the ready topic: it is due, and the service reads that topic itself (relay)."""
 
-    life: Life
+    life: RetryState
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -59,30 +59,30 @@ class Wait(msgspec.Struct, frozen=True):
     ms: int
 
 
-class Again(msgspec.Struct, frozen=True):
+class RetryInPlace(msgspec.Struct, frozen=True):
     """Nothing is written; the record is retried in place in `ms` milliseconds, which is counted in memory."""
 
     ms: int
 
 
-class Forget(msgspec.Struct, frozen=True):
+class LeaveUncommitted(msgspec.Struct, frozen=True):
     """Nothing is written and nothing is done: the next owner of the partition delivers it again."""
 
 
 Written: TypeAlias = Retry | DeadLetter | Hop | Forward
-Decision: TypeAlias = Commit | Written | Wait | Again | Forget
+Decision: TypeAlias = Commit | Written | Wait | RetryInPlace | LeaveUncommitted
 
-FORGET = Forget()
+LEAVE_UNCOMMITTED = LeaveUncommitted()
 AT_ONCE = Wait(0)
 LEASE_EXPIRED = Failed("lease-expired")
 UNKNOWN_TOPIC = "unknown-topic"
 
 
-def life_of(record: Record) -> Life:
+def life_of(record: Record) -> RetryState:
     """What the record's own headers say, or the beginning of a life for one that comes from a main topic."""
     if record.life is not None:
         return record.life
-    return Life(
+    return RetryState(
         id=record.id,
         topic=record.source.topic,
         times=0,
@@ -112,7 +112,7 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
         case Nacked():
             return _after_nack(record, policy, now)
         case Cancelled():
-            return FORGET
+            return LEAVE_UNCOMMITTED
     assert_never(outcome)
 
 
@@ -130,7 +130,7 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
     used_up = rules.max_times is not None and record.times >= rules.max_times
     if used_up or failure.level == -1:
         return _dead(record, failure.reason, failure.text, policy, now)
-    return Again(rules.wait(policy.asked(failure.delay, failure.level)))
+    return RetryInPlace(rules.wait(policy.asked(failure.delay, failure.level)))
 
 
 def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
@@ -143,7 +143,7 @@ def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
 def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
     if record.times >= policy.max_reconsume_times:
         return _dead(record, "nacked", "", policy, now)
-    return Again(nack_wait(policy.nack_delay, now))
+    return RetryInPlace(nack_wait(policy.nack_delay, now))
 
 
 def nack_wait(delay: int, now: int) -> int:
@@ -158,12 +158,12 @@ def _retry(record: Record, times: int, wait: int, failure: Failed, policy: Polic
     return Retry(_retried(record, times, now + wait, now, failure), policy.level_for(wait))
 
 
-def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed) -> Life:
+def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed) -> RetryState:
     """The life of the copy that will be retry `times`."""
     life, reason = record.life, reason_text(failure.reason, failure.text)
     if life is None:
         first = record.failed_at or now
-        return Life(record.id, record.source.topic, times, 0, due_at, record.timestamp, first, reason)
+        return RetryState(record.id, record.source.topic, times, 0, due_at, record.timestamp, first, reason)
     first = life.first_failed_at or record.failed_at or now
     return replace(life, times=times, due_at=due_at, first_failed_at=first, reason=reason)
 
@@ -177,14 +177,14 @@ def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> D
     return DeadLetter(last, reason, times + 1)
 
 
-def condemn(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
+def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
     """A record that may not be delivered at all, because its headers are broken or unreadable (contract §3).
 
     Its id is its own place, its topic the one it was found in, its count 0: nothing in it can be trusted.
     """
     if policy.broadcast:
         return Commit(None)
-    life = Life(
+    life = RetryState(
         id=f"{record.source.topic}:{record.source.number}:{record.offset}",
         topic=record.source.topic,
         times=0,
@@ -222,7 +222,7 @@ def after_wait(
     return Wait(rest) if level is None and rest <= patience else Hop(life, level or policy.delays[0])
 
 
-def _stray(life: Life, found: str, policy: Policy, now: int) -> Hop | DeadLetter:
+def _stray(life: RetryState, found: str, policy: Policy, now: int) -> Hop | DeadLetter:
     """Pass a record of another instance's topic on; when no instance has taken it for too long, to the DLQ as it is."""
     rest = life.due_at - now
     if now - (life.due_at or life.first_failed_at) >= policy.unknown_topic:

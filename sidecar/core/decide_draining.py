@@ -6,7 +6,7 @@ its connection is cut, or its pools are closed and it answers 500. Contract §5:
 
 from __future__ import annotations
 
-from sidecar.core.decide import FORGET, DeadLetter, Decision, decide
+from sidecar.core.decide import LEAVE_UNCOMMITTED, DeadLetter, Decision, decide
 from sidecar.core.outcome import CONNECTION_LOST, Failed, Outcome, Rejected
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
@@ -18,9 +18,9 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) 
     What is forgotten so is delivered again by the next owner of its partition, who counts it if it fails there too.
     """
     if isinstance(outcome, Failed) and outcome.reason == CONNECTION_LOST:
-        return FORGET
+        return LEAVE_UNCOMMITTED
     decision = decide(record, outcome, policy, now)
-    return FORGET if isinstance(decision, DeadLetter) and not _asked_for(outcome) else decision
+    return LEAVE_UNCOMMITTED if isinstance(decision, DeadLetter) and not _asked_for(outcome) else decision
 
 
 def _asked_for(outcome: Outcome) -> bool:

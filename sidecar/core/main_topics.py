@@ -10,7 +10,7 @@ from sidecar.core.policy import Policy
 from topics.names import LEGAL_NAMES
 
 
-class Origins:
+class MainTopics:
     """The main topics of any instance of the group, as a container: not the group's own topics, nor illegal names."""
 
     def __init__(self, policy: Policy) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topics.headers import Life
+from topics.headers import RetryState
 from topics.levels import Ladder, level_delays, longest_fit
 from topics.names import Names
 
@@ -96,7 +96,7 @@ class Policy(msgspec.Struct, frozen=True):
         """The level topic's delay that a wait of so many ms starts in; None: shorter than every level."""
         return longest_fit(wait, self.delays)
 
-    def retry_topic(self, level: int | None, life: Life) -> str:
+    def retry_topic(self, level: int | None, life: RetryState) -> str:
         """The topic that a copy waits in; the ready topic when the wait is shorter than every level."""
         return self.names.ready if level is None else self.names.level(level, life.topic)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol, TypeAlias
 
-from sidecar.core.commit_batch import Batch
-from sidecar.core.counters import Distribution
+from sidecar.core.commit_batch import CommitBatch
+from sidecar.core.counters import Histogram
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
 
@@ -37,7 +37,7 @@ class Fetch(Protocol):
 class Commit(Protocol):
     """Commits settled records. At most one batch is out at a time; the lane's `committed` gets its result."""
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: CommitBatch) -> None:
         """Start the transaction of one batch."""
 
 
@@ -74,7 +74,7 @@ class Ports(NamedTuple):
 class Delivery(Protocol):
     """The ports `Deliver` and `Recall` in one, for both lanes. Made and called on the event loop."""
 
-    durations: Distribution
+    durations: Histogram
     """Seconds that deliveries took, of those that were sent."""
 
     def __call__(self, record: Record, reply: Reply) -> None:

@@ -37,7 +37,7 @@ class Progress(msgspec.Struct, frozen=True):
     """A partition's progress. `done` holds offsets at or above `next`.
 
     `clean`: its owner has not delivered anything of it, or lived when it let go; without that mark it has died. `ours`:
-    it was committed by a sidecar. For `suspects.py`, `deaths`: how many owners in a row had died before this one;
+    it was committed by a sidecar. For `quarantine.py`, `deaths`: how many owners in a row had died before this one;
     `mark`: the offset that this one delivers alone; `reach`: it lets no record behind that go (None: it does not say).
     `width`: how many partitions the topic had when the group began to read it at the latest record (`start: latest`);
     partitions from that number on were added later and begin at their beginning. `last_at`: the timestamp (epoch ms) of

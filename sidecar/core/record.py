@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from topics.headers import Headers, Life
+from topics.headers import Headers, RetryState
 from topics.headers_fast import RENDERED
 
 RECORD_COST = 1_024
@@ -40,7 +40,7 @@ class Now(NamedTuple):
     steady: int
 
 
-def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, life: Life | None) -> int:
+def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, life: RetryState | None) -> int:
     """The bytes that a record counts for while it is held in memory."""
     weight = RECORD_COST
     if key is not None:
@@ -75,7 +75,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers | None
     """All headers in their order; None when a key is not UTF-8 and the client cannot read them."""
-    life: Life | None
+    life: RetryState | None
     """What our own headers say on one of our topics. None on a main topic, where ours are ignored, unless another
     system has retried the record before (`retry.understand`)."""
     fault: str = ""

@@ -14,7 +14,7 @@ def parse_tags(text: str) -> frozenset[bytes] | None:
     return None if text == "*" else frozenset(tag.strip().encode() for tag in text.split("||"))
 
 
-class Subscriptions:
+class TagFilter:
     """Which records of which main topic are wanted; called for each record of a main topic."""
 
     def __init__(self, tags: Mapping[str, frozenset[bytes] | None]) -> None:

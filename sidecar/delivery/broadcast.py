@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import Batch, Result
+from sidecar.core.commit_batch import CommitBatch, CommitResult
 from sidecar.core.outcome import Failed, Outcome, Rejected
 from sidecar.core.ports import Delivery, Reply
 from sidecar.core.progress import Progress
@@ -122,7 +122,7 @@ class Unkept:
 
     last_error = ""
 
-    def __init__(self, assignment: Everything, report: Callable[[Result], None]) -> None:
+    def __init__(self, assignment: Everything, report: Callable[[CommitResult], None]) -> None:
         self.ready = threading.Event()
         self._assignment = assignment
         self._report = report
@@ -142,10 +142,10 @@ class Unkept:
         """The topics that the cluster has; None when it has not said so yet."""
         return self._assignment.there
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: CommitBatch) -> None:
         """Say that it is done (port `Commit`); `report` must take that in later, not now."""
-        self._assignment.kept.update({source: share.progress for source, share in batch.shares.items()})
-        self._report(Result(batch, committed=True, done=batch.entries))
+        self._assignment.kept.update({source: share.progress for source, share in batch.commits.items()})
+        self._report(CommitResult(batch, committed=True, done=batch.entries))
 
 
 class Told:

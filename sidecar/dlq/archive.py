@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import DeadLetter
 from sidecar.core.policy import Policy
@@ -140,8 +140,8 @@ def life_of(letter: Letter) -> tuple[str, int]:
     return letter.id, letter.redrives
 
 
-def _entry(letter: Letter) -> Entry:
+def _entry(letter: Letter) -> SettledRecord:
     assert letter.life is not None
     record = letter.record
     copy = Copy(record.source.topic, record.key, record.value, record.headers or [], record.source.number)
-    return Entry(record, DeadLetter(letter.life, letter.reason, 0), (copy,))
+    return SettledRecord(record, DeadLetter(letter.life, letter.reason, 0), (copy,))

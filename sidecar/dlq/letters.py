@@ -1,7 +1,7 @@
 """Dead letters: which are asked for, what may be done with each, and the records that bring one back. Pure.
 
 A dead letter's *stay* in the DLQ is one record there: its origin id and its RETRY_REDRIVES. Each stay is redriven at
-most once; what is known of redrives before is in `redrive_past.py`.
+most once; what is known of redrives before is in `redrive_history.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import enum
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import redriven_writes
 from sidecar.core.decide import Retry
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
-from topics.headers import EDITED, LARGEST_LONG, BadHeader, Headers, Life, parse_life, reason_class
+from topics.headers import EDITED, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers, reason_class
 from topics.names import LEGAL_NAMES, Kind
 
 MOST_REDRIVES = 3
@@ -29,7 +29,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     """A record of the DLQ. `life` is None where our headers are not as agreed; `fault` says why it is not redriven."""
 
     record: Record
-    life: Life | None
+    life: RetryState | None
     fault: str = ""
 
     @property
@@ -57,7 +57,7 @@ def read_letter(record: Record, policy: Policy) -> Letter:
     """What a record of the DLQ is. Never raises."""
     if record.headers is None:
         return Letter(record, None, "its headers cannot be read")
-    life = parse_life(record.headers, LEGAL_NAMES, LARGEST_LONG)
+    life = parse_retry_headers(record.headers, LEGAL_NAMES, LARGEST_LONG)
     if isinstance(life, BadHeader):
         return Letter(record, None, life.text)
     role = policy.names.role(life.topic, policy.topics)
@@ -143,11 +143,11 @@ class Verdict(enum.StrEnum):
     """No sidecar would deliver it: our headers on it are not as agreed."""
 
 
-def redrive(letter: Letter, policy: Policy, now: int) -> Entry:
+def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:
     """The copy on the ready topic, and the event, of a letter that is redriven now (epoch ms); it must be fit."""
     assert letter.life is not None
     life = replace(letter.life, times=0, redrives=letter.life.redrives + 1, due_at=now)
-    return Entry(letter.record, Retry(life, None), redriven_writes(letter.record, life, policy, now))
+    return SettledRecord(letter.record, Retry(life, None), redriven_writes(letter.record, life, policy, now))
 
 
 def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.dlq.topics import QUIET
 from sidecar.errors import BrokerError, ReconsumeError
 from sidecar.kafka.blocking_calls import StuckError
@@ -46,7 +46,7 @@ class DlqProducer(TransactionalProducer):
         except (KafkaException, StuckError) as failure:
             raise self._sentence(failure) from failure
 
-    def redrive(self, entries: Sequence[Entry], offsets: list[TopicPartition], metadata: Any) -> None:
+    def redrive(self, entries: Sequence[SettledRecord], offsets: list[TopicPartition], metadata: Any) -> None:
         """Commit the writes and the progress. Raises Aborted, Unsure, SupersededError, BrokerError for lacking rights.
 
         `metadata` is that of a consumer of the redrive group, which need not be its member.
@@ -57,7 +57,7 @@ class DlqProducer(TransactionalProducer):
             lambda: self._call(self._producer.send_offsets_to_transaction, offsets, metadata, API_LIMIT),
         )
 
-    def _abort(self, error: KafkaError, entries: Sequence[Entry], *, stalled: bool = False) -> None:
+    def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         self._expect_mine(error)
         try:
             super()._abort(error, entries, stalled=stalled)

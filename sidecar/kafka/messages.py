@@ -12,12 +12,12 @@ from confluent_kafka import Message
 
 from sidecar.clock import now
 from sidecar.core.counters import MOST_STRAYS
-from sidecar.core.main_topics import Origins
+from sidecar.core.main_topics import MainTopics
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from topics.foreign_headers import foreign_life, read_foreign
-from topics.headers import BadHeader, Headers, Life, parse_life
-from topics.headers_fast import rendered_life
+from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
+from topics.headers_fast import parse_rendered
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
 """The only way to a message's headers, called once a message.
@@ -26,7 +26,7 @@ On a header key that is not UTF-8 the client raises. A plain `message.headers()`
 Python 3.11–3.13 (the specialised call skips the check) and ends in a segmentation fault; so does a second call.
 """
 
-Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[Life | None, str]]
+Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[RetryState | None, str]]
 """From headers, partition, offset and timestamp (epoch ms) to the life that they tell of, and why they may not be
 believed (empty: they may)."""
 
@@ -54,14 +54,14 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
 
 def reading_of(policy: Policy) -> Reading:
     """How our headers are read on the group's own topics. Topics that only other instances consume are logged once."""
-    origins, named = Origins(policy), set[str]()
+    origins, named = MainTopics(policy), set[str]()
 
-    def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[Life | None, str]:
+    def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[RetryState | None, str]:
         latest_due = policy.latest_due(time.time_ns() // 1_000_000)
-        life = rendered_life(headers, policy.topics, latest_due)
+        life = parse_rendered(headers, policy.topics, latest_due)
         if life is not None:
             return life, ""
-        found = parse_life(headers, origins, latest_due)
+        found = parse_retry_headers(headers, origins, latest_due)
         if isinstance(found, BadHeader):
             return None, f"bad-header: {found.text}"
         if found.topic not in policy.topics and found.topic not in named and len(named) < MOST_STRAYS:
@@ -77,7 +77,7 @@ def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
     if not understand:
         return None
 
-    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[Life | None, str]:
+    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
         foreign = read_foreign(headers, understand)
         life = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall)
         return life, ""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
-from sidecar.core.counters import Distribution
+from sidecar.core.counters import Histogram
 
 PREFIX = "reconsume_"
 K = TypeVar("K", bound=Hashable)
@@ -34,7 +34,7 @@ def gauge(name: str, text: str, labels: Sequence[str], amounts: Mapping[L, float
     return family
 
 
-def histogram(name: str, text: str, found: Sequence[Distribution], unit: int = 1) -> Metric:
+def histogram(name: str, text: str, found: Sequence[Histogram], unit: int = 1) -> Metric:
     """A histogram in seconds of distributions with equal bounds, `unit` of which make a second."""
     family = HistogramMetricFamily(PREFIX + name, text)
     edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in found[0].bounds), inf)]  # type: ignore[no-untyped-call]

@@ -17,11 +17,11 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from sidecar.core.counters import Distribution
+from sidecar.core.counters import Histogram
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.overdue import Standing, overdue
 from sidecar.core.outcome import OUTCOME_NAMES
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import State
 from sidecar.core.record import Now, Partition
 from sidecar.observability.metric_families import Labels, added, counter, gauge, histogram, singly
@@ -59,7 +59,7 @@ class TransactionMeter:
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
-        self.durations = Distribution(TRANSACTION_BOUNDS)
+        self.durations = Histogram(TRANSACTION_BOUNDS)
         self._lock = threading.Lock()
 
     def observe(self, label: str, seconds: float) -> None:
@@ -87,8 +87,8 @@ class Sources:
     """Everything that a scrape reads. `topics`: the main topics; `levels`: every level's name, with `ready`."""
 
     lanes: tuple[LaneSource, ...]
-    gate: Gate
-    deliveries: Distribution
+    gate: Dispatcher
+    deliveries: Histogram
     """Seconds that deliveries took, by `DELIVERY_BOUNDS`; the push client adds to it."""
     transactions: TransactionMeter
     topics: tuple[str, ...]
@@ -143,12 +143,12 @@ class _Collector(Collector):
         yield self._deliveries()
         yield histogram("delivery_duration_seconds", "How long deliveries took.", [found.deliveries])
         yield gauge("in_flight", "Deliveries that are out.", (), {(): found.gate.in_flight})
-        retries = added((lane.tally.retries for lane in lanes), {})
+        retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
         yield gauge("held_records", "Records that wait in memory.", ("level",), self._held())
         yield gauge("overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue())
-        late = [lane.tally.lateness for lane in lanes]
+        late = [lane.counters.lateness for lane in lanes]
         yield histogram("lateness_seconds", "How late retries were delivered.", late, unit=1000)
         results = added([dict(meter.results)], dict.fromkeys(TRANSACTION_RESULTS, 0))
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
@@ -160,13 +160,13 @@ class _Collector(Collector):
 
     def _deliveries(self) -> Metric:
         zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}
-        counts = added((lane.tally.deliveries for lane in self._lanes), zeros)
+        counts = added((lane.counters.deliveries for lane in self._lanes), zeros)
         return counter("deliveries", "Deliveries that have ended.", ("topic", "level", "outcome"), counts)
 
     def _dead_letters(self) -> Metric:
         counts: Counter[Labels] = Counter()
         for lane in self._lanes:
-            for (topic, reason), count in lane.tally.dead_letters.items():
+            for (topic, reason), count in lane.counters.dead_letters.items():
                 counts[topic, bounded_reason(reason)] += count
         return counter("dead_lettered", "Records written to the DLQ.", ("topic", "reason"), counts)
 
@@ -175,7 +175,7 @@ class _Collector(Collector):
         found: dict[Labels, float] = {}
         for source in self._sources.lanes:
             ends = source.ends()
-            for partition, part in source.lane.tenure.parts.items():
+            for partition, part in source.lane.ownership.parts.items():
                 if partition in ends:
                     found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.tracker.first)
         return found
@@ -184,8 +184,8 @@ class _Collector(Collector):
         """Fetched and waiting: for their time, for a place in flight, or for a topic that takes their failures."""
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane in self._lanes:
-            parts = lane.tenure.parts
-            waiting = Counter(lane.hold.count_by_topic())
+            parts = lane.ownership.parts
+            waiting = Counter(lane.delayed.count_by_topic())
             waiting.update(map(_TOPIC, lane.ready))
             for part in parts.values():
                 waiting[part.source.topic] += len(part.withheld)
@@ -198,7 +198,7 @@ class _Collector(Collector):
         """By level, of every partition that is ours, whatever keeps it."""
         moment, worst = self._sources.now(), dict.fromkeys(self._sources.levels, 0.0)
         for source in self._sources.lanes:
-            parts = source.lane.tenure.parts
+            parts = source.lane.ownership.parts
             for partition, late in overdue(source.lane, source.standing, moment).items():
                 level = parts[partition].level
                 worst[level] = max(worst.get(level, 0.0), late / 1000)
@@ -212,13 +212,13 @@ class _Collector(Collector):
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
 
     def _rare(self) -> Iterator[Metric]:
-        sources, tallies = self._sources.lanes, [lane.tally for lane in self._lanes]
+        sources, tallies = self._sources.lanes, [lane.counters for lane in self._lanes]
         # These are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
         fenced = sum(tally.fenced_answers for tally in tallies) + self._sources.late_verdicts()
         yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
-        lost = added((source.lane.tenure.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
+        lost = added((source.lane.ownership.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
         unread = sum(source.unread_progress() for source in sources)
         yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sidecar.clock import now
-from sidecar.core.lane.admission import Terms
-from sidecar.core.lane.key_queues import By
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.ports import Delivery
-from sidecar.core.tag_filter import Subscriptions, parse_tags
+from sidecar.core.tag_filter import TagFilter, parse_tags
 from sidecar.delivery.broadcast import Told
 from sidecar.delivery.pace_monitor import Pacing
 from sidecar.delivery.pull.queue import Leases
@@ -84,7 +84,7 @@ def pace_of(settings: Settings) -> Pace:
     )
 
 
-def pacing_of(settings: Settings, gate: Gate, engines: list[Engine]) -> Pacing:
+def pacing_of(settings: Settings, gate: Dispatcher, engines: list[Engine]) -> Pacing:
     """Who listens to the pace; ConfigError when the health URL cannot be used."""
     deliver, lanes = settings.deliver, [engine.lane for engine in engines]
     try:
@@ -109,7 +109,7 @@ def plans_of(settings: Settings) -> tuple[Plan, ...]:
 
 def main_plan(settings: Settings) -> Plan:
     """The lane of the service's own topics."""
-    terms = Terms(settings.deliver.max_held, order_of(settings), wanted_of(settings))
+    terms = LaneOptions(settings.deliver.max_held, order_of(settings), wanted_of(settings))
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
     return Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
@@ -127,23 +127,23 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> Plan:
     waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
     if with_ready:
         waits[names.ready] = 0
-    terms = Terms(settings.deliver.max_held, order_of(settings))
+    terms = LaneOptions(settings.deliver.max_held, order_of(settings))
     # A level's record without a committed offset is a waiting retry: it must never be passed over.
     return Plan("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
 
 
-def order_of(settings: Settings) -> By | None:
+def order_of(settings: Settings) -> OrderBy | None:
     """What is delivered one at a time, if anything."""
     return None if settings.deliver.order == "none" else settings.deliver.order
 
 
-def wanted_of(settings: Settings) -> Subscriptions | None:
+def wanted_of(settings: Settings) -> TagFilter | None:
     """Which records are wanted; None, which costs nothing, when all are."""
     tags = {topic.name: parse_tags(topic.tags) for topic in settings.topics}
-    return None if all(wanted is None for wanted in tags.values()) else Subscriptions(tags)
+    return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
 
 
-def delivery_of(settings: Settings, gate: Gate) -> Delivery:
+def delivery_of(settings: Settings, gate: Dispatcher) -> Delivery:
     """Who hands records to the service; ConfigError when the URL cannot be used."""
     if settings.deliver.mode == "relay":
         return Nobody()
@@ -157,7 +157,7 @@ def delivery_of(settings: Settings, gate: Gate) -> Delivery:
     return push
 
 
-def batches_of(settings: Settings, gate: Gate) -> BatchPush:
+def batches_of(settings: Settings, gate: Dispatcher) -> BatchPush:
     """The push client for many records a request; ConfigError when the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from sidecar.clock import now
-from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.overdue import statuses
 from sidecar.core.lane.partition import PartitionStatus
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, Ports
 from sidecar.core.record import Partition
@@ -46,7 +46,7 @@ class Plan:
     waits: Mapping[str, int]
     start_at: str
     lock_timeout: float
-    terms: Terms
+    terms: LaneOptions
     understand: tuple[str, ...] = ()
     broadcast: bool = False
     """All partitions, whoever else has them, and nothing is kept: `group` never has a member nor an offset."""
@@ -60,7 +60,7 @@ class Engine:
         plan: Plan,
         policy: Policy,
         kafka: Properties,
-        gate: Gate,
+        gate: Dispatcher,
         delivery: Delivery,
         observe: Callable[[str, float], None],
         keyring: Keyring,
@@ -113,7 +113,7 @@ class Engine:
         # Never fewer: a topic that is read no more may stay assigned until the rebalance is over.
         self._waits = {**self._waits, **waits}
         self.policy = policy
-        self.lane.govern(policy, self._waits)
+        self.lane.apply_policy(policy, self._waits)
         if waits:
             self.consumer.subscribe(tuple(waits))
 
@@ -153,14 +153,14 @@ class Engine:
 
         Returns how many records, at most, were answered without Kafka having heard of it.
         """
-        tenure = self.lane.tenure
-        before = tenure.left_behind
+        tenure = self.lane.ownership
+        before = tenure.uncommitted_at_loss
         self.consumer.stop(timeout)
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self.committer.stop()
-        return tenure.left_behind - before + sum(part.unsaved for part in tenure.parts.values())
+        return tenure.uncommitted_at_loss - before + sum(part.unsaved for part in tenure.parts.values())
 
 
 def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:

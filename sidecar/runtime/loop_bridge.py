@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from sidecar.clock import now
-from sidecar.core.commit_batch import Result
+from sidecar.core.commit_batch import CommitResult
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.overdue import Standing
-from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition
 
 HAND_OVERS = 2
@@ -32,11 +32,11 @@ class Driver:
 
     # --- called on the consumer's thread -----------------------------------------------------------------------------
 
-    def assigned(self, grants: Sequence[Grant]) -> None:
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
         self._loop.call_soon_threadsafe(self._assigned, grants)
 
-    def received(self, runs: Sequence[Run]) -> None:
+    def received(self, runs: Sequence[FetchedRecords]) -> None:
         """Records were read."""
         self._given += 1
         self._loop.call_soon_threadsafe(self._received, runs)
@@ -47,7 +47,7 @@ class Driver:
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
         """Partitions are not ours any more."""
-        self._loop.call_soon_threadsafe(self.lane.tenure.lost, partitions)
+        self._loop.call_soon_threadsafe(self.lane.ownership.lost, partitions)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """The log of a partition begins later now."""
@@ -55,11 +55,11 @@ class Driver:
 
     def truncated(self, partition: Partition, high: int) -> None:
         """The log of a partition ends sooner now."""
-        self._loop.call_soon_threadsafe(self.lane.tenure.truncated, partition, high)
+        self._loop.call_soon_threadsafe(self.lane.ownership.truncated, partition, high)
 
     def full(self) -> bool:
         """Whether the lane has no room for more."""
-        return self._given - self._taken >= HAND_OVERS or self.lane.tenure.load > self.lane.room
+        return self._given - self._taken >= HAND_OVERS or self.lane.ownership.load > self.lane.room
 
     def looked(self, heads: Mapping[Partition, int]) -> None:
         """It is known which offset of each level partition is the first that is not due."""
@@ -67,7 +67,7 @@ class Driver:
 
     # --- called on the committer's thread ----------------------------------------------------------------------------
 
-    def committed(self, result: Result) -> None:
+    def committed(self, result: CommitResult) -> None:
         """A batch has its result."""
         self._loop.call_soon_threadsafe(self._committed, result)
 
@@ -80,15 +80,15 @@ class Driver:
         # One ms more than the difference: the loop's timer may ring early, and an early tick would find nothing due.
         self._timer = self._loop.call_later(max(0, at - now().steady + 1) / 1000, self._tick)
 
-    def _assigned(self, grants: Sequence[Grant]) -> None:
-        self.lane.tenure.assigned(grants)
+    def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
+        self.lane.ownership.assigned(grants)
         self.lane.tick(now())
 
     def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        self.lane.tenure.cut(partition, epoch, wanted, low)
+        self.lane.ownership.cut(partition, epoch, wanted, low)
         self.lane.tick(now())
 
-    def _received(self, runs: Sequence[Run]) -> None:
+    def _received(self, runs: Sequence[FetchedRecords]) -> None:
         self._taken += 1
         self.lane.received(runs, now())
 
@@ -96,10 +96,10 @@ class Driver:
         self.standing.looked(heads, self.lane, now())
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
-        self.lane.tenure.release(partitions, done)
+        self.lane.ownership.release(partitions, done)
         self.lane.tick(now())
 
-    def _committed(self, result: Result) -> None:
+    def _committed(self, result: CommitResult) -> None:
         self.lane.committed(result, now())
 
     def _tick(self) -> None:

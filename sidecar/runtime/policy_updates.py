@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from sidecar.clock import now
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import AWAY, State
 from sidecar.core.ports import Delivery
 from sidecar.delivery.push.batch import BatchPush
@@ -33,7 +33,7 @@ class Governed:
 
     instance: str
     engines: list[Engine]
-    gate: Gate
+    gate: Dispatcher
     delivery: Delivery
 
     def follow(self, settings: Settings, leftovers: Collection[str]) -> None:
@@ -48,7 +48,7 @@ class Governed:
             case BatchPush():
                 self.delivery.set_limits(deliver.timeout, deliver.concurrency)
         self.gate.pace.resize(full)
-        self.gate.pump(now())
+        self.gate.dispatch(now())
 
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
@@ -88,7 +88,7 @@ class Unfollowed:
         return []
 
 
-def pace_told(gate: Gate) -> PaceTold:
+def pace_told(gate: Dispatcher) -> PaceTold:
     """The pace, as it is told to others; a probe of an outage is a part of it. For any thread: it reads, no more."""
     pace = gate.pace
     state = State.OUTAGE if pace.state in AWAY else pace.state
@@ -96,7 +96,7 @@ def pace_told(gate: Gate) -> PaceTold:
 
 
 def policy_topic_of(
-    settings: Settings, desk: PolicyDesk, gate: Gate, keyring: Keyring, instance: str, overdue: Callable[[], int]
+    settings: Settings, desk: PolicyDesk, gate: Dispatcher, keyring: Keyring, instance: str, overdue: Callable[[], int]
 ) -> PolicyTopic | Unfollowed:
     """The thread that follows the policy topic. `overdue`: ms by which a retry is late, for any thread."""
     if settings.deliver.broadcast:

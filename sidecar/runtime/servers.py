@@ -13,8 +13,8 @@ from sidecar.api.app import Access, Operated, build_app, build_probe_app
 from sidecar.api.pull import no_pull_routes, pull_routes
 from sidecar.api.retry import retry_routes
 from sidecar.clock import now
-from sidecar.core.counters import Tally
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.counters import LaneCounters
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery
 from sidecar.delivery.pull.queue import Leases
@@ -32,7 +32,7 @@ from topics.durations import render_duration
 
 
 def sources_of(
-    settings: Settings, engines: list[Engine], gate: Gate, delivery: Delivery, transactions: TransactionMeter
+    settings: Settings, engines: list[Engine], gate: Dispatcher, delivery: Delivery, transactions: TransactionMeter
 ) -> Sources:
     """What a scrape of the metrics reads."""
     return Sources(
@@ -54,7 +54,7 @@ def _lane_source(engine: Engine) -> LaneSource:
     return LaneSource(engine.lane, rebalances, engine.ends, engine.driver.standing, lambda: starts.unread_progress)
 
 
-def retry_calls(settings: Settings, policy: Callable[[], Policy], poster: Poster, tally: Tally) -> list[Route]:
+def retry_calls(settings: Settings, policy: Callable[[], Policy], poster: Poster, tally: LaneCounters) -> list[Route]:
     """The call by which a service posts what it could not handle."""
     return retry_routes(Posting(policy, settings.retry.understand, poster, tally, now))
 

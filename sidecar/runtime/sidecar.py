@@ -12,7 +12,7 @@ from dataclasses import replace
 from sidecar.api.policy import policy_routes
 from sidecar.background import background
 from sidecar.core.counters import strays_in
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.delivery.relay.post_writer import Poster
 from sidecar.kafka.credentials.watcher import Credentials, keyring_of
 from sidecar.observability.metrics import TransactionMeter, scraper
@@ -62,7 +62,7 @@ class Sidecar:
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
-        self._gate = Gate(pace_of(settings))
+        self._gate = Dispatcher(pace_of(settings))
         self._delivery = delivery_of(settings, self._gate)
         self._tracing = tracing_of(settings, self._instance)
         handed = self._tracing.around(self._delivery)
@@ -83,7 +83,7 @@ class Sidecar:
         calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery), *view_calls(self._viewing)]
         if self._poster is not None:
             lane = self._engines[-1]
-            calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.tally)
+            calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.counters)
         sources = with_view(with_policy(sources, self._desk), self._viewing)
         sources = replace(
             sources,
@@ -181,7 +181,7 @@ class Sidecar:
             **self._pacing.status(),
             "in_flight": self._gate.in_flight,
             "missing_topics": sorted(self._missing.names),
-            "unknown_topics": strays_in(engine.lane.tally for engine in self._engines),
+            "unknown_topics": strays_in(engine.lane.counters for engine in self._engines),
             **self._desk.status(),
             "view": None if self._viewing is None else self._viewing.status(),
             "last_error": self._last_error(),

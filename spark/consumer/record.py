@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from spark.consumer.rules import Rules
-from topics.headers import BadHeader, Headers, Life, parse_life, without_ours
-from topics.headers_fast import rendered_life
+from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, without_ours
+from topics.headers_fast import parse_rendered
 
 REPLACED = "\ufffd"
 """What a client puts for bytes that are not UTF-8: a header key that holds it is not what was written."""
@@ -37,7 +37,7 @@ class Taken(NamedTuple):
     """
 
     row: Read
-    life: Life | None
+    life: RetryState | None
     fault: str = ""
 
     @property
@@ -76,7 +76,7 @@ def take(row: Read, rules: Rules, now: int) -> Taken:
     if row.topic in rules.topics:
         return Taken(row, None)
     latest = rules.latest_due(now)
-    life = rendered_life(row.headers, rules.topics, latest) or parse_life(row.headers, rules, latest)
+    life = parse_rendered(row.headers, rules.topics, latest) or parse_retry_headers(row.headers, rules, latest)
     if isinstance(life, BadHeader):
         return Taken(row, None, f"bad-header: {life.text}")
     return Taken(row, life)

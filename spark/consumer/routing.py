@@ -14,8 +14,8 @@ from spark.consumer.record import UNREADABLE, Taken
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
 from topics.events import State, encode_event, event_of
-from topics.headers import Headers, Life, dead_letter_headers, reason_text, render_life, without_ours
-from topics.headers_fast import moved
+from topics.headers import Headers, RetryState, dead_letter_headers, reason_text, render_retry_headers, without_ours
+from topics.headers_fast import for_topic
 
 UNKNOWN_TOPIC = "unknown-topic"
 NEAR = 1_000
@@ -74,7 +74,7 @@ def after_handling(taken: Taken, outcome: Outcome, rules: Rules, now: int) -> Ro
     return Routed("retry", (copy, _event(life, State.WAITING_RETRY, level, rules, now)))
 
 
-def _stray(taken: Taken, life: Life, rules: Rules, now: int) -> Routed:
+def _stray(taken: Taken, life: RetryState, rules: Rules, now: int) -> Routed:
     """Pass on a record of a main topic that another job or sidecar of the group consumes: during a change there are two
     configurations. When nobody has taken it for too long, to the DLQ with its whole life."""
     row = taken.row
@@ -82,24 +82,24 @@ def _stray(taken: Taken, life: Life, rules: Rules, now: int) -> Routed:
         kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
         return _dead(kept, taken, life.times, rules, now)
     topic = rules.names.level(rules.passing_level(row.topic, life.due_at - now), rules.family(row.topic))
-    return Routed("hop", (Out(topic, row.key, row.value, moved(row.headers, topic)),))
+    return Routed("hop", (Out(topic, row.key, row.value, for_topic(row.headers, topic)),))
 
 
-def _ended(taken: Taken, reason: str, now: int) -> Life:
+def _ended(taken: Taken, reason: str, now: int) -> RetryState:
     """The life of a record whose handling has failed at `now`, due at once."""
     row, text = taken.row, reason_text(reason, "")
-    life = taken.life or Life(taken.id, row.topic, timestamp=row.timestamp)
+    life = taken.life or RetryState(taken.id, row.topic, timestamp=row.timestamp)
     return replace(life, due_at=now, first_failed_at=life.first_failed_at or now, reason=text)
 
 
 def _condemned(taken: Taken, rules: Rules, now: int) -> Routed:
     """To the DLQ unseen: its id is its own place, its count 0, nothing in it can be trusted."""
     row = taken.row
-    life = Life(row.place, row.topic, 0, 0, now, row.timestamp, now, taken.fault)
+    life = RetryState(row.place, row.topic, 0, 0, now, row.timestamp, now, taken.fault)
     return _dead(life, taken, 0, rules, now)._replace(outcome="refused")
 
 
-def _dead(life: Life, taken: Taken, deliveries: int, rules: Rules, now: int) -> Routed:
+def _dead(life: RetryState, taken: Taken, deliveries: int, rules: Rules, now: int) -> Routed:
     more = dead_letter_headers(life, rules.names.group, deliveries)
     found = life.topic if life.topic in rules.topics else taken.row.topic
     copy = _copy(taken, rules.dlq_of(found), life, rules)
@@ -107,11 +107,11 @@ def _dead(life: Life, taken: Taken, deliveries: int, rules: Rules, now: int) -> 
     return Routed("dead_letter", (copy, _event(life, State.DLQ, None, rules, now)))
 
 
-def _copy(taken: Taken, topic: str, life: Life, rules: Rules) -> Out:
+def _copy(taken: Taken, topic: str, life: RetryState, rules: Rules) -> Out:
     own = [] if taken.fault == UNREADABLE else without_ours(taken.row.headers)
-    return Out(topic, taken.row.key, taken.row.value, own + render_life(life, rules.names.group, topic))
+    return Out(topic, taken.row.key, taken.row.value, own + render_retry_headers(life, rules.names.group, topic))
 
 
-def _event(life: Life, state: State, level: int | None, rules: Rules, now: int) -> Out:
+def _event(life: RetryState, state: State, level: int | None, rules: Rules, now: int) -> Out:
     event = event_of(life, state, level, group=rules.names.group, instance=rules.instance, at=now)
     return Out(rules.names.events, life.id.encode(), encode_event(event), [])

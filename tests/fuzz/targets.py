@@ -27,13 +27,15 @@ from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.sidecar.settings import GOOD, write_good
 from topics.events import BadEvent, decode_event
 from topics.foreign_headers import SYSTEMS, foreign_life, read_foreign
-from topics.headers import LARGEST_LONG, BadHeader, Headers, Life, parse_life, render_life
+from topics.headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 from topics.names import LEGAL_NAMES
 from topics.policy_record import BadRecord, PolicyHeard, parse_record
 from topics.view_record import BadRow, decode_stats, decode_view
 
 GROUP = "billing"
-LIFE = Life("orders:3:1024", "orders", 2, 1, 1_763_690_000_000, 1_763_690_010_000, 1_763_690_000_000, "http-500: no")
+LIFE = RetryState(
+    "orders:3:1024", "orders", 2, 1, 1_763_690_000_000, 1_763_690_010_000, 1_763_690_000_000, "http-500: no"
+)
 NOW = Now(1_763_690_000_000, 0)
 EVENT = {
     "group": GROUP,
@@ -121,8 +123,11 @@ def text_of(headers: Headers) -> bytes:
 def headers(data: bytes) -> None:
     """Ours, and those of other systems."""
     given = headers_of(data)
-    life = parse_life(given, LEGAL_NAMES, LARGEST_LONG)
-    assert isinstance(life, BadHeader) or parse_life(render_life(life, GROUP, "t"), LEGAL_NAMES, LARGEST_LONG) == life
+    life = parse_retry_headers(given, LEGAL_NAMES, LARGEST_LONG)
+    assert (
+        isinstance(life, BadHeader)
+        or parse_retry_headers(render_retry_headers(life, GROUP, "t"), LEGAL_NAMES, LARGEST_LONG) == life
+    )
     foreign = read_foreign(given, SYSTEMS)
     assert foreign is None or foreign_life(foreign, ("orders", 0, 1), 0, 1)
 
@@ -192,7 +197,7 @@ TARGETS: dict[str, Target] = {
     "headers": Target(
         headers,
         (
-            text_of(render_life(LIFE, GROUP, "billing-RETRY-10s")),
+            text_of(render_retry_headers(LIFE, GROUP, "billing-RETRY-10s")),
             b"kafka_dlt-original-topic=orders\nretry_topic-attempts=\x00\x00\x00\x02\nRECONSUMETIMES=1\na",
         ),
     ),

@@ -20,14 +20,14 @@ from sidecar.dlq.letters import Filter, Letter
 from sidecar.dlq.redrive_history import Claim, Past, encode_past
 from tests.sim.samples import policy
 from topics.events import Event, State, encode_event, event_of
-from topics.headers import Headers, Life, render_life
+from topics.headers import Headers, RetryState, render_retry_headers
 from topics.policy_record import KEY, PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
 NOW = 1_763_690_000_000
 POLICY: Policy = policy()
 TOPICS = POLICY.topics
-LIFE = Life("orders:3:1024", "orders", 2, 1, NOW + 10_000, NOW - 9_000, NOW - 5_000, "http-500: no such sku é")
+LIFE = RetryState("orders:3:1024", "orders", 2, 1, NOW + 10_000, NOW - 9_000, NOW - 5_000, "http-500: no such sku é")
 OWN: Headers = [("content-type", b"application/json"), ("n", None), ("n", b"\x00\xff")]
 RECORD = Record(Partition("billing-RETRY-10s", 2), 77, 1, NOW, b"key", b"value", [*OWN], None)
 EVENT = event_of(LIFE, State.WAITING_RETRY, 10_000, group="billing", instance="billing-0", at=NOW)
@@ -96,7 +96,7 @@ def meaning(one: Progress) -> dict[str, Any]:
 
 def headers() -> Any:
     """Headers of the copies of each decision, and of a redriven letter."""
-    forwarded = render_life(LIFE, "billing", "billing-RETRY-10s")
+    forwarded = render_retry_headers(LIFE, "billing", "billing-RETRY-10s")
     found = {
         what: writes_of(_record(forwarded if what == "forward" else []), decision, POLICY, NOW)[0]
         for what, decision in DECISIONS.items()
@@ -160,7 +160,7 @@ def handles() -> Any:
 def letters() -> Any:
     """A line of a file of exported dead letters."""
     record = msgspec.structs.replace(
-        _record(render_life(LIFE, "billing", "billing-DLQ")), source=Partition("billing-DLQ", 0)
+        _record(render_retry_headers(LIFE, "billing", "billing-DLQ")), source=Partition("billing-DLQ", 0)
     )
     return [export_line(Letter(record, LIFE))]
 

@@ -12,7 +12,7 @@ from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from tests.sim.world import World
 from topics.events import Event, State, decode_event
-from topics.headers import DEAD_LETTER, OURS, Headers, Life
+from topics.headers import DEAD_LETTER, OURS, Headers, RetryState
 
 
 class Written(NamedTuple):
@@ -20,7 +20,7 @@ class Written(NamedTuple):
 
     topic: str
     stored: Stored
-    life: Life
+    life: RetryState
 
 
 class Found:
@@ -186,7 +186,7 @@ def all_is_done(world: World) -> None:
     for process in world.processes:
         assert process.gate.in_flight == 0
         for host in process.hosts.values():
-            assert host.lane.tenure.load == 0
+            assert host.lane.ownership.load == 0
             assert not host.lane.ready
             assert not host.lane.outbox.held
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.commit_batch import Batch, Entry, Refusal, Result
+from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
 from sidecar.kafka.committer.committer import UNNAMED, _apart, _as_found, _fenced, _refused, _without
 from sidecar.kafka.consumer.assignment import Membership
 
@@ -24,18 +24,18 @@ class CommitterModel:
         self._host, self._process = host, host.process
         self._world, self._kafka, self._random = host.world, host.world.kafka, host.world.random
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: CommitBatch) -> None:
         """Start a batch (port `Commit`)."""
         self._unnamed = 0
         self._process.later(self._random.choice((0, 5, 40)) + self._world.hang, partial(self._try, batch))
 
-    def _try(self, batch: Batch) -> None:
+    def _try(self, batch: CommitBatch) -> None:
         membership = self._host.assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
-            self._report(_without(batch, frozenset(batch.shares) if membership is None else fenced))
+            self._report(_without(batch, frozenset(batch.commits) if membership is None else fenced))
         elif refusals := self._refusals(batch):
             self._report(_refused(batch, refusals))
-        elif any(source not in self._kafka.logs for source in batch.shares):
+        elif any(source not in self._kafka.logs for source in batch.commits):
             self._unnamed += 1
             self._report(_apart(batch, "?")) if self._unnamed >= UNNAMED and batch.entries else self._again(batch)
         elif self._host.coordinator.refusal(membership.metadata):
@@ -43,21 +43,21 @@ class CommitterModel:
         else:
             self._transact(batch)
 
-    def _again(self, batch: Batch) -> None:
+    def _again(self, batch: CommitBatch) -> None:
         self._process.later(AGAIN_AFTER, partial(self._try, batch))
 
-    def _await_membership(self, batch: Batch, old: Membership, end: int) -> None:
+    def _await_membership(self, batch: CommitBatch, old: Membership, end: int) -> None:
         self._host.ask_membership()
         if self._host.assignment.membership is not old or self._world.steady >= end:
             self._try(batch)
         else:
             self._process.later(LOOK, partial(self._await_membership, batch, old, end))
 
-    def _refusals(self, batch: Batch) -> tuple[Refusal, ...]:
+    def _refusals(self, batch: CommitBatch) -> tuple[Refusal, ...]:
         found = (self._refusal(entry) for entry in batch.entries)
         return tuple(refusal for refusal in found if refusal is not None)
 
-    def _refusal(self, entry: Entry) -> Refusal | None:
+    def _refusal(self, entry: SettledRecord) -> Refusal | None:
         kafka = self._kafka
         for copy in entry.writes:
             if copy.topic in kafka.refusing or copy.topic not in kafka.sizes:
@@ -67,30 +67,30 @@ class CommitterModel:
         too_large = entry.writes and entry.record.id in self._world.oversized
         return Refusal(entry, "record", "too large", entry.writes[0].topic) if too_large else None
 
-    def _transact(self, batch: Batch) -> None:
+    def _transact(self, batch: CommitBatch) -> None:
         fate = self._random.choices(("commit", "abort", "unknown"), self._world.plan.fates)[0]
         if fate == "commit" or (fate == "unknown" and self._random.random() < 0.5):
-            offsets = {source: share.progress for source, share in batch.shares.items()}
+            offsets = {source: share.progress for source, share in batch.commits.items()}
             copies = (copy for entry in batch.entries for copy in entry.writes)
             self._kafka.transact(self._host.group, copies, offsets)
         else:
             self._kafka.leave_aborted(copy for entry in batch.entries for copy in entry.writes)
         if fate == "commit":
-            self._report(Result(batch, True, done=batch.entries))
+            self._report(CommitResult(batch, True, done=batch.entries))
         elif fate == "abort":
             self._again(batch)
         else:
             self._process.later(self._random.choice((10, 800)), partial(self._ask_kafka, batch))
 
-    def _ask_kafka(self, batch: Batch) -> None:
-        found = {source: self._kafka.progress(self._host.group, source) for source in batch.shares}
+    def _ask_kafka(self, batch: CommitBatch) -> None:
+        found = {source: self._kafka.progress(self._host.group, source) for source in batch.commits}
         result = _as_found(batch, found)
         if result is None:
             self._try(batch)
         else:
             self._report(result)
 
-    def _report(self, result: Result) -> None:
+    def _report(self, result: CommitResult) -> None:
         self._process.later(
             self._random.choice((0, 3, 60)), lambda: self._host.lane.committed(result, self._process.now())
         )

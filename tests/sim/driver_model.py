@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.runtime.loop_bridge import HAND_OVERS
 
@@ -25,47 +25,47 @@ class DriverModel:
         self.world, self.random = process.world, process.world.random
         self._handed_at = self._given = self._taken = 0
 
-    def assigned(self, grants: Sequence[Grant]) -> None:
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
         self.world.granted(self, grants)
         self._on_loop(partial(self._assigned, grants))
 
-    def _assigned(self, grants: Sequence[Grant]) -> None:
-        self.lane.tenure.assigned(grants)
+    def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
+        self.lane.ownership.assigned(grants)
         self.lane.tick(self.process.now())
 
-    def received(self, runs: Sequence[Run]) -> None:
+    def received(self, runs: Sequence[FetchedRecords]) -> None:
         """Records were read."""
         self._given += 1
         self._on_loop(partial(self._received, runs))
 
-    def _received(self, runs: Sequence[Run]) -> None:
+    def _received(self, runs: Sequence[FetchedRecords]) -> None:
         self._taken += 1
         self.lane.received(runs, self.process.now())
 
     def full(self) -> bool:
         """Whether the lane has no room for more."""
-        return self._given - self._taken >= HAND_OVERS or self.lane.tenure.load > self.lane.room
+        return self._given - self._taken >= HAND_OVERS or self.lane.ownership.load > self.lane.room
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
         """Partitions are not ours any more."""
-        self._on_loop(partial(self.lane.tenure.lost, partitions))
+        self._on_loop(partial(self.lane.ownership.lost, partitions))
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """The log of a partition begins later now."""
         self._on_loop(partial(self._cut, partition, epoch, wanted, low))
 
     def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        self.lane.tenure.cut(partition, epoch, wanted, low)
+        self.lane.ownership.cut(partition, epoch, wanted, low)
         self.lane.tick(self.process.now())
 
     def truncated(self, partition: Partition, high: int) -> None:
         """The log of a partition ends sooner now."""
         self.world.truncated(self, partition)
-        self._on_loop(partial(self.lane.tenure.truncated, partition, high))
+        self._on_loop(partial(self.lane.ownership.truncated, partition, high))
 
     def _release(self, partitions: Sequence[Partition], given_up: Callable[[], None]) -> None:
-        self.lane.tenure.release(partitions, given_up)
+        self.lane.ownership.release(partitions, given_up)
         self.lane.tick(self.process.now())
 
     def _on_loop(self, act: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidecar.core.lane.key_queues import By
+from sidecar.core.lane.key_queues import OrderBy
 from tests.sim.service_model import Weights
 
 TABLE = (1_000, 5_000, 10_000)
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     fates: tuple[int, int, int] = (1, 0, 0)
     """How likely a transaction is committed, aborted, or ends nobody knows how."""
     faults: tuple[Fault, ...] = ()
-    order: By | None = None
+    order: OrderBy | None = None
     """What is delivered one at a time."""
     tries: int | None = None
     """Retries in place before an ordered record goes to the DLQ; None: without limit."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.lane.admission import Terms
+from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
 from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
@@ -20,7 +20,7 @@ from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
-from topics.headers import Headers, Life
+from topics.headers import Headers, RetryState
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -39,7 +39,7 @@ class Process:
         self.skew = world.plan.skews[world.random.randrange(len(world.plan.skews))]
         self.put_off: Counter[str] = Counter()
         """How often it was told to come back later with a record that kills."""
-        self.gate = Gate(Pace(world.plan.concurrency, failures=world.plan.failures, since=self.now(), start=1))
+        self.gate = Dispatcher(Pace(world.plan.concurrency, failures=world.plan.failures, since=self.now(), start=1))
         levels = {**world.leftovers(policy), **waits(policy)}
         self.hosts = {
             "billing": LaneHost(self, "billing", {}),
@@ -91,19 +91,19 @@ class LaneHost(ConsumerSide):
         self.kafka = self.world.kafka
         self._timer = 0
         ports = Ports(self, self._deliver, CommitterModel(self).submit, self._wake)
-        terms = Terms(self.world.plan.room, self.world.plan.order)
+        terms = LaneOptions(self.world.plan.room, self.world.plan.order)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
 
     def widen(self, levels: dict[str, int]) -> None:
         """Read more levels; never fewer, as the product does it."""
         self.waits = {**self.waits, **levels}
-        self.lane.govern(self.process.policy, self.waits)
+        self.lane.apply_policy(self.process.policy, self.waits)
         if not self.topics >= self.waits.keys():
             self.topics = frozenset(self.waits)
             self.coordinator.widen(self)
 
     def _reading(self) -> Reading:
-        def reading(headers: Headers, _source: Partition, _offset: int, _at: int) -> tuple[Life | None, str]:
+        def reading(headers: Headers, _source: Partition, _offset: int, _at: int) -> tuple[RetryState | None, str]:
             return read(headers, self.process.policy, self.process.now().wall)
 
         return reading

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sidecar.core.commit_batch import Batch, Entry, Refusal, Result
-from sidecar.core.lane.admission import Terms
-from sidecar.core.lane.key_queues import By
+from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
+from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import Assigned, Grant, Run
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, PartitionState
 from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
-from sidecar.core.tag_filter import Subscriptions
+from sidecar.core.tag_filter import TagFilter
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
 
@@ -67,15 +67,15 @@ class Rig:
         failures: int | None = None,
         room: int = 1 << 20,
         beside: Rig | None = None,
-        order: By | None = None,
-        wanted: Subscriptions | None = None,
+        order: OrderBy | None = None,
+        wanted: TagFilter | None = None,
     ) -> None:
         self.policy = policy or samples.policy()
         self.clock: Clock = Clock() if beside is None else beside.clock
-        self.gate: Gate = Gate(Pace(concurrency, failures=failures)) if beside is None else beside.gate
+        self.gate: Dispatcher = Dispatcher(Pace(concurrency, failures=failures)) if beside is None else beside.gate
         self.sent: list[Sent] = []
         self.history: list[Sent] = []
-        self.batches: list[Batch] = []
+        self.batches: list[CommitBatch] = []
         self.fetches: list[tuple[object, ...]] = []
         self.kafka: dict[Partition, Progress] = {}
         """What was committed last."""
@@ -83,7 +83,7 @@ class Rig:
         self.wake_at = NEVER
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, notice=self._notice)
-        self.lane = Lane(self.policy, waits, ports, self.gate, Terms(room, order, wanted))
+        self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
         self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
 
@@ -100,7 +100,7 @@ class Rig:
         self.sent.append(sent)
         self.history.append(sent)
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: CommitBatch) -> None:
         self.batches.append(batch)
 
     def _wake(self, at: int) -> None:
@@ -121,14 +121,16 @@ class Rig:
 
     def assign(self, *sources: Partition, epoch: int = 1, resume: Progress | None = None) -> None:
         """Give partitions to the lane."""
-        self.lane.tenure.assigned([Grant(source, epoch, resume or Progress(0)) for source in sources])
+        self.lane.ownership.assigned([AssignedPartition(source, epoch, resume or Progress(0)) for source in sources])
 
     def take(self, *records: Record, turn: int | None = None, end: int | None = None) -> None:
         """Hand over records of one partition."""
         source, epoch = records[0].source, records[0].epoch
-        part = self.lane.tenure.parts.get(source)
-        current = 0 if part is None else part.turn
-        self.lane.received([Run(source, epoch, current if turn is None else turn, list(records), end)], self.now)
+        part = self.lane.ownership.parts.get(source)
+        current = 0 if part is None else part.seek_count
+        self.lane.received(
+            [FetchedRecords(source, epoch, current if turn is None else turn, list(records), end)], self.now
+        )
 
     def take_offsets(self, offsets: Iterable[int], source: Partition = ORDERS, epoch: int = 1) -> None:
         """Hand over plain records of a main topic."""
@@ -150,26 +152,26 @@ class Rig:
     def conclude(
         self,
         *,
-        again: Iterable[Entry] | None = None,
-        refused: Iterable[tuple[Entry, str]] = (),
+        again: Iterable[SettledRecord] | None = None,
+        refused: Iterable[tuple[SettledRecord, str]] = (),
         fenced: Iterable[Partition] = (),
-    ) -> Batch:
+    ) -> CommitBatch:
         """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
         batch = self.batches.pop(0)
         refusals = tuple(Refusal(entry, about, "t: refused", "t") for entry, about in refused)  # type: ignore[arg-type]
         places = frozenset(fenced)
         failed = again is not None or bool(refusals) or bool(places)
         if not failed:
-            self.kafka |= {source: share.progress for source, share in batch.shares.items()}
-            result = Result(batch, committed=True, done=batch.entries)
+            self.kafka |= {source: share.progress for source, share in batch.commits.items()}
+            result = CommitResult(batch, committed=True, done=batch.entries)
         else:
             out = {id(refusal.entry) for refusal in refusals}
             rest = tuple(e for e in batch.entries if id(e) not in out and e.record.source not in places)
-            result = Result(batch, False, again=rest, refused=refusals, fenced=places)
+            result = CommitResult(batch, False, again=rest, refused=refusals, fenced=places)
         self.lane.committed(result, self.now)
         return batch
 
-    def settle(self) -> list[Batch]:
+    def settle(self) -> list[CommitBatch]:
         """Commit whatever wants to be committed within the next few seconds; nothing is left afterwards."""
         done = []
         for _ in range(20):
@@ -182,13 +184,13 @@ class Rig:
     def release(self, *sources: Partition) -> list[str]:
         """Revoke partitions; the list gets an item when they are given up."""
         given_up: list[str] = []
-        self.lane.tenure.release(sources, lambda: given_up.append("given up"))
+        self.lane.ownership.release(sources, lambda: given_up.append("given up"))
         self.lane.tick(self.now)
         return given_up
 
-    def part(self, source: Partition = ORDERS) -> Assigned:
+    def part(self, source: Partition = ORDERS) -> PartitionState:
         """What the lane knows of a partition."""
-        return self.lane.tenure.parts[source]
+        return self.lane.ownership.parts[source]
 
     def out_offsets(self) -> list[int]:
         """The offsets that are out for delivery."""

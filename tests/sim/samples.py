@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sidecar.core.main_topics import Origins
+from sidecar.core.main_topics import MainTopics
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
-from topics.headers import BadHeader, Headers, Life, parse_life
+from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
 from topics.levels import TABLE, build_ladder, level_delays
 from topics.names import Names
 
@@ -52,7 +52,7 @@ def record(
     key: bytes | None = b"k",
     value: bytes | None = b"v",
     headers: Headers | None = None,
-    life: Life | None = None,
+    life: RetryState | None = None,
     fault: str = "",
 ) -> Record:
     """A record as the consumer would bring it."""
@@ -60,13 +60,13 @@ def record(
     return Record(source, offset, epoch, timestamp, key, value, headers or [], life, fault, weight)
 
 
-def life(times: int = 1, due_at: int = WALL, **more: object) -> Life:
+def life(times: int = 1, due_at: int = WALL, **more: object) -> RetryState:
     """The life of a record of `orders` that has failed `times` times."""
     fields: dict[str, object] = {"timestamp": WALL - 5, "first_failed_at": WALL - 3, "reason": "http-500: no"}
-    return Life(id="orders:0:7", topic="orders", times=times, due_at=due_at, **{**fields, **more})  # type: ignore[arg-type]
+    return RetryState(id="orders:0:7", topic="orders", times=times, due_at=due_at, **{**fields, **more})  # type: ignore[arg-type]
 
 
-def read(headers: Headers, policy: Policy, wall: int = WALL) -> tuple[Life | None, str]:
+def read(headers: Headers, policy: Policy, wall: int = WALL) -> tuple[RetryState | None, str]:
     """What our headers say, as the consumer of the retry lane reads them."""
-    found = parse_life(headers, Origins(policy), policy.latest_due(wall))
+    found = parse_retry_headers(headers, MainTopics(policy), policy.latest_due(wall))
     return (None, f"bad-header: {found.text}") if isinstance(found, BadHeader) else (found, "")

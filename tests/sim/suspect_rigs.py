@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.commit_batch import Batch
+from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.outcome import COMMITTED, Failed, Outcome
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -33,14 +33,14 @@ def taken_up(progress: Progress, *offsets: int, most: int = 3, concurrency: int 
     return rig
 
 
-def commit(rig: Rig) -> Batch:
+def commit(rig: Rig) -> CommitBatch:
     """Let the batch go out that wants to, and commit it."""
     rig.run(2)
     return rig.conclude()
 
 
-def progress_of(batch: Batch) -> Progress:
-    return batch.shares[ORDERS].progress
+def progress_of(batch: CommitBatch) -> Progress:
+    return batch.commits[ORDERS].progress
 
 
 def work(rig: Rig, ms: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.key_queues import By
+from sidecar.core.lane.key_queues import OrderBy
 from tests.sim import stories
 from tests.sim.checker import Found, check, quarantined
 from tests.sim.order_checker import check_ordered
@@ -62,7 +62,7 @@ def test_a_killer_that_the_service_puts_off_first_is_found_all_the_same(plan: Pl
 
 @story
 @given(plans(), st.sampled_from(["key", "partition"]))
-def test_an_ordered_killer_that_fails_in_place_first_is_found_all_the_same(plan: Plan, order: By) -> None:
+def test_an_ordered_killer_that_fails_in_place_first_is_found_all_the_same(plan: Plan, order: OrderBy) -> None:
     """Retries in place are counted in memory, so it fails first after each death anew."""
     world = World(plan._replace(order=order)).run()
     check_ordered(world)

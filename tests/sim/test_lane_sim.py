@@ -23,7 +23,7 @@ def test_without_a_fault_each_attempt_is_delivered_exactly_once(plan: Plan) -> N
     found = Found(world)
     assert not any(repeats(found, origin) for origin in world.sent)
     attempts = sum(1 + len(found.copies[origin]) for origin in world.sent)
-    hops = sum(host.lane.tally.hops for process in world.processes for host in process.hosts.values())
+    hops = sum(host.lane.counters.hops for process in world.processes for host in process.hosts.values())
     assert len(world.service.ledger) - world.throttled == attempts - hops
 
 
@@ -74,7 +74,7 @@ def test_a_story_has_retries_dead_letters_and_hops_in_it() -> None:
     found = Found(world)
     assert sum(map(len, found.copies.values())) > 20
     assert sum(map(len, found.dead.values())) > 5
-    assert sum(host.lane.tally.hops for process in world.processes for host in process.hosts.values()) > 2
+    assert sum(host.lane.counters.hops for process in world.processes for host in process.hosts.values()) > 2
 
 
 @pytest.mark.parametrize("seed", range(3))

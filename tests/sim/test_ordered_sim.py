@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.key_queues import By
+from sidecar.core.lane.key_queues import OrderBy
 from tests.sim.order_checker import check_ordered, overtakers, tries
 from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights
@@ -15,10 +15,10 @@ from tests.sim.world import World
 def ordered(*kinds: str) -> st.SearchStrategy[Plan]:
     """Plans as for every group, ordered."""
 
-    def of(plan: Plan, order: By, tries: int | None) -> Plan:
+    def of(plan: Plan, order: OrderBy, tries: int | None) -> Plan:
         return plan._replace(order=order, tries=tries, failures=None)
 
-    orders: st.SearchStrategy[By] = st.sampled_from(["key", "partition"])
+    orders: st.SearchStrategy[OrderBy] = st.sampled_from(["key", "partition"])
     return st.builds(of, plans(*kinds), orders, st.sampled_from([None, 0, 1, 3]))
 
 
@@ -41,7 +41,7 @@ def test_order_is_kept_whatever_goes_wrong(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("order", ["key", "partition"])
-def test_an_ordered_story_has_retries_and_dead_letters_in_it(order: By) -> None:
+def test_an_ordered_story_has_retries_and_dead_letters_in_it(order: OrderBy) -> None:
     """The checks above mean nothing if nothing ever happens."""
     faults = (Fault("crash", 4_000, 700, 0), Fault("revoke", 9_000, 700, 1))
     weights = Weights(ok=2, fail=3)
@@ -59,6 +59,6 @@ def test_without_lines_the_same_story_is_out_of_order() -> None:
     world = World(Plan(3, records=60, order="key", weights=Weights(ok=2, fail=3)))
     for process in world.processes:
         for host in process.hosts.values():
-            host.lane.lines = None
+            host.lane.key_queues = None
     with pytest.raises(AssertionError, match=r"overtook|out together"):
         check_ordered(world.run())

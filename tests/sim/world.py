@@ -14,7 +14,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from sidecar.core.lane.partition import Grant
+from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Partition
 from tests.sim import samples
@@ -197,7 +197,7 @@ class World:
             self.groups[group].join(host, at_once=at_once)
         return process
 
-    def granted(self, host: LaneHost, grants: Sequence[Grant]) -> None:
+    def granted(self, host: LaneHost, grants: Sequence[AssignedPartition]) -> None:
         """Partitions begin."""
         for grant in grants:
             self.granted_at.setdefault((host.group, grant.partition), self.steady)

@@ -17,7 +17,7 @@ from spark.consumer import Counts, Record, TooManyFailuresError, build_rules, de
 from spark.consumer.foreach import BATCH_TIME, check_frame, writer_options
 from spark.consumer.handling import COLUMNS
 from spark.consumer.streams import with_batch_time
-from topics.headers import Headers, Life, parse_life, render_life
+from topics.headers import Headers, RetryState, parse_retry_headers, render_retry_headers
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "2s"], max_reconsume_times=2)
 OWN: Headers = [("trace", b"1"), ("tag", None), ("trace", b"\xff")]
@@ -68,8 +68,18 @@ def main_row(offset: int, value: bytes | None, headers: Headers | None = OWN) ->
 
 
 def due_row(offset: int, value: bytes) -> Row:
-    life = Life(f"orders:0:{offset}", "orders", 1, 0, 1_763_690_001_000, 1_763_690_000_123, 1_763_690_000_500, "busy")
-    return (RULES.names.ready, 0, offset, 1_763_690_001_500, None, value, OWN + render_life(life, "billing", "x"))
+    life = RetryState(
+        f"orders:0:{offset}", "orders", 1, 0, 1_763_690_001_000, 1_763_690_000_123, 1_763_690_000_500, "busy"
+    )
+    return (
+        RULES.names.ready,
+        0,
+        offset,
+        1_763_690_001_500,
+        None,
+        value,
+        OWN + render_retry_headers(life, "billing", "x"),
+    )
 
 
 def frame_of(spark: SparkSession, rows: list[Row]) -> DataFrame:
@@ -89,9 +99,9 @@ def identity_of(row: dict[str, Any]) -> str:
     return (dict(headers_of(row))["ORIGIN_MESSAGE_ID"] or b"").decode()
 
 
-def life_of(row: dict[str, Any]) -> Life:
-    life = parse_life(headers_of(row), RULES.topics, 2**53)
-    assert isinstance(life, Life)
+def life_of(row: dict[str, Any]) -> RetryState:
+    life = parse_retry_headers(headers_of(row), RULES.topics, 2**53)
+    assert isinstance(life, RetryState)
     return life
 
 

@@ -18,7 +18,7 @@ from spark.consumer.handling import handling
 from spark.consumer.record import Record
 from spark.consumer.rules import build_rules
 from spark.consumer.verdict import dead_letter, retry
-from topics.headers import Headers, Life, parse_life, render_life
+from topics.headers import Headers, RetryState, parse_retry_headers, render_retry_headers
 
 RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
 
@@ -34,8 +34,8 @@ def row(topic: str = "orders", headers: Headers | None = None, at: int = 5_000) 
 
 def due_in(ms: int) -> Row:
     at = now()
-    life = Life("orders:0:1", "orders", 1, 0, at + ms, 1, 1, "x")
-    return row(RULES.names.ready, render_life(life, "billing", RULES.names.ready), at)
+    life = RetryState("orders:0:1", "orders", 1, 0, at + ms, 1, 1, "x")
+    return row(RULES.names.ready, render_retry_headers(life, "billing", RULES.names.ready), at)
 
 
 def raises(error: Exception) -> Callable[[Record], object]:
@@ -70,8 +70,8 @@ def test_an_exception_is_a_failure_and_its_text_is_not_told() -> None:
     result = handling(raises(KeyError("the card number")), RULES)(row())
     assert (result.outcome, result.failed) == ("retry", True)
     assert "the card number" not in repr(result.writes)
-    life = parse_life(result.writes[0][3], RULES.topics, 2**53)
-    assert isinstance(life, Life)
+    life = parse_retry_headers(result.writes[0][3], RULES.topics, 2**53)
+    assert isinstance(life, RetryState)
     assert (life.reason, life.due_at, life.first_failed_at) == ("KeyError", 6_000, 5_000)
 
 
@@ -80,8 +80,8 @@ def test_a_handler_that_exits_is_a_failure_like_any_other() -> None:
         sys.exit(3)
 
     result = handling(handle, RULES)(row())
-    life = parse_life(result.writes[0][3], RULES.topics, 2**53)
-    assert isinstance(life, Life)
+    life = parse_retry_headers(result.writes[0][3], RULES.topics, 2**53)
+    assert isinstance(life, RetryState)
     assert (result.outcome, life.reason) == ("retry", "SystemExit")
 
 

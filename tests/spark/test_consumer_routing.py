@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from sidecar.core import copies, decide, outcome, policy
 from sidecar.core import record as core
-from sidecar.core.main_topics import Origins
+from sidecar.core.main_topics import MainTopics
 from spark.consumer.record import Read, given, take
 from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules, build_rules
 from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 from topics.events import Event, decode_event
-from topics.headers import Headers, Life, parse_life, render_life
+from topics.headers import Headers, RetryState, parse_retry_headers, render_retry_headers
 
 NOW = 1_763_690_000_000
 OWN: Headers = [("trace", b"1"), ("TAGS", None), ("trace", b""), ("b", b"\xff\x00")]
@@ -46,15 +46,15 @@ def main_row(headers: Headers | None = None, timestamp: int = NOW - 9_000) -> Re
 
 
 def retried_row(rules: Rules, topic: str | None = None, due: int = NOW - 5, times: int = 1) -> Read:
-    life = Life("orders:3:1024", "orders", times, 2, due, NOW - 9_000, NOW - 8_000, "http-500: no")
+    life = RetryState("orders:3:1024", "orders", times, 2, due, NOW - 9_000, NOW - 8_000, "http-500: no")
     topic = topic or rules.names.ready
-    return Read(topic, 1, 7, NOW - 3, None, None, OWN + render_life(life, "billing", topic))
+    return Read(topic, 1, 7, NOW - 3, None, None, OWN + render_retry_headers(life, "billing", topic))
 
 
 def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[copies.Copy]:
     """What the sidecar writes."""
-    found = None if row.topic in rules.topics else parse_life(row.headers, rules.topics, NOW + 10**10)
-    life = found if isinstance(found, Life) else None
+    found = None if row.topic in rules.topics else parse_retry_headers(row.headers, rules.topics, NOW + 10**10)
+    life = found if isinstance(found, RetryState) else None
     source = core.Partition(row.topic, row.partition)
     record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
     match verdict:
@@ -109,9 +109,9 @@ def test_the_ladders_last_delay_repeats_up_to_max_reconsume_times() -> None:
 def test_a_wait_below_the_shortest_level_takes_that_one_and_keeps_its_due_time() -> None:
     rules = build_rules("billing", ["orders"], ladder=["10s"], levels=["5s", "10s"])
     copy = ours(main_row(), rules, retry(delay="1s")).writes[0]
-    life = parse_life(copy.headers, rules.topics, NOW + 10**10)
+    life = parse_retry_headers(copy.headers, rules.topics, NOW + 10**10)
     assert copy.topic == "billing-RETRY-5s"
-    assert isinstance(life, Life)
+    assert isinstance(life, RetryState)
     assert life.due_at == NOW + 1_000
 
 
@@ -131,7 +131,9 @@ def test_a_record_on_a_hop_is_sent_on_and_not_handled(rest: int, level: int) -> 
     routed = before_handling(take(row, rules, NOW), rules, NOW)
     assert routed is not None
     (copy,) = routed.writes
-    before, after = (parse_life(headers, rules.topics, NOW + 10**10) for headers in (row.headers, copy.headers))
+    before, after = (
+        parse_retry_headers(headers, rules.topics, NOW + 10**10) for headers in (row.headers, copy.headers)
+    )
     assert (routed.outcome, copy.topic) == ("hop", rules.names.level(level, "orders"))
     assert (before, row.key, row.value) == (after, copy.key, copy.value)
 
@@ -163,7 +165,7 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
     record = core.Record(
         core.Partition(row.topic, row.partition), row.offset, 1, row.timestamp, None, None, headers, None, taken.fault
     )
-    condemned = decide.condemn(record, policy_of(rules), NOW)
+    condemned = decide.dead_letter_unreadable(record, policy_of(rules), NOW)
     wanted = copies.writes_of(record, condemned, policy_of(rules), NOW)
     routed = before_handling(taken, rules, NOW)
     assert routed is not None
@@ -173,8 +175,8 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
 
 def stray_row(rules: Rules, found: str, due: int) -> Read:
     """A retry of a main topic that this job does not consume."""
-    life = Life("returns:3:1024", "returns", 2, 1, due, NOW - 9_000, NOW - 8_000, "http-500: no")
-    return Read(found, 1, 7, NOW - 3, b"k", b"v", OWN + render_life(life, "billing", found))
+    life = RetryState("returns:3:1024", "returns", 2, 1, due, NOW - 9_000, NOW - 8_000, "http-500: no")
+    return Read(found, 1, 7, NOW - 3, b"k", b"v", OWN + render_retry_headers(life, "billing", found))
 
 
 @pytest.mark.parametrize("prefix", ["{group}", "{topic}-{group}"])
@@ -204,8 +206,8 @@ def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after
 def stray_of_the_sidecar(row: Read, rules: Rules) -> list[tuple[Any, ...]]:
     """What the sidecar writes of it once its level is over."""
     at_most = replace(policy_of(rules), unknown_topic=rules.unknown_topic)
-    life = parse_life(row.headers, Origins(at_most), NOW + 10**10)
-    assert isinstance(life, Life)
+    life = parse_retry_headers(row.headers, MainTopics(at_most), NOW + 10**10)
+    assert isinstance(life, RetryState)
     source = core.Partition(row.topic, row.partition)
     record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
     decision = decide.after_wait(record, at_most, NOW)

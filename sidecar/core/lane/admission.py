@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.lane.delay_queue import EARLY, NEAR
-from sidecar.core.lane.key_queues import By
-from sidecar.core.lane.partition import Assigned, Run
-from sidecar.core.lane.paused import ParkingLot
+from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.partition import FetchedRecords, PartitionState
+from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
-from sidecar.core.tag_filter import Subscriptions
+from sidecar.core.tag_filter import TagFilter
 
 
-class Terms(NamedTuple):
+class LaneOptions(NamedTuple):
     """What a lane takes up, and how much of it.
 
     `room`: bytes that may be handed over and not done before the consumer holds back. `order`: what is delivered one at
@@ -22,15 +22,15 @@ class Terms(NamedTuple):
     """
 
     room: int
-    order: By | None = None
-    wanted: Subscriptions | None = None
+    order: OrderBy | None = None
+    wanted: TagFilter | None = None
 
 
-Begun: TypeAlias = tuple[Record, int]
+Admitted: TypeAlias = tuple[Record, int]
 """A record to begin with, and the ms that are left of its level."""
 
 
-class Allowance(NamedTuple):
+class AdmissionLimit(NamedTuple):
     """`roomy`: there is memory to wait for records that are near. `most`: the bytes that the partition may hold.
 
     `because`: why it may hold no more.
@@ -41,26 +41,28 @@ class Allowance(NamedTuple):
     because: str
 
 
-def begun(part: Assigned, run: Run, lot: ParkingLot, now: Now, allowed: Allowance) -> Iterator[Begun]:
+def admit(
+    part: PartitionState, run: FetchedRecords, lot: PausedPartitions, now: Now, allowed: AdmissionLimit
+) -> Iterator[Admitted]:
     """The records of a run that begin now, each once.
 
     Ends early, with the partition parked, at the first record that is far off, beyond the partition's span, or more
     than the partition may hold.
     """
-    near = NEAR if allowed.roomy else EARLY
+    near = HOLD_WITHIN if allowed.roomy else RESUME_EARLY
     tracker = part.tracker
     for record in run.records:
-        left = part.time_left(record, now) if part.wait else 0
+        left = part.time_left(record, now) if part.level_delay else 0
         if left > near:
             part.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
-            lot.park(part, record.offset, now.steady + left - EARLY, "not due")
+            lot.pause(part, record.offset, now.steady + left - RESUME_EARLY, "not due")
             return
         if tracker.span(record.offset) >= SPAN:
-            lot.park(part, record.offset, now.steady, "at its bound")
+            lot.pause(part, record.offset, now.steady, "at its bound")
             return
         if part.load > allowed.most:
             part.most = allowed.most
-            lot.park(part, record.offset, now.steady, allowed.because)
+            lot.pause(part, record.offset, now.steady, allowed.because)
             return
         if tracker.begin(record.offset):
             yield record, left

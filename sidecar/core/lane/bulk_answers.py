@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sidecar.core.counters import Tally
-from sidecar.core.lane.ownership import Tenure
-from sidecar.core.lane.partition import Assigned
-from sidecar.core.lane.quarantine import Suspects
+from sidecar.core.counters import LaneCounters
+from sidecar.core.lane.ownership import Ownership
+from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.outcome import COMMITTED, label_of
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.record import Now, Record
 
 
-class Taken:
+class BulkAnswers:
     """Gathers them while the gate tells a batch's outcomes; `settle` is called when all are told."""
 
-    def __init__(self, gate: Gate, tenure: Tenure, tally: Tally, suspects: Suspects) -> None:
+    def __init__(self, gate: Dispatcher, tenure: Ownership, tally: LaneCounters, suspects: Quarantine) -> None:
         self._gate, self._tenure, self._tally, self._suspects = gate, tenure, tally, suspects
         self._records: list[Record] = []
 
@@ -27,19 +27,19 @@ class Taken:
         """The service took this record too."""
         self._records.append(record)
 
-    def settle(self, finish: Callable[[Assigned, Record], None], now: Now) -> Iterator[Assigned]:
+    def apply(self, finish: Callable[[PartitionState, Record], None], now: Now) -> Iterator[PartitionState]:
         """Finish all of them; each partition when it is done with."""
         for records in self._runs():
-            self._gate.took(records, now)
-            part = self._tenure.holder(records[0])
+            self._gate.committed_many(records, now)
+            part = self._tenure.owner_of(records[0])
             if part is None:
                 self._tally.fenced_answers += len(records)
                 continue
             part.in_flight -= len(records)
             self._tally.deliveries[part.source.topic, part.level, label_of(COMMITTED)] += len(records)
             for record in records:
-                if part.watch is not None:
-                    self._suspects.answered(part, part.watch, record, COMMITTED, now)
+                if part.suspicion is not None:
+                    self._suspects.answered(part, part.suspicion, record, COMMITTED, now)
                 finish(part, record)
             yield part
 

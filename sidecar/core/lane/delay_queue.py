@@ -8,10 +8,10 @@ from itertools import count
 
 from sidecar.core.record import NEVER, Partition, Record
 
-NEAR = 3_000
+HOLD_WITHIN = 3_000
 """Up to so many ms ahead a record waits in memory; further off its partition is parked (ARCHITECTURE §5)."""
 
-EARLY = 1_150
+RESUME_EARLY = 1_150
 """A parked partition is resumed so many ms early: an idle broker thread takes up to 1.00 s to fetch again (measured).
 
 Resumed at the due time itself, a record would be 650 ms late in the median.
@@ -19,10 +19,10 @@ Resumed at the due time itself, a record would be 650 ms late in the median.
 
 SHARE = 4
 """While what waits in memory takes more than this part of a lane's room, nothing joins it that would wait longer than
-`NEAR`: it would keep the lane from everything else."""
+`HOLD_WITHIN`: it would keep the lane from everything else."""
 
 
-class Hold:
+class DelayQueue:
     """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold."""
 
     def __init__(self, room: int = NEVER) -> None:
@@ -34,7 +34,7 @@ class Hold:
     @property
     def patience(self) -> int:
         """ms that one more record may wait here."""
-        return NEVER if self._load < self._most else NEAR
+        return NEVER if self._load < self._most else HOLD_WITHIN
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -13,17 +13,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
-from sidecar.core.counters import Tally
+from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import Forward
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.ownership import Tenure
-from sidecar.core.lane.partition import Assigned, Run
+from sidecar.core.lane.ownership import Ownership
+from sidecar.core.lane.partition import FetchedRecords, PartitionState
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
-from topics.headers_fast import moved
+from topics.headers_fast import for_topic
 
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
@@ -32,16 +32,16 @@ class Stores(Protocol):
     """The parts of a lane that take what is forwarded."""
 
     outbox: Outbox
-    tally: Tally
-    tenure: Tenure
+    counters: LaneCounters
+    ownership: Ownership
 
 
-def forward_due(part: Assigned, run: Run, policy: Policy, now: Now, lane: Stores) -> Run:
+def forward_due(part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, lane: Stores) -> FetchedRecords:
     """Forward the due records at the head of a run; the rest of it."""
-    entries: list[Entry] = []
+    entries: list[SettledRecord] = []
     late: list[int] = []
     taken = load = 0
-    wait, tracker, ready, wall = part.wait or 0, part.tracker, policy.names.ready, now.wall
+    wait, tracker, ready, wall = part.level_delay or 0, part.tracker, policy.names.ready, now.wall
     topics = policy.topics
     for record in run.records:
         life, offset = record.life, record.offset  # no life where the headers are broken or cannot be read
@@ -54,16 +54,16 @@ def forward_due(part: Assigned, run: Run, policy: Policy, now: Now, lane: Stores
         if tracker.begin(offset):
             late.append(wall - due)
             load += record.weight
-            copy = Copy(ready, record.key, record.value, moved(record.headers or [], ready), record.source.number)
-            entries.append(Entry(record, Forward(life), (copy,)))
+            copy = Copy(ready, record.key, record.value, for_topic(record.headers or [], ready), record.source.number)
+            entries.append(SettledRecord(record, Forward(life), (copy,)))
     part.unsettled += len(entries)
-    lane.tally.lateness.add_all(late)
-    lane.tenure.weigh(part, load)
+    lane.counters.lateness.add_all(late)
+    lane.ownership.add_bytes(part, load)
     lane.outbox.extend(entries)
     return run._replace(records=run.records[taken:])
 
 
-def settle_forwarded(entries: Iterable[Entry], lane: Stores) -> Iterator[Entry]:
+def settle_forwarded(entries: Iterable[SettledRecord], lane: Stores) -> Iterator[SettledRecord]:
     """Forwarded records are in Kafka, and so is their progress; yields the entries that this is no answer to."""
     for (kind, _, _), row in groupby(entries, _KIND):
         if kind is not Forward or lane.outbox.held:
@@ -73,11 +73,11 @@ def settle_forwarded(entries: Iterable[Entry], lane: Stores) -> Iterator[Entry]:
 
 
 def _done(records: list[Record], lane: Stores) -> None:
-    part = lane.tenure.holder(records[0])
+    part = lane.ownership.owner_of(records[0])
     if part is None:
         return
     for record in records:
         part.tracker.finish(record.offset)
     part.unsettled -= len(records)
-    lane.tenure.weigh(part, -sum(record.weight for record in records))
-    lane.tally.forwarded += len(records)
+    lane.ownership.add_bytes(part, -sum(record.weight for record in records))
+    lane.counters.forwarded += len(records)

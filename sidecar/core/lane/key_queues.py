@@ -12,18 +12,18 @@ from typing import Literal, TypeAlias
 
 from sidecar.core.record import Partition, Record
 
-By: TypeAlias = Literal["key", "partition"]
+OrderBy: TypeAlias = Literal["key", "partition"]
 Key: TypeAlias = tuple[Partition, bytes | None]
 
 
-class Lines:
+class KeyQueues:
     """The lines of one lane. Records join in the order of their offsets."""
 
-    def __init__(self, by: By) -> None:
+    def __init__(self, by: OrderBy) -> None:
         self._by = by
         self._lines: dict[Key, deque[Record]] = {}
 
-    def join(self, record: Record) -> bool:
+    def enqueue(self, record: Record) -> bool:
         """Stand in line; True when the record is the first and may go, as often as it asks."""
         if self._by == "key" and record.key is None:
             return True  # records without a key have no order among themselves
@@ -37,7 +37,7 @@ class Lines:
         line.append(record)
         return False
 
-    def leave(self, record: Record) -> Record | None:
+    def finish(self, record: Record) -> Record | None:
         """The first of a line is done; who is the first now."""
         key = self._key(record)
         line = self._lines.get(key)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import Batch, Entry, Refusal, Share
-from sidecar.core.lane.partition import Assigned
+from sidecar.core.commit_batch import CommitBatch, PartitionCommit, Refusal, SettledRecord
+from sidecar.core.lane.partition import PartitionState
 from sidecar.core.record import NEVER, Now, Partition
 
 GROUP_FOR = 20
@@ -41,9 +41,9 @@ class Outbox:
     """Decides what the next transaction holds and when it starts."""
 
     def __init__(self) -> None:
-        self.out: Batch | None = None
+        self.out: CommitBatch | None = None
         self.held: dict[tuple[Partition, int], Held] = {}
-        self._pending: deque[Entry] = deque()
+        self._pending: deque[SettledRecord] = deque()
         self._ended = -GROUP_FOR
         self._progress_at = -PROGRESS_EVERY
         self._was_alone = False
@@ -54,11 +54,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: SettledRecord) -> None:
         """A record is settled; its entry goes with the next batch."""
         self._pending.append(entry)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def extend(self, entries: Iterable[SettledRecord]) -> None:
         """Many records are settled."""
         self._pending.extend(entries)
 
@@ -76,7 +76,7 @@ class Outbox:
             at = min(at, min(map(self._due, self.held.values())))
         return at
 
-    def take(self, parts: Mapping[Partition, Assigned], now: Now) -> Batch | None:
+    def take(self, parts: Mapping[Partition, PartitionState], now: Now) -> CommitBatch | None:
         """The next batch, now out; None when there is nothing to commit."""
         entries, alone = self._entries(parts, now)
         offsets: dict[Partition, set[int]] = {}
@@ -90,7 +90,7 @@ class Outbox:
         if not alone:  # a lone entry is likely to be refused, and all that goes with it
             shares |= self._progress(parts, shares, now)
         if shares:
-            self.out = Batch(entries, shares, alone)
+            self.out = CommitBatch(entries, shares, alone)
         return self.out
 
     def ended(self, now: Now, *, committed: bool = False) -> None:
@@ -100,7 +100,7 @@ class Outbox:
         if committed:
             self._most = min(self._most * 2, GROUP_MOST)
 
-    def again(self, entries: Iterable[Entry]) -> None:
+    def again(self, entries: Iterable[SettledRecord]) -> None:
         """Entries of a failed batch go first into the next one, in their order; one that is held stays held only."""
         back = [entry for entry in entries if _key(entry) not in self.held]
         self._pending.extendleft(reversed(back))
@@ -119,11 +119,11 @@ class Outbox:
         """Partitions of which so many entries are refused that no more of their records should be delivered."""
         return [source for source, count in self.held_by_partition().items() if count > MOST_HELD]
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: SettledRecord) -> None:
         """Keep a refused entry no longer: its partition is being given up, and its next owner delivers it again."""
         self.held.pop(_key(entry), None)
 
-    def accepted(self, entry: Entry) -> bool:
+    def accepted(self, entry: SettledRecord) -> bool:
         """An entry is in Kafka. True when it had been refused because of where it goes, which seems to work again.
 
         All others that were refused for the same place go with the next batch; one that still cannot is refused anew.
@@ -141,7 +141,7 @@ class Outbox:
         self._pending.extend(self.held.pop(key).refusal.entry for key in again)
         return True
 
-    def apart(self, batch: Batch) -> None:
+    def apart(self, batch: CommitBatch) -> None:
         """Kafka refuses a batch and names no entry: the next ones hold half as many, until one of them is in Kafka."""
         self._most = max(1, len(batch.entries) // 2)
 
@@ -165,7 +165,7 @@ class Outbox:
         """How many entries Kafka refuses, by the partition of their record."""
         return Counter(source for source, _ in self.held)
 
-    def _entries(self, parts: Mapping[Partition, Assigned], now: Now) -> tuple[tuple[Entry, ...], bool]:
+    def _entries(self, parts: Mapping[Partition, PartitionState], now: Now) -> tuple[tuple[SettledRecord, ...], bool]:
         late = [held for held in self.held.values() if self._due(held) <= now.steady]
         rest = self._pending or self._progress_wanted(parts, now)
         self._was_alone = bool(late) and not (rest and self._was_alone)
@@ -177,13 +177,13 @@ class Outbox:
     def _due(self, held: Held) -> int:
         return max(held.at, self._not_before.get(held.refusal.where, held.at))
 
-    def _progress_wanted(self, parts: Mapping[Partition, Assigned], now: Now) -> bool:
+    def _progress_wanted(self, parts: Mapping[Partition, PartitionState], now: Now) -> bool:
         everything = now.steady - self._progress_at >= PROGRESS_EVERY
         return any(part.dirty and (everything or _hurries(part)) for part in parts.values())
 
     def _progress(
-        self, parts: Mapping[Partition, Assigned], taken: Collection[Partition], now: Now
-    ) -> dict[Partition, Share]:
+        self, parts: Mapping[Partition, PartitionState], taken: Collection[Partition], now: Now
+    ) -> dict[Partition, PartitionCommit]:
         """Shares of partitions that only have progress to commit: all once a second, a closing one once it is idle."""
         everything = now.steady - self._progress_at >= PROGRESS_EVERY
         if everything:
@@ -195,18 +195,18 @@ class Outbox:
         }
 
 
-def _key(entry: Entry) -> tuple[Partition, int]:
+def _key(entry: SettledRecord) -> tuple[Partition, int]:
     return entry.record.source, entry.record.offset
 
 
-def _hurries(part: Assigned) -> bool:
+def _hurries(part: PartitionState) -> bool:
     return part.urgent or (part.closing and part.idle)
 
 
-def _share(part: Assigned, extra: Collection[int]) -> Share:
+def _share(part: PartitionState, extra: Collection[int]) -> PartitionCommit:
     part.dirty = part.urgent = False
     # Clean from the beginning of the end: at the lock's time out deliveries are still out, and yet nobody has died.
     progress = part.tracker.snapshot(extra, clean=part.closing)
     if part.width is not None or part.last_at is not None:
         progress = replace(progress, width=part.width, last_at=part.last_at)
-    return Share(part.epoch, progress if part.watch is None else part.watch.stamp(progress))
+    return PartitionCommit(part.epoch, progress if part.suspicion is None else part.suspicion.stamp(progress))

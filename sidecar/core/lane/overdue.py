@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from sidecar.core.lane.delay_queue import EARLY, Hold
+from sidecar.core.lane.delay_queue import RESUME_EARLY, DelayQueue
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import Assigned, PartitionStatus
+from sidecar.core.lane.partition import PartitionState, PartitionStatus
 from sidecar.core.record import Now, Partition, Record
 
 
 class Parts(Protocol):
     """The partitions of a lane."""
 
-    parts: dict[Partition, Assigned]
+    parts: dict[Partition, PartitionState]
 
     def status(self, steady: int) -> list[PartitionStatus]:
         """Every partition's present state."""
@@ -32,11 +32,11 @@ class Waiting(Protocol):
     """A lane, as far as records wait in it."""
 
     ready: deque[Record]
-    hold: Hold
+    delayed: DelayQueue
     outbox: Outbox
 
     @property
-    def tenure(self) -> Parts:
+    def ownership(self) -> Parts:
         """Its partitions."""
 
 
@@ -58,12 +58,12 @@ class Standing:
 
     def looked(self, heads: Mapping[Partition, int], lane: Waiting, now: Now) -> None:
         """Take in the first offset of each partition that is not due yet."""
-        asked_to_wait = {(record.source, record.offset) for record in lane.hold.later(now.steady)}
+        asked_to_wait = {(record.source, record.offset) for record in lane.delayed.later(now.steady)}
         stands: dict[Partition, Stand] = {}
-        for source, part in lane.tenure.parts.items():
+        for source, part in lane.ownership.parts.items():
             first = front(part)
             # What the service has, or has asked for later, is no wedge; who gets no answer for ever has a timeout.
-            if part.wait is None or part.in_flight or (source, first) in asked_to_wait:
+            if part.level_delay is None or part.in_flight or (source, first) in asked_to_wait:
                 continue
             if first < heads.get(source, first):
                 stands[source] = self._stand(source, first, now.steady)
@@ -74,7 +74,7 @@ class Standing:
         old = self._stands.get(source)
         return Stand(first, old.since if old is not None and old.first == first else steady, steady)
 
-    def stuck(self, part: Assigned, steady: int) -> int:
+    def stuck(self, part: PartitionState, steady: int) -> int:
         """For how long (ms) its first due offset has stood, by two looks at least; else 0."""
         stand = self._stands.get(part.source)
         if stand is None or stand.since == stand.seen or part.in_flight or stand.first != front(part):
@@ -82,19 +82,19 @@ class Standing:
         return steady - stand.since
 
 
-def front(part: Assigned) -> int:
+def front(part: PartitionState) -> int:
     """The first offset of which anything is still to come.
 
     A parked partition with nothing open was read up to where it goes on: below that are transaction markers alone.
     """
     first = part.tracker.first
-    return max(first, part.parked.offset) if part.parked is not None and first == part.tracker.next else first
+    return max(first, part.paused.offset) if part.paused is not None and first == part.tracker.next else first
 
 
 def overdue(lane: Waiting, standing: Standing, now: Now) -> dict[Partition, int]:
     """By how many ms the most overdue record of each level partition is late; only those where one is."""
     late: dict[Partition, int] = {}
-    parts = {source: part for source, part in lane.tenure.parts.items() if part.wait is not None}
+    parts = {source: part for source, part in lane.ownership.parts.items() if part.level_delay is not None}
     for source, due in earliest(parts, lane, now.steady):
         late[source] = max(now.wall - due, late.get(source, 0))
     for source, part in parts.items():
@@ -102,30 +102,30 @@ def overdue(lane: Waiting, standing: Standing, now: Now) -> dict[Partition, int]
     return {source: ms for source, ms in late.items() if ms > 0}
 
 
-def earliest(parts: Mapping[Partition, Assigned], lane: Waiting, steady: int) -> Iterator[tuple[Partition, int]]:
+def earliest(parts: Mapping[Partition, PartitionState], lane: Waiting, steady: int) -> Iterator[tuple[Partition, int]]:
     """When each record was due (epoch ms) that waits for a place in flight, or for a topic that takes its failure."""
     if not parts:
         return
     refused: Iterable[Record] = (held.refusal.entry.record for held in lane.outbox.held.values())
     withheld = (part.withheld for part in parts.values())
-    for record in chain(lane.ready, lane.hold.over(steady), refused, *withheld):
+    for record in chain(lane.ready, lane.delayed.over(steady), refused, *withheld):
         part = parts.get(record.source)
         if part is not None and record.again == 0:  # a try in place has no due time of its own
             yield record.source, part.due(record)
 
 
-def missed(part: Assigned, steady: int) -> int:
+def missed(part: PartitionState, steady: int) -> int:
     """By how many ms a partition that is parked until its head is due should have gone on already."""
-    parked = part.parked
-    return 0 if parked is None or parked.because != "not due" else max(0, steady - parked.at - EARLY)
+    parked = part.paused
+    return 0 if parked is None or parked.because != "not due" else max(0, steady - parked.at - RESUME_EARLY)
 
 
 def statuses(lane: Waiting, standing: Standing, now: Now) -> list[PartitionStatus]:
     """Every partition's present state, with how late it is; one that is stuck says where."""
-    late, parts = overdue(lane, standing, now), lane.tenure.parts
+    late, parts = overdue(lane, standing, now), lane.ownership.parts
     waiting = {source for source, _ in earliest(parts, lane, now.steady)}
     shown = []
-    for status in lane.tenure.status(now.steady):
+    for status in lane.ownership.status(now.steady):
         source = Partition(status.topic, status.partition)
         state = status.state
         # Any other state says what keeps it; and what waits in memory waits for the pace, which has its own.
@@ -135,9 +135,9 @@ def statuses(lane: Waiting, standing: Standing, now: Now) -> list[PartitionStatu
     return shown
 
 
-def where(part: Assigned) -> str:
+def where(part: PartitionState) -> str:
     """Where the first due record of a partition must be that nothing comes of."""
-    if part.parked is not None:
+    if part.paused is not None:
         return "parked"
     if part.tracker.first == part.tracker.next:
         return "not read"

@@ -10,14 +10,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from sidecar.core.commit_batch import Result
-from sidecar.core.lane.admission import Allowance
-from sidecar.core.lane.delay_queue import Hold
-from sidecar.core.lane.key_queues import Lines
+from sidecar.core.commit_batch import CommitResult
+from sidecar.core.lane.admission import AdmissionLimit
+from sidecar.core.lane.delay_queue import DelayQueue
+from sidecar.core.lane.key_queues import KeyQueues
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import Assigned, Grant, PartitionStatus, status_of
-from sidecar.core.lane.paused import ParkingLot
-from sidecar.core.lane.quarantine import Suspects
+from sidecar.core.lane.partition import AssignedPartition, PartitionState, PartitionStatus, status_of
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.pace.pace import Pace
 from sidecar.core.ports import Recall
 from sidecar.core.progress import Progress, Tracker
@@ -32,13 +32,13 @@ class Stores(Protocol):
     """Where a lane keeps records that a partition takes along when it goes, and the pace that it goes by."""
 
     ready: deque[Record]
-    hold: Hold
+    delayed: DelayQueue
     outbox: Outbox
-    lot: ParkingLot
-    lines: Lines | None
+    paused: PausedPartitions
+    key_queues: KeyQueues | None
     room: int
     recall: Recall
-    suspects: Suspects
+    quarantine: Quarantine
     pace: Pace
 
 
@@ -49,38 +49,38 @@ class Release(NamedTuple):
     done: Callable[[], None]
 
 
-class Tenure:
+class Ownership:
     """The partitions that a lane holds now."""
 
     def __init__(self, waits: Mapping[str, int], stores: Stores) -> None:
-        self.parts: dict[Partition, Assigned] = {}
+        self.parts: dict[Partition, PartitionState] = {}
         self.load = 0
         """Bytes of everything handed over and not done; the consumer's thread reads it."""
-        self.left_behind = 0
+        self.uncommitted_at_loss = 0
         """Records, at most, that were answered and whose partition went before Kafka had heard: delivered again."""
         self.records_lost: Counter[str] = Counter()
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
-        self.moved = False
+        self.uncommitted = False
         """Whether progress is to be committed although no record was done: a start, or a log that was cut."""
         self._waits = waits
         self._stores = stores
         self._releases: list[Release] = []
 
-    def holder(self, record: Record) -> Assigned | None:
+    def owner_of(self, record: Record) -> PartitionState | None:
         """The partition of a record; None when it is no longer ours, or ours anew."""
         part = self.parts.get(record.source)
         return part if part is not None and part.epoch == record.epoch else None
 
-    def govern(self, waits: Mapping[str, int]) -> None:
+    def apply_delays(self, waits: Mapping[str, int]) -> None:
         """Know the delays of other topics from now on; a partition that is ours keeps its own, as its name does."""
         self._waits = waits
 
-    def weigh(self, part: Assigned, weight: int) -> None:
+    def add_bytes(self, part: PartitionState, weight: int) -> None:
         """Count bytes taken up, or (negative) done with."""
         part.load += weight
         self.load += weight
 
-    def allowance(self, part: Assigned) -> Allowance:
+    def admission_limit(self, part: PartitionState) -> AdmissionLimit:
         """How much of a partition may be taken up: as much as there is, unless one of two things slows it down.
 
         What stands in line behind a record that is retried in place may stand there for ever, and would fill the room
@@ -90,23 +90,23 @@ class Tenure:
         room, most, because = self._stores.room, NEVER, ""
         if self._stores.pace.slowed:
             most, because = room // (2 * len(self.parts)), SLOWED
-        if self._stores.lines is not None and part.retrying:
+        if self._stores.key_queues is not None and part.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self.parts.values()))
             most, because = min((share, "behind a retry"), (most, because))
-        return Allowance(self.load < room // 2, most, because)
+        return AdmissionLimit(self.load < room // 2, most, because)
 
-    def assigned(self, grants: Iterable[Grant]) -> None:
+    def assigned(self, grants: Iterable[AssignedPartition]) -> None:
         """Take up partitions where their last owner left off."""
         for grant in grants:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
-            part = Assigned(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
+            part = PartitionState(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
             part.width, part.last_at = grant.progress.width, grant.progress.last_at
             if part.width is not None and not grant.progress.ours:  # a crash must not move the start
-                part.dirty = self.moved = True
+                part.dirty = self.uncommitted = True
             self.parts[grant.partition] = part
-            self._stores.suspects.granted(part, grant.progress)
+            self._stores.quarantine.granted(part, grant.progress)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """The log begins at `low` now, behind `wanted`, the offset to be read next: count what nobody has read.
@@ -115,9 +115,9 @@ class Tenure:
         it is told then.
         """
         part = self.parts.get(partition)
-        if part is not None and part.epoch == epoch and part.parked is None:
+        if part is not None and part.epoch == epoch and part.paused is None:
             self.records_lost[partition.topic] += part.tracker.cut(wanted, low)
-            part.dirty = self.moved = True
+            part.dirty = self.uncommitted = True
 
     def truncated(self, partition: Partition, high: int) -> None:
         """The log ends at `high` now: drop the partition, which is granted anew, and count what was not done."""
@@ -133,7 +133,7 @@ class Tenure:
         for source in mine:
             part = self.parts[source]
             part.closing = part.dirty = True  # dirty: the last commit carries the clean mark
-        self._stores.suspects.closing([self.parts[source] for source in mine])
+        self._stores.quarantine.closing([self.parts[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
 
@@ -142,9 +142,9 @@ class Tenure:
         """Whether any partition is being given up."""
         return bool(self._releases)
 
-    def hurries(self, outbox: Outbox) -> bool:
+    def commit_is_urgent(self, outbox: Outbox) -> bool:
         """Whether the next batch should start at once, because a partition waits for nothing else."""
-        suspects = self._stores.suspects
+        suspects = self._stores.quarantine
         if outbox.out is not None or not (self._releases or suspects.asking):
             return False
         suspects.asking = any(part.urgent for part in self.parts.values())
@@ -157,7 +157,7 @@ class Tenure:
         if not self._releases:
             return
         batch = self._stores.outbox.out
-        under_way = () if batch is None else batch.shares  # the last commit of these may still come to nothing
+        under_way = () if batch is None else batch.commits  # the last commit of these may still come to nothing
         ended = [source for source, part in self.parts.items() if part.closing and part.idle and not part.dirty]
         self.drop([source for source in ended if source not in under_way])
         over = [release for release in self._releases if not release.partitions & self.parts.keys()]
@@ -170,22 +170,22 @@ class Tenure:
         self.drop(partitions)
         self.check_releases()
 
-    def committed(self, result: Result, now: Now) -> None:
+    def committed(self, result: CommitResult, now: Now) -> None:
         """Take in how far the progress of a batch's partitions got."""
-        for source, share in result.batch.shares.items():
+        for source, share in result.batch.commits.items():
             part = self.parts.get(source)
             if part is not None and part.epoch == share.epoch:
                 self._committed(part, share.progress, result.committed)
-                self._stores.lot.reconsider(part, now.steady)
+                self._stores.paused.resume_if_ready(part, now.steady)
         self.lost([source for source in result.fenced if self._is(source, result)])
 
-    def _committed(self, part: Assigned, progress: Progress, true: bool) -> None:
+    def _committed(self, part: PartitionState, progress: Progress, true: bool) -> None:
         if not true:
             part.dirty = True
         else:
             part.committed = progress
-        if part.watch is not None:
-            self._stores.suspects.committed(part, part.watch, progress if true else None)
+        if part.suspicion is not None:
+            self._stores.quarantine.committed(part, part.suspicion, progress if true else None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything of theirs."""
@@ -197,26 +197,26 @@ class Tenure:
         self._stores.outbox.drop(mine)
         for source in mine:
             part = self.parts.pop(source)
-            self.left_behind += part.unsaved
+            self.uncommitted_at_loss += part.unsaved
             self.load -= part.load
-            self._stores.suspects.dropped(part)
+            self._stores.quarantine.dropped(part)
 
     def status(self, steady: int) -> list[PartitionStatus]:
         """Every partition's present state, by topic and number."""
         held = self._stores.outbox.held_by_partition()
         return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.parts.items())]
 
-    def _is(self, source: Partition, result: Result) -> bool:
+    def _is(self, source: Partition, result: CommitResult) -> bool:
         part = self.parts.get(source)
-        return part is not None and part.epoch == result.batch.shares[source].epoch
+        return part is not None and part.epoch == result.batch.commits[source].epoch
 
     def _forget_waiting(self, partitions: Collection[Partition]) -> None:
         stores = self._stores
         kept = [record for record in stores.ready if record.source not in partitions]
         stores.ready.clear()  # in place: the gate holds on to this deque
         stores.ready.extend(kept)
-        stores.hold.drop(partitions)
-        if stores.lines is not None:
-            stores.lines.drop(partitions)
+        stores.delayed.drop(partitions)
+        if stores.key_queues is not None:
+            stores.key_queues.drop(partitions)
         for source in stores.outbox.drop_held(partitions):
             self.parts[source].unsettled -= 1

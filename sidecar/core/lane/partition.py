@@ -19,7 +19,7 @@ MOST_NOTES = 64
 """Times kept of a partition: each is of a run whose partition was parked, so they are a level's delay or more apart."""
 
 
-class Grant(NamedTuple):
+class AssignedPartition(NamedTuple):
     """A partition that was assigned to us, and where its last owner left off."""
 
     partition: Partition
@@ -27,7 +27,7 @@ class Grant(NamedTuple):
     progress: Progress
 
 
-class Run(NamedTuple):
+class FetchedRecords(NamedTuple):
     """Records of one partition, in order, as one hand-over from the consumer brings them.
 
     `turn` tells runs fetched before a seek from those after it. `end`: the log ends at this offset (None: unknown).
@@ -36,14 +36,14 @@ class Run(NamedTuple):
 
     partition: Partition
     epoch: int
-    turn: int
+    seek_count: int
     records: list[Record]
     end: int | None = None
     high: int = 0
     last_at: int | None = None
 
 
-class Parking(NamedTuple):
+class Pause(NamedTuple):
     """A partition that is not fetched: it goes on at `offset`, not before the steady time `at` (ms)."""
 
     offset: int
@@ -51,7 +51,7 @@ class Parking(NamedTuple):
     because: str
 
 
-class Seen:
+class AppendTimes:
     """Since when the records of a partition are known to be there, and which are known to have come later.
 
     A record waits for its level by the broker's clock. Where that is minutes ahead of ours, what was seen before the
@@ -87,15 +87,15 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Assigned:
+class PartitionState:
     """The state of one partition. `wait` is its level's delay in ms; 0 on the ready topic, None on a main topic."""
 
     source: Partition
     epoch: int
     tracker: Tracker
-    wait: int | None
+    level_delay: int | None
     level: str
-    turn: int = 0
+    seek_count: int = 0
     in_flight: int = 0
     unsettled: int = 0
     """Records whose decision is not in Kafka yet."""
@@ -113,12 +113,12 @@ class Assigned:
     width: int | None = None
     last_at: int | None = None
     """Both as in `Progress`: they go into every commit."""
-    seen: Seen = field(default_factory=Seen)
-    watch: Suspicion | None = None
+    seen: AppendTimes = field(default_factory=AppendTimes)
+    suspicion: Suspicion | None = None
     """Why its records need care before they are delivered; None, which costs nothing, as a rule."""
     closing: bool = False
-    parked: Parking | None = None
-    stopped: str = ""
+    paused: Pause | None = None
+    blocked: str = ""
     """Why nothing of it is released: the topic that its failures go to refuses them."""
     withheld: list[Record] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ class Assigned:
 
     def due(self, record: Record) -> int:
         """When a record of it could be delivered at the earliest, epoch ms."""
-        due = record.timestamp + (self.wait or 0)
+        due = record.timestamp + (self.level_delay or 0)
         return due if record.life is None else max(due, record.life.due_at)
 
     @property
@@ -145,12 +145,15 @@ class Assigned:
     def time_left(self, record: Record, now: Now) -> int:
         """ms until the record's level is over; whatever the broker's clock says, never later than the level's delay
         after it was first known to be there."""
-        if self.wait is None or self.tracker.is_done(record.offset):
+        if self.level_delay is None or self.tracker.is_done(record.offset):
             return 0
-        left = max(record.timestamp + self.wait - now.wall, self.seen.after(record.offset) + self.wait - now.steady)
+        left = max(
+            record.timestamp + self.level_delay - now.wall,
+            self.seen.after(record.offset) + self.level_delay - now.steady,
+        )
         if left <= 0:
             return left
-        return min(left, self.seen.since(record.offset, now.steady) + self.wait - now.steady)
+        return min(left, self.seen.since(record.offset, now.steady) + self.level_delay - now.steady)
 
     def may_fetch(self, steady: int) -> bool:
         """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
@@ -158,11 +161,11 @@ class Assigned:
         A quarter of the span must be free, or a partition at its bound would be paused and sought for every record;
         and so of its load.
         """
-        if self.parked is None or self.stopped or self.closing or self.parked.at > steady:
+        if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
         if self.load > self.most * 3 // 4:
             return False
-        return self.tracker.span(self.parked.offset) <= SPAN * 3 // 4
+        return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
 
 
 class PartitionStatus(NamedTuple):
@@ -182,20 +185,20 @@ class PartitionStatus(NamedTuple):
     overdue_for: int | None = None
 
 
-def status_of(part: Assigned, held: int, steady: int) -> PartitionStatus:
+def status_of(part: PartitionState, held: int, steady: int) -> PartitionStatus:
     """The partition's present state, for people and probes."""
-    parked = part.parked
+    parked = part.paused
     due = None if parked is None or parked.because != "not due" else max(0, parked.at - steady)
     return PartitionStatus(
         part.source.topic, part.source.number, part.level, _state(part), part.tracker.first, part.in_flight, held, due
     )
 
 
-def _state(part: Assigned) -> str:
+def _state(part: PartitionState) -> str:
     if part.closing:
         return "closing"
-    if part.stopped:
-        return f"held: {part.stopped}"
-    if part.watch is not None and part.watch.stage != "first":
+    if part.blocked:
+        return f"held: {part.blocked}"
+    if part.suspicion is not None and part.suspicion.stage != "first":
         return "suspect"
-    return "open" if part.parked is None else part.parked.because
+    return "open" if part.paused is None else part.paused.because

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.decide import Again, Commit, Wait, Written, decide, quarantine
-from sidecar.core.lane.partition import Assigned
+from sidecar.core.decide import Commit, RetryInPlace, Wait, Written, decide, quarantine
+from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
 from sidecar.core.outcome import Cancelled, NotSent, Outcome
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Notice
 from sidecar.core.progress import Progress
@@ -28,7 +28,7 @@ IDLE = 3_000
 LOOK_EVERY = 1_000
 """ms between looks for such partitions."""
 
-Write: TypeAlias = Callable[[Assigned, Record, Commit | Written, Now], None]
+Write: TypeAlias = Callable[[PartitionState, Record, Commit | Written, Now], None]
 
 
 class Ways(NamedTuple):
@@ -36,16 +36,16 @@ class Ways(NamedTuple):
 
     policy: Callable[[], Policy]
     ready: deque[Record]
-    parts: Mapping[Partition, Assigned]
+    parts: Mapping[Partition, PartitionState]
     write: Write
     want: Callable[[int], None]
     notice: Notice
 
 
-class Suspects:
+class Quarantine:
     """The partitions of one lane whose records need care before they are delivered."""
 
-    def __init__(self, gate: Gate, ways: Ways) -> None:
+    def __init__(self, gate: Dispatcher, ways: Ways) -> None:
         self.asking = False
         """Whether some partition's progress should be committed at once."""
         self.alarm = NEVER
@@ -57,7 +57,7 @@ class Suspects:
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
-    def granted(self, part: Assigned, found: Progress) -> None:
+    def granted(self, part: PartitionState, found: Progress) -> None:
         """A partition is ours, with the progress that its last owner left."""
         part.committed = found
         most = self._ways.policy().max_deaths
@@ -66,19 +66,19 @@ class Suspects:
         died = found.ours and not found.clean and self._let_go.pop(part.source, None) != found
         if died:
             self._ways.notice("taken-up", part.source, found.deaths + 1, found.next)
-        part.watch = watch = suspicion_of(found, found.deaths + died, most, self._gate.pace.full, died=died)
+        part.suspicion = watch = suspicion_of(found, found.deaths + died, most, self._gate.pace.full, died=died)
         if watch.stage == "alone":
             self._gate.alone.add(part.source)
         if watch.stage != "first":
             self._look_at_once()
 
-    def closing(self, parts: Iterable[Assigned]) -> None:
+    def closing(self, parts: Iterable[PartitionState]) -> None:
         """Partitions are being given up: nothing more of them goes out, so their mark is taken away."""
         for part in parts:
-            if part.watch is not None and part.watch.mark is not None:
-                self._unmark(part, part.watch)
+            if part.suspicion is not None and part.suspicion.mark is not None:
+                self._unmark(part, part.suspicion)
 
-    def dropped(self, part: Assigned) -> None:
+    def dropped(self, part: PartitionState) -> None:
         """A partition is gone."""
         self._let_go[part.source], gate = part.committed, self._gate
         if gate.marking == part.source:
@@ -89,7 +89,7 @@ class Suspects:
 
     # --- the way of one record ---------------------------------------------------------------------------------------
 
-    def lets_go(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
+    def may_deliver(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
         """Whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
         watch.begin(now)
         if not watch.met:
@@ -98,15 +98,15 @@ class Suspects:
         if record.offset == watch.culprit:
             self._quarantine(part, watch, record, now)
             return False
-        return (self._one if watch.stage == "alone" else self._many)(part, watch, record, now)
+        return (self._deliver_alone if watch.stage == "alone" else self._deliver_limited)(part, watch, record, now)
 
-    def _quarantine(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> None:
+    def _quarantine(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> None:
         watch.culprit = None
         self._ways.notice("quarantined", part.source, watch.deaths, record.offset)
         self._ways.write(part, record, quarantine(record, watch.deaths, self._ways.policy(), now.wall), now)
         self._look_at_once()
 
-    def _many(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_limited(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
         """As ever, but not many at once, and none that Kafka would not know of: these go alone after another death."""
         if not watch.reaches(record.offset):
             part.withhold(record)
@@ -117,7 +117,7 @@ class Suspects:
             watch.suspect(record.offset)
         return True
 
-    def _one(self, part: Assigned, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_alone(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
         gate = self._gate
         if watch.mark == record.offset:  # and Kafka knows: until then the gate has no room
             return True
@@ -133,18 +133,18 @@ class Suspects:
         self._mark(part, watch, record)
         return False
 
-    def _mark(self, part: Assigned, watch: Suspicion, record: Record) -> None:
+    def _mark(self, part: PartitionState, watch: Suspicion, record: Record) -> None:
         watch.suspect(record.offset)
         watch.mark, watch.waiting, watch.opening = record.offset, record, True
         self._gate.marking = part.source
         self._ask(part)
 
-    def answered(self, part: Assigned, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
+    def answered(self, part: PartitionState, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
         """A delivery has ended: the record killed nobody, and kills nobody if it does not come again."""
         answered = not isinstance(outcome, NotSent | Cancelled)
         if answered:
             decision = decide(record, outcome, self._ways.policy(), now.wall)
-            watch.hears(record.offset, again=isinstance(decision, Wait | Again))
+            watch.hears(record.offset, again=isinstance(decision, Wait | RetryInPlace))
         if watch.mark == record.offset:
             self._unmark(part, watch)
             if answered and not part.closing:
@@ -152,7 +152,7 @@ class Suspects:
         elif watch.stage == "together":
             self._release(part, 1)
 
-    def _mark_next(self, part: Assigned, watch: Suspicion) -> None:
+    def _mark_next(self, part: PartitionState, watch: Suspicion) -> None:
         """Let the commit that takes the mark away mark the next one: half as many."""
         ready = self._ways.ready
         following = next((record for record in ready if record.source == part.source), None)
@@ -160,19 +160,19 @@ class Suspects:
             ready.remove(following)
             self._mark(part, watch, following)
 
-    def _unmark(self, part: Assigned, watch: Suspicion) -> None:
+    def _unmark(self, part: PartitionState, watch: Suspicion) -> None:
         """Take the mark away, before anything else goes out: another's death would be laid to this record."""
         watch.mark = watch.waiting = None
         self._gate.marking = part.source
         self._ask(part)
 
-    def _ask(self, part: Assigned) -> None:
+    def _ask(self, part: PartitionState) -> None:
         part.dirty = part.urgent = self.asking = True
         self._ways.want(0)
 
     # --- what Kafka knows --------------------------------------------------------------------------------------------
 
-    def committed(self, part: Assigned, watch: Suspicion, progress: Progress | None) -> None:
+    def committed(self, part: PartitionState, watch: Suspicion, progress: Progress | None) -> None:
         """A partition's progress is in Kafka (None: it is not): what waited for that may go."""
         if progress is None:
             part.urgent = self.asking = True
@@ -188,25 +188,25 @@ class Suspects:
         elif self._gate.marking is None and watch.outlived(part.tracker.first):
             self._together(part, watch)
         if watch.stage == "first":
-            part.watch = None
+            part.suspicion = None
 
-    def _marked(self, part: Assigned, watch: Suspicion) -> None:
+    def _marked(self, part: PartitionState, watch: Suspicion) -> None:
         record, watch.waiting = watch.waiting, None
-        if record is not None and part.stopped:
+        if record is not None and part.blocked:
             part.withhold(record)
             self._unmark(part, watch)
         elif record is not None:
-            self._gate.next_up(self._ways.ready, record)
+            self._gate.send_next(self._ways.ready, record)
 
-    def _release(self, part: Assigned, most: int | None = None) -> None:
+    def _release(self, part: PartitionState, most: int | None = None) -> None:
         """Let what is withheld try again, or as many of it as can go soon."""
-        if not part.stopped:
+        if not part.blocked:
             self._ways.ready.extendleft(reversed(part.withheld[:most]))
             del part.withheld[:most]
 
-    def _together(self, part: Assigned, watch: Suspicion) -> None:
+    def _together(self, part: PartitionState, watch: Suspicion) -> None:
         """Nothing that can have been out has killed us; with some care for what is behind it, all go as ever."""
-        part.watch = watch.calmed(self._ways.policy().max_deaths or 0, part.tracker.first)
+        part.suspicion = watch.calmed(self._ways.policy().max_deaths or 0, part.tracker.first)
         self._gate.leave(part.source)
         self._release(part)
         self._ask(part)
@@ -219,7 +219,7 @@ class Suspects:
             return
         self.alarm = NEVER
         for part in self._ways.parts.values():
-            watch = part.watch
+            watch = part.suspicion
             if watch is None or watch.stage == "first" or watch.unmet:
                 continue
             watch.begin(now)
@@ -227,16 +227,18 @@ class Suspects:
             if watch.mark is None and self._gate.marking != part.source:
                 self._look(part, watch, now)
 
-    def _look(self, part: Assigned, watch: Suspicion, now: Now) -> None:
+    def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
         if watch.over(now, part.load):
-            part.watch = Suspicion(0, "first", opening=True)  # Kafka forgets the reach before anything goes beyond it
+            part.suspicion = Suspicion(
+                0, "first", opening=True
+            )  # Kafka forgets the reach before anything goes beyond it
             self._gate.leave(part.source)
             self._ask(part)
         elif watch.stage == "alone":
             if any(record.source == part.source for record in self._ways.ready):
                 watch.touched = now.steady  # it waits for the suspects of another partition
             idle = now.steady - watch.touched >= IDLE
-            if part.stopped or (idle and watch.left):  # what is left comes again after a while, and goes alone then
+            if part.blocked or (idle and watch.left):  # what is left comes again after a while, and goes alone then
                 self._gate.leave(part.source)
             elif idle:
                 self._together(part, watch)

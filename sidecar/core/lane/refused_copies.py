@@ -13,17 +13,17 @@ from typing import Protocol
 from sidecar.core.commit_batch import Refusal
 from sidecar.core.lane import ownership as tenure
 from sidecar.core.lane.outbox import MOST_HELD
-from sidecar.core.lane.partition import Assigned
+from sidecar.core.lane.partition import PartitionState
 from sidecar.core.record import Now
 
 
 class Stores(tenure.Stores, Protocol):
     """The parts of a lane that hold the records of a partition, and the partitions themselves."""
 
-    tenure: tenure.Tenure
+    ownership: tenure.Ownership
 
 
-class Stopping:
+class RefusedCopies:
     """The refusals of one lane."""
 
     def __init__(self, stores: Stores) -> None:
@@ -33,34 +33,34 @@ class Stopping:
         """Take in what Kafka will not take."""
         for refusal in refusals:
             self._refused(refusal, now)
-        outbox, parts = self._stores.outbox, self._stores.tenure.parts
+        outbox, parts = self._stores.outbox, self._stores.ownership.parts
         for source in outbox.crowded() if len(outbox.held) > MOST_HELD else ():
-            if not parts[source].stopped:
+            if not parts[source].blocked:
                 self._stop(parts[source], "too many of its copies are refused")
 
-    def mended(self, now: Now) -> None:
+    def accepted_again(self, now: Now) -> None:
         """What stopped partitions seems to work again: all go on."""
         stores = self._stores
-        stores.ready.extend(stores.lot.restart(stores.tenure.parts.values(), now.steady))
+        stores.ready.extend(stores.paused.unblock_all(stores.ownership.parts.values(), now.steady))
 
     def _refused(self, refusal: Refusal, now: Now) -> None:
         outbox = self._stores.outbox
-        part = self._stores.tenure.holder(refusal.entry.record)
+        part = self._stores.ownership.owner_of(refusal.entry.record)
         if part is None:
             return
         if part.closing:  # to wait for a topic to be mended would only hold up the rebalance
             outbox.forget(refusal.entry)
             part.unsettled -= 1
         elif outbox.refuse(refusal, now):
-            self.mended(now)
+            self.accepted_again(now)
         elif refusal.about == "topic":
             self._stop(part, refusal.reason)
 
-    def _stop(self, part: Assigned, reason: str) -> None:
-        self._stores.lot.stop(part, reason)
+    def _stop(self, part: PartitionState, reason: str) -> None:
+        self._stores.paused.block(part, reason)
         self._let_go(part)
 
-    def _let_go(self, part: Assigned) -> None:
+    def _let_go(self, part: PartitionState) -> None:
         """Forget what waits in memory of a stopped partition; it is fetched again later."""
         stores = self._stores
         waiting = [record for record in stores.ready if record.source == part.source and not record.again]
@@ -68,12 +68,12 @@ class Stopping:
             others = [record for record in stores.ready if record.source != part.source or record.again]
             stores.ready.clear()  # in place: the gate holds on to this deque
             stores.ready.extend(others)
-        waiting += stores.hold.take(part.source)
-        if part.watch is None:  # else they are withheld for another reason (`suspects.py`)
+        waiting += stores.delayed.take(part.source)
+        if part.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)
             waiting += [record for record in part.withheld if not record.again]
             part.withheld = [record for record in part.withheld if record.again]
-        if stores.lines is not None:
-            waiting += stores.lines.shed(part.source, {record.offset for record in waiting})
+        if stores.key_queues is not None:
+            waiting += stores.key_queues.shed(part.source, {record.offset for record in waiting})
         if waiting:
-            stores.tenure.weigh(part, -sum(record.weight for record in waiting))
-            stores.lot.let_go(part, waiting)
+            stores.ownership.add_bytes(part, -sum(record.weight for record in waiting))
+            stores.paused.let_go(part, waiting)

@@ -1,4 +1,4 @@
-"""What is known against the records of one partition: state alone. What follows from it is in `suspects.py`."""
+"""What is known against the records of one partition: state alone. What follows from it is in `quarantine.py`."""
 
 from __future__ import annotations
 

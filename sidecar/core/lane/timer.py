@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sidecar.core.lane.delay_queue import Hold
+from sidecar.core.lane.delay_queue import DelayQueue
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.ownership import Tenure
-from sidecar.core.lane.paused import ParkingLot
-from sidecar.core.lane.quarantine import Suspects
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.lane.ownership import Ownership
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.quarantine import Quarantine
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.ports import Ports
 from sidecar.core.record import NEVER, Now
 
@@ -18,51 +18,51 @@ class Organs(Protocol):
     """What of a lane has a time of its own."""
 
     outbox: Outbox
-    hold: Hold
-    lot: ParkingLot
-    tenure: Tenure
-    suspects: Suspects
+    delayed: DelayQueue
+    paused: PausedPartitions
+    ownership: Ownership
+    quarantine: Quarantine
 
 
-class Schedule:
+class LaneTimer:
     """One timer for all that a lane waits for, and the commit when its time has come."""
 
-    def __init__(self, organs: Organs, ports: Ports, gate: Gate) -> None:
-        self.moved = False
+    def __init__(self, organs: Organs, ports: Ports, gate: Dispatcher) -> None:
+        self.uncommitted = False
         """Whether some progress is not committed yet."""
         self._organs, self._ports, self._gate = organs, ports, gate
         self._woken_at = NEVER
 
-    def rang(self) -> None:
+    def fired(self) -> None:
         """The lane is ticked: nothing is asked for any more."""
         self._woken_at = NEVER
 
     def progressed(self) -> None:
         """Some progress moved: it is committed within the second."""
-        if not self.moved:
-            self.moved = True
-            self.want(self._organs.outbox.next_at(True))
+        if not self.uncommitted:
+            self.uncommitted = True
+            self.wake_by(self._organs.outbox.next_at(True))
 
-    def arm(self, now: Now) -> None:
+    def schedule(self, now: Now) -> None:
         """Commit if it is time, and ask to be woken for whatever comes next."""
         organs = self._organs
-        self.moved, organs.tenure.moved = self.moved or organs.tenure.moved, False
-        at = organs.outbox.next_at(self.moved or organs.tenure.closing)
-        if at <= now.steady or organs.tenure.hurries(organs.outbox):
+        self.uncommitted, organs.ownership.uncommitted = self.uncommitted or organs.ownership.uncommitted, False
+        at = organs.outbox.next_at(self.uncommitted or organs.ownership.closing)
+        if at <= now.steady or organs.ownership.commit_is_urgent(organs.outbox):
             self._submit(now)
-            at = organs.outbox.next_at(self.moved)
-        alarms = min(organs.hold.next_at(), organs.lot.alarm, organs.suspects.alarm, self._gate.alarm(now))
-        self.want(min(at, alarms))
+            at = organs.outbox.next_at(self.uncommitted)
+        alarms = min(organs.delayed.next_at(), organs.paused.alarm, organs.quarantine.alarm, self._gate.alarm(now))
+        self.wake_by(min(at, alarms))
 
-    def want(self, at: int) -> None:
+    def wake_by(self, at: int) -> None:
         """Have the lane ticked at a steady time (ms) at the latest."""
         if at < self._woken_at:
             self._woken_at = at
             self._ports.wake(at)
 
     def _submit(self, now: Now) -> None:
-        parts = self._organs.tenure.parts
+        parts = self._organs.ownership.parts
         batch = self._organs.outbox.take(parts, now)
-        self.moved = any(part.dirty for part in parts.values())
+        self.uncommitted = any(part.dirty for part in parts.values())
         if batch is not None:
             self._ports.commit(batch)

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.probe_turns import Turns
+from sidecar.core.pace.probe_turns import ProbeTurns
 from sidecar.core.record import Now, Partition, Record
 
 
-class Sender(Protocol):
+class LaneQueue(Protocol):
     """A lane as the gate sees it: records that may go, and the way to send one."""
 
     ready: deque[Record]
@@ -20,11 +20,11 @@ class Sender(Protocol):
     def send(self, record: Record, now: Now) -> bool:
         """Deliver it; False when it may not go after all."""
 
-    def caught_up(self, now: Now) -> None:
+    def answered_in_bulk(self, now: Now) -> None:
         """All outcomes of a batch have been told: go on."""
 
 
-class Gate:
+class Dispatcher:
     """At most `pace.limit` deliveries are out, over all lanes together."""
 
     def __init__(self, pace: Pace) -> None:
@@ -35,17 +35,17 @@ class Gate:
         self.at_close: list[Callable[[], None]] = []
         """Whom to tell when it closes."""
         self.alone: set[Partition] = set()
-        """While there are any, only records of these partitions go, one at a time (`suspects.py`)."""
+        """While there are any, only records of these partitions go, one at a time (`quarantine.py`)."""
         self.marking: Partition | None = None
         """Which of them Kafka must hear about before the next of these records goes."""
         self.gathering = False
         """The outcomes of a batch are being told."""
-        self._next: tuple[Sender, Record] | None = None
-        self._aside: deque[tuple[Sender, Record]] = deque()
-        self._lanes: deque[Sender] = deque()
-        self._turns = Turns()
+        self._next: tuple[LaneQueue, Record] | None = None
+        self._aside: deque[tuple[LaneQueue, Record]] = deque()
+        self._lanes: deque[LaneQueue] = deque()
+        self._turns = ProbeTurns()
 
-    def join(self, lane: Sender) -> None:
+    def join(self, lane: LaneQueue) -> None:
         """Give a lane its turn."""
         self._lanes.append(lane)
 
@@ -60,7 +60,7 @@ class Gate:
         """Whether it gives no more until something is answered, or the pace changes."""
         return self.in_flight >= (self._room() if self.alone else self.pace.limit)
 
-    def together(self, tell: Callable[[], None], now: Now) -> None:
+    def answer_together(self, tell: Callable[[], None], now: Now) -> None:
         """Have the outcomes of a batch told: their places are filled when all are free, not one by one."""
         self.gathering = True
         try:
@@ -68,7 +68,7 @@ class Gate:
         finally:
             self.gathering = False
         for lane in tuple(self._lanes):
-            lane.caught_up(now)
+            lane.answered_in_bulk(now)
 
     def alarm(self, now: Now) -> int:
         """The steady time (ms) at which the pace should be ticked."""
@@ -76,12 +76,12 @@ class Gate:
             self.pace.look(now)
         return self.pace.probe_at
 
-    def returned(self, record: Record, outcome: Outcome, now: Now) -> None:
+    def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """A delivery has ended."""
         self.in_flight -= 1
         self.pace.note(record, outcome, now)
 
-    def took(self, records: Sequence[Record], now: Now) -> None:
+    def committed_many(self, records: Sequence[Record], now: Now) -> None:
         """The service took all of these by one answer."""
         self.in_flight -= len(records)
         for record in records:
@@ -89,7 +89,7 @@ class Gate:
             if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:
                 return  # and the others change nothing
 
-    def pump(self, now: Now) -> None:
+    def dispatch(self, now: Now) -> None:
         """Send what may go: one record of each lane in turn, until all places are taken or all lanes are empty."""
         if self.gathering or self.closed:
             return
@@ -125,7 +125,7 @@ class Gate:
             elif turn.send(record, now):
                 self._sent_probe(record, now)
 
-    def _next_lane(self) -> Sender | None:
+    def _next_lane(self) -> LaneQueue | None:
         """The lane whose turn it is, of those that have something to send."""
         for _ in range(len(self._lanes)):
             self._lanes.rotate(-1)
@@ -141,7 +141,7 @@ class Gate:
     def _room(self) -> int:
         return 0 if self.marking is not None else min(1, self.pace.limit)
 
-    def next_up(self, ready: deque[Record], record: Record) -> None:
+    def send_next(self, ready: deque[Record], record: Record) -> None:
         """Let this record go before any other; `ready` are the others of its lane."""
         self._next = next(lane for lane in self._lanes if lane.ready is ready), record
 

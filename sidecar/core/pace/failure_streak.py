@@ -8,7 +8,7 @@ FAILING_RECORDS = 3
 """Different records that must fail in a row before it is an outage: one poison record is none."""
 
 
-class Row:
+class FailureStreak:
     """Failures in a row, without one success; `limit` of them are an outage (None: never)."""
 
     def __init__(self, limit: int | None) -> None:

@@ -43,7 +43,7 @@ class Change(NamedTuple):
     lasted: int
 
 
-class Limit:
+class InFlightLimit:
     """The number of deliveries that may be out. `start`: records in the first request of a slow start (None: none)."""
 
     def __init__(self, full: int, start: int | None, since: Now, changed: Callable[[Change], None]) -> None:

@@ -34,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.failure_streak import Row
-from sidecar.core.pace.in_flight_limit import ASKED, AWAY, Change, Limit, State
+from sidecar.core.pace.failure_streak import FailureStreak
+from sidecar.core.pace.in_flight_limit import ASKED, AWAY, Change, InFlightLimit, State
 from sidecar.core.record import NEVER, Now, Record
 
 __all__ = ["AWAY", "Change", "Pace", "State"]
@@ -56,7 +56,7 @@ ANSWERED = "retry"
 START = Now(0, 0)
 
 
-class Pace(Limit):
+class Pace(InFlightLimit):
     """The number of deliveries that may be out at once, moved by what comes of them.
 
     `failures`: so many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
@@ -81,7 +81,7 @@ class Pace(Limit):
         self.ask: Callable[[], None] = lambda: None
         """Asks the health URL at once; `healthy` or `unhealthy` is called with what it says."""
         self._guarded, self._interval = guarded, interval
-        self._row = Row(failures)
+        self._row = FailureStreak(failures)
         self._probes: list[Record] = []
         self._backoff, self._not_before, self._well_until = FIRST_PROBE, -NEVER, -NEVER
         if guarded:

@@ -8,7 +8,7 @@ from itertools import count
 from sidecar.core.record import Partition, Record
 
 
-class Turns:
+class ProbeTurns:
     """Which partitions were probed least recently."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
-from sidecar.core.counters import Distribution
+from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, EXPIRED, Outcome
 from sidecar.core.ports import Reply
 from sidecar.core.record import NEVER, Now, Partition, Record
@@ -36,7 +36,7 @@ class Leases:
     """Implements `core.ports.Delivery`: the service asks for records and answers by their handles."""
 
     def __init__(self, clock: Callable[[], Now]) -> None:
-        self.durations = Distribution(DURATION_BOUNDS)
+        self.durations = Histogram(DURATION_BOUNDS)
         self.fenced = 0
         """Verdicts that came too late: their partition is somebody else's by now, or their handle was replaced."""
         self._clock = clock

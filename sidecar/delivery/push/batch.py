@@ -3,7 +3,7 @@
 A batch is *formed* until it is full, has waited long enough, or the gate can give no more; then it waits for a place
 among the requests in flight, as a rule not at all. What has not been sent can be recalled, so a request never holds
 records of two assignments of one partition. How a request travels, and what a loss of it means, is the business of
-`pool.py`; its outcome is that of each of its records, unless the answer tells them apart (`verdicts.py`).
+`pool.py`; its outcome is that of each of its records, unless the answer tells them apart (`batch_verdicts.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 
 from sidecar.core.outcome import CANCELLED, NotSent
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import State
 from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Partition, Record
@@ -88,7 +88,9 @@ class BatchPush:
     `gate` is where the records come from: when it can give no more, waiting for more is in vain.
     """
 
-    def __init__(self, push: Push, render: RenderBatch, limits: Limits, gate: Gate, clock: Callable[[], Now]) -> None:
+    def __init__(
+        self, push: Push, render: RenderBatch, limits: Limits, gate: Dispatcher, clock: Callable[[], Now]
+    ) -> None:
         self.durations = push.durations
         """Seconds from a request to its answer: one for each batch that was sent."""
         self.unknown_verdicts = 0
@@ -215,7 +217,7 @@ class BatchPush:
         self._out -= 1
         if isinstance(judged, Verdicts):
             self.unknown_verdicts += judged.unknown
-        self._gate.together(lambda: parcel.tell(judged, now), now)
+        self._gate.answer_together(lambda: parcel.tell(judged, now), now)
         if not self._looking:
             self._look_later()
 

@@ -1,6 +1,6 @@
 """What the service said to a batch: one verdict for all of its records, or one for each (INTERFACE §2). Pure.
 
-Read as a single answer is (`answer.py`), but for the list of verdicts. A list decides for every record of the batch:
+Read as a single answer is (`verdict.py`), but for the list of verdicts. A list decides for every record of the batch:
 one that it leaves out is retried, since nothing says that the service took it.
 """
 

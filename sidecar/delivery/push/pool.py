@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.counters import Distribution
+from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push.connection import Connection, Delivery
@@ -52,7 +52,7 @@ class Push:
 
     def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
         self.clock = clock
-        self.durations = Distribution(DURATION_BOUNDS)
+        self.durations = Histogram(DURATION_BOUNDS)
         """Seconds from the call to the answer, of deliveries that were sent."""
         self._envelope = settings.envelope
         self._longest_body = settings.longest_body

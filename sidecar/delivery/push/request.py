@@ -18,7 +18,7 @@ from sidecar.core.record import Partition, Record
 from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
-from topics.headers import DROPPED, Headers, Life, without_ours
+from topics.headers import DROPPED, Headers, RetryState, without_ours
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
@@ -111,7 +111,7 @@ class Render:
         )
         return opening
 
-    def _again(self, record: Record, life: Life) -> str:
+    def _again(self, record: Record, life: RetryState) -> str:
         """The head of a retried record: topic, partition and offset are those of its first copy."""
         identity, times = visible(life.id), record.times
         partition, offset = origin(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sidecar.core.counters import Distribution
+from sidecar.core.counters import Histogram
 from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
 
@@ -13,7 +13,7 @@ class Nobody:
     """The delivery of relay mode, where the service reads the ready topic itself: no record ever comes here."""
 
     def __init__(self) -> None:
-        self.durations = Distribution((1.0,))
+        self.durations = Histogram((1.0,))
 
     def __call__(self, record: Record, reply: Reply) -> None:
         """A record here is a fault of the program: it would neither be delivered nor moved. Raises RuntimeError."""

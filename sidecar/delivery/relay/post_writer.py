@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from sidecar.core.commit_batch import Entry, Refusal
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.committer.producer import Supply
 from sidecar.kafka.committer.transaction import Aborted, Unsure
 from sidecar.kafka.credentials.registry import Keyring, Refresh
@@ -45,7 +45,7 @@ class UnknownError(Exception):
 class Job(NamedTuple):
     """One post under way. `done` is cancelled by a caller who has waited too long, and ends with one of our errors."""
 
-    entry: Entry
+    entry: SettledRecord
     done: Future[None]
 
 
@@ -77,7 +77,7 @@ class Poster(threading.Thread):
         if not self._supply.take_keys():
             self._jobs.put(Refresh.KEYS)
 
-    async def post(self, entry: Entry) -> None:
+    async def post(self, entry: SettledRecord) -> None:
         """Write one entry; returns once it is committed. Raises TooLargeError, NotWrittenError or UnknownError."""
         job = Job(entry, Future())
         self._jobs.put(job)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import writes_of
-from sidecar.core.counters import Tally
-from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, condemn, decide
+from sidecar.core.counters import LaneCounters
+from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, dead_letter_unreadable, decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Now, Record
@@ -47,7 +47,7 @@ class Posting:
         policy: Callable[[], Policy],
         understand: tuple[str, ...],
         poster: Poster,
-        tally: Tally,
+        tally: LaneCounters,
         now: Callable[[], Now],
     ) -> None:
         self._policy = policy
@@ -70,7 +70,7 @@ class Posting:
         due = None if isinstance(decision, DeadLetter) else life.due_at
         return Placed(life.id, copy.topic, life.times, due, life.reason)
 
-    def _entry(self, record: Record, failure: Failed) -> Entry:
+    def _entry(self, record: Record, failure: Failed) -> SettledRecord:
         policy, wall = self._policy(), self._now().wall
         role = policy.names.role(record.source.topic, policy.topics)
         if role is None or role.kind not in self._readings:
@@ -82,7 +82,7 @@ class Posting:
         decision: Decision
         if record.fault:
             self._tally.bad_headers += 1
-            decision = condemn(record, policy, wall)
+            decision = dead_letter_unreadable(record, policy, wall)
         elif record.life is not None and record.life.topic not in policy.topics:
             decision = after_wait(record, policy, wall)  # the service cannot judge it: other instances consume it
         else:
@@ -90,4 +90,4 @@ class Posting:
             decision = decide(record, failure, policy, wall)
         # Nothing else follows from a failure outside ordered mode, nor from an unknown topic.
         assert isinstance(decision, Retry | DeadLetter | Hop)
-        return Entry(record, decision, writes_of(record, decision, policy, wall))
+        return SettledRecord(record, decision, writes_of(record, decision, policy, wall))

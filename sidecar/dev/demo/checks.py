@@ -13,7 +13,7 @@ from sidecar.dev.demo.lateness import lateness
 from sidecar.dev.demo.ledger import digest_of
 from sidecar.dev.demo.record_histories import Account, Copy, Row
 from topics.events import State
-from topics.headers import RETRY_TOPIC, Life, reason_class, without_ours
+from topics.headers import RETRY_TOPIC, RetryState, reason_class, without_ours
 
 Check = Callable[[Account, Row], Iterator[str]]
 
@@ -95,7 +95,7 @@ def unmatched_death(account: Account, _first: Row) -> Iterator[str]:
         yield from unmatched_failure(account, copy.life.times, copy.life)
 
 
-def unmatched_failure(account: Account, times: int, life: Life) -> Iterator[str]:
+def unmatched_failure(account: Account, times: int, life: RetryState) -> Iterator[str]:
     """Attempt `times` + 1, which `life` says has failed, has failed before the service's eyes."""
     reason = reason_class(life.reason)
     made = account.deliveries.get(times, [])

@@ -12,7 +12,7 @@ import msgspec
 
 from sidecar.dev.demo.ledger import Delivery
 from topics.events import BadEvent, Event, State, decode_event
-from topics.headers import BadHeader, Life, parse_life
+from topics.headers import BadHeader, RetryState, parse_retry_headers
 from topics.names import Kind, Names, Role
 
 ANY_DUE = 2**63 - 1
@@ -40,7 +40,7 @@ class Copy(NamedTuple):
     """A record that the sidecar wrote; `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
 
     row: Row
-    life: Life
+    life: RetryState
     wait: int
 
 
@@ -128,7 +128,7 @@ def _enter_event(row: Row, account: _Open, unreadable: list[Finding]) -> None:
 
 
 def _enter_copy(row: Row, role: Role, account: _Open, unreadable: list[Finding], topics: Collection[str]) -> None:
-    life = parse_life(list(row.headers), topics, ANY_DUE)
+    life = parse_retry_headers(list(row.headers), topics, ANY_DUE)
     if isinstance(life, BadHeader):
         unreadable.append(Finding("unreadable", row.place, life.text))
         return

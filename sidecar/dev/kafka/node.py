@@ -1,6 +1,6 @@
 """One node of the embedded cluster as a process, and the guard that ends nodes whose parent died.
 
-Only processes started here are ever signalled. What the node is told is in `kafka_config.py`.
+Only processes started here are ever signalled. What the node is told is in `node_config.py`.
 """
 
 from __future__ import annotations

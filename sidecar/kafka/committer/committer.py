@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import Batch, Refusal, Result
+from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.progress import Progress, decode
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.producer import Supply
@@ -38,7 +38,7 @@ class Committer(threading.Thread):
         producer_config: Mapping[str, object],
         reader_config: Mapping[str, object],
         assignment: Assignment,
-        report: Callable[[Result], None],
+        report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         keyring: Keyring,
     ) -> None:
@@ -51,7 +51,7 @@ class Committer(threading.Thread):
         self._assignment = assignment
         self._report = report
         self._observe = observe
-        self._batches: SimpleQueue[Batch | Refresh | None] = SimpleQueue()
+        self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
         self._stopping = Asked()
         self._unnamed = 0
         wearing = keyring.wearing(self.name, self._nudged)
@@ -71,7 +71,7 @@ class Committer(threading.Thread):
         if not self._supply.take_keys():
             self._batches.put(Refresh.KEYS)
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: CommitBatch) -> None:
         """Start a batch (port `Commit`)."""
         self._batches.put(batch)
 
@@ -97,7 +97,7 @@ class Committer(threading.Thread):
                 self._report(self._settle(batch))
             self.busy = False
 
-    def _settle(self, batch: Batch) -> Result:
+    def _settle(self, batch: CommitBatch) -> CommitResult:
         self._unnamed = 0
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -105,13 +105,13 @@ class Committer(threading.Thread):
             self._observe(label, time.monotonic() - started)
             if result is not None:
                 return result
-        return Result(batch, committed=False, again=batch.entries)
+        return CommitResult(batch, committed=False, again=batch.entries)
 
-    def _try(self, batch: Batch) -> tuple[Result | None, str]:
+    def _try(self, batch: CommitBatch) -> tuple[CommitResult | None, str]:
         """One try. No result: try again. The label is the transaction's result in the metrics."""
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
-            return _without(batch, fenced if membership is not None else frozenset(batch.shares)), "fenced"
+            return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
         if homeless := self._supply.homeless(batch.entries):
             return _refused(batch, homeless), "refused"
         producer = self._supply.producer
@@ -127,9 +127,9 @@ class Committer(threading.Thread):
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
             self._supply.renew()
             return self._ask_kafka(batch), "unknown"
-        return Result(batch, committed=True, done=batch.entries), "committed"
+        return CommitResult(batch, committed=True, done=batch.entries), "committed"
 
-    def _after_abort(self, batch: Batch, aborted: Aborted, membership: Membership) -> Result | None:
+    def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
         if aborted.refusals:
             text = "Kafka refuses %d of %d records: %s"
             self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
@@ -152,14 +152,14 @@ class Committer(threading.Thread):
         while self._assignment.membership is old and time.monotonic() < end:
             self._stopping.wait(0.01)
 
-    def _ask_kafka(self, batch: Batch) -> Result | None:
+    def _ask_kafka(self, batch: CommitBatch) -> CommitResult | None:
         """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
 
         Asks until Kafka answers: to commit again without its word could write every copy twice.
         """
         wearing = self._supply.wearing
         keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
-        places = [TopicPartition(*source) for source in batch.shares]
+        places = [TopicPartition(*source) for source in batch.commits]
         try:
             while not self._stopping.is_set():
                 try:
@@ -179,33 +179,33 @@ def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
     return {Partition(place.topic, place.partition): decode(place.offset, place.metadata) for place in whole(places)}
 
 
-def _fenced(batch: Batch, membership: Membership) -> frozenset[Partition]:
-    return frozenset(source for source, share in batch.shares.items() if membership.epochs.get(source) != share.epoch)
+def _fenced(batch: CommitBatch, membership: Membership) -> frozenset[Partition]:
+    return frozenset(source for source, share in batch.commits.items() if membership.epochs.get(source) != share.epoch)
 
 
-def _without(batch: Batch, fenced: frozenset[Partition]) -> Result:
+def _without(batch: CommitBatch, fenced: frozenset[Partition]) -> CommitResult:
     again = tuple(entry for entry in batch.entries if entry.record.source not in fenced)
-    return Result(batch, committed=False, again=again, fenced=fenced)
+    return CommitResult(batch, committed=False, again=again, fenced=fenced)
 
 
-def _refused(batch: Batch, refusals: tuple[Refusal, ...]) -> Result:
+def _refused(batch: CommitBatch, refusals: tuple[Refusal, ...]) -> CommitResult:
     by_place = {(refusal.entry.record.source, refusal.entry.record.offset): refusal for refusal in refusals}
     again = tuple(entry for entry in batch.entries if (entry.record.source, entry.record.offset) not in by_place)
-    return Result(batch, committed=False, again=again, refused=tuple(by_place.values()))
+    return CommitResult(batch, committed=False, again=again, refused=tuple(by_place.values()))
 
 
-def _apart(batch: Batch, reason: str) -> Result:
+def _apart(batch: CommitBatch, reason: str) -> CommitResult:
     """The cluster is there, and refuses the batch for a reason that names no entry."""
     if len(batch.entries) == 1:
         return _refused(batch, (Refusal(batch.entries[0], "record", reason),))
-    return Result(batch, committed=False, again=batch.entries, apart=True)
+    return CommitResult(batch, committed=False, again=batch.entries, apart=True)
 
 
-def _as_found(batch: Batch, found: Mapping[Partition, Progress]) -> Result | None:
-    if all(found[source] == share.progress for source, share in batch.shares.items()):
-        return Result(batch, committed=True, done=batch.entries)
+def _as_found(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:
+    if all(found[source] == share.progress for source, share in batch.commits.items()):
+        return CommitResult(batch, committed=True, done=batch.entries)
     done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))
     if not done:
         return None
     again = tuple(entry for entry in batch.entries if not found[entry.record.source].covers(entry.record.offset))
-    return Result(batch, committed=False, done=done, again=again)
+    return CommitResult(batch, committed=False, done=done, again=again)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import Entry, Hindrance, Refusal
+from sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
 
 RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
 TOPIC_ERRORS = frozenset(
@@ -52,9 +52,9 @@ NAMED_ERRORS = RECORD_ERRORS | TOPIC_ERRORS
 """After these the producer is fit for the next transaction: the broker has refused the records, not lost them."""
 
 
-def refusal_of(entry: Entry, error: KafkaError, where: str) -> Refusal | None:
+def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
     """What a delivery error says of the entry; None: nothing, it is about the producer or the connection."""
-    about: Hindrance
+    about: RefusedBy
     if error.code() in PRODUCER_ERRORS:
         return None
     if error.code() in TOPIC_ERRORS:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.core.commit_batch import Entry, Refusal
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import StuckError
 from sidecar.kafka.committer.refusing_partitions import Places
 from sidecar.kafka.committer.transaction import TransactionalProducer
@@ -126,7 +126,7 @@ class Supply:
         except KafkaException as failure:
             self.warn("topics-unlisted", "cannot list the topics: %s", failure)
 
-    def homeless(self, entries: Sequence[Entry]) -> tuple[Refusal, ...]:
+    def homeless(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Entries that a transaction would only wait for and fail with: their topics do not exist, or their partitions
         took no records a while ago and have not changed since."""
         missing = self.missing({copy.topic for entry in entries for copy in entry.writes})

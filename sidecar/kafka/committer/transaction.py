@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.commit_batch import Batch, Entry, Refusal
+from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.progress import encode
 from sidecar.kafka.blocking_calls import Guard, StuckError
@@ -120,15 +120,17 @@ class TransactionalProducer:
             if topic.error is None
         }
 
-    def commit(self, batch: Batch, metadata: Any, partitions: Mapping[str, int]) -> None:
+    def commit(self, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
         """Commit one batch; Aborted or Unsure when it could not be."""
         self._transact(batch.entries, partitions, lambda: self._send_offsets(batch, metadata))
 
-    def write(self, entries: Sequence[Entry], partitions: Mapping[str, int]) -> None:
+    def write(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         """Commit the writes alone, of entries that come from no consumer; Aborted or Unsure when they could not be."""
         self._transact(entries, partitions, lambda: None)
 
-    def _transact(self, entries: Sequence[Entry], partitions: Mapping[str, int], then: Callable[[], None]) -> None:
+    def _transact(
+        self, entries: Sequence[SettledRecord], partitions: Mapping[str, int], then: Callable[[], None]
+    ) -> None:
         self._errors = {}
         try:
             self._producer.begin_transaction()
@@ -164,10 +166,10 @@ class TransactionalProducer:
         except KafkaException:
             return False
 
-    def _send_offsets(self, batch: Batch, metadata: Any) -> None:
+    def _send_offsets(self, batch: CommitBatch, metadata: Any) -> None:
         self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
 
-    def _produce(self, entries: Sequence[Entry], partitions: Mapping[str, int]) -> None:
+    def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         reports, produce = self._reports, self._producer.produce
         while len(reports) < len(entries):  # kept for the next batch: to make one costs as much as to produce a record
             reports.append(partial(self._delivered, len(reports)))
@@ -195,7 +197,7 @@ class TransactionalProducer:
         if error is not None:
             self._errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
 
-    def _abort(self, error: KafkaError, entries: Sequence[Entry], *, stalled: bool = False) -> None:
+    def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
             raise Unsure(error.str())
         self._producer.poll(0)  # takes in every report there is
@@ -239,8 +241,8 @@ def error_in(failure: BaseException) -> KafkaError:
     return error
 
 
-def _offsets(batch: Batch) -> list[TopicPartition]:
+def _offsets(batch: CommitBatch) -> list[TopicPartition]:
     return [
         TopicPartition(source.topic, source.number, share.progress.next, encode(share.progress))
-        for source, share in batch.shares.items()
+        for source, share in batch.commits.items()
     ]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
-from sidecar.core.lane.partition import Grant
+from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import Keeper
@@ -200,7 +200,7 @@ class Assignment:
             slot.awaits = start if start.progress is None else None
             if start.progress is not None:
                 slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at
-                grants.append(Grant(start.partition, slot.epoch, start.progress))
+                grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
         if grants:
             self._keeper.assigned(grants)
 

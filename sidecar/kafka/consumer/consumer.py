@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.core.lane.partition import Run
+from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.due_offsets import Heads
@@ -203,7 +203,7 @@ class ConsumerThread(threading.Thread):
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _hand_over(self, messages: Iterable[Message]) -> None:
-        runs: dict[Key, Run] = {}
+        runs: dict[Key, FetchedRecords] = {}
         errors: list[Message] = []
         unknown: set[Key] = set()  # partitions that begin anew at their stored offset: nothing behind it may come first
         reading = self._reading
@@ -219,7 +219,7 @@ class ConsumerThread(threading.Thread):
                     continue
                 run = runs.get(key)
                 if run is None or run.epoch != slot.epoch:
-                    run = runs[key] = Run(slot.partition, slot.epoch, slot.turn, [])
+                    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.turn, [])
                     slot.sought = None
                 if error is not None:
                     runs[key] = run._replace(end=message.offset())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition
 
 
 class Keeper(Protocol):
     """Whom the assignment tells. Calls are made on the consumer's thread and return at once."""
 
-    def assigned(self, grants: Sequence[Grant]) -> None:
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
@@ -31,7 +31,7 @@ class Keeper(Protocol):
 class Handler(Keeper, Protocol):
     """Where the consumer hands things to."""
 
-    def received(self, runs: Sequence[Run]) -> None:
+    def received(self, runs: Sequence[FetchedRecords]) -> None:
         """Records were read."""
 
     def full(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.lane.partition import Run
+from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.start_offsets import Start
 
@@ -38,7 +38,7 @@ class Slot:
         return TopicPartition(*self.partition)
 
 
-def with_edges(consumer: Consumer, slot: Slot, run: Run) -> Run:
+def with_edges(consumer: Consumer, slot: Slot, run: FetchedRecords) -> FetchedRecords:
     """A run of a level's records, with the greatest time that was read, and what the last fetch said about the log's
     end, which costs no request."""
     if run.records:

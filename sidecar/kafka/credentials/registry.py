@@ -2,7 +2,7 @@
 
 A changed password is given to a client as it is; for anything else (certificates, a client's secret) it must be made
 anew, on the thread that owns it and at a moment of that thread's choice. Who reads the files, and when, is in
-`credentials.py`; no file is read here.
+`watcher.py`; no file is read here.
 """
 
 from __future__ import annotations

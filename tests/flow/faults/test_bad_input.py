@@ -131,7 +131,9 @@ def script(request: Request) -> Behaviour:
 def our_headers(group: GroupTopics, topic: str) -> Headers:
     """Good headers of a waiting retry, to be spoilt."""
     now = int(time.time() * 1000)
-    return wire.render_life(wire.Life(f"{group.main}:0:0", group.main, 1, 0, now, now, now, "x"), group.group, topic)
+    return wire.render_retry_headers(
+        wire.RetryState(f"{group.main}:0:0", group.main, 1, 0, now, now, now, "x"), group.group, topic
+    )
 
 
 def plant(group: GroupTopics) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
@@ -208,7 +210,9 @@ def test_our_headers_on_a_main_topic_are_ignored_and_dropped(run: Run) -> None:
     assert (first.times, first.redrives, second.times, second.redrives) == (0, 0, 1, 0)
     (copy,) = run.copies("spoofed")
     assert copy.row.headers[:2] == (("a", b"1"), ("a", None))
-    assert [name for name, _ in copy.row.headers[2:]] == list(dict(wire.render_life(wire.Life("", ""), "", "")))
+    assert [name for name, _ in copy.row.headers[2:]] == list(
+        dict(wire.render_retry_headers(wire.RetryState("", ""), "", ""))
+    )
     assert copy.ours[wire.REAL_TOPIC] == run.group.main.encode()
 
 

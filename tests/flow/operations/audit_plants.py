@@ -16,7 +16,7 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
 from topics.events import Event, State, encode_event
-from topics.headers import Life, dead_letter_headers, render_life
+from topics.headers import RetryState, dead_letter_headers, render_retry_headers
 
 OWN: tuple[tuple[str, bytes | None], ...] = (("a", b"1"), ("b", None), ("a", b"\xff"))
 KEY = b"key"
@@ -55,29 +55,31 @@ class Planter:
         produce(self.group.bootstrap, self.group.main, outs)
         return [row for row in dump(self.group.bootstrap, self.group.main) if row.partition == partition][-count:]
 
-    def life(self, row: Row, times: int = 1, delay: int = 1_000, redrives: int = 0) -> Life:
+    def life(self, row: Row, times: int = 1, delay: int = 1_000, redrives: int = 0) -> RetryState:
         """What the headers of a retry say."""
         identity = f"{self.group.main}:{row.partition}:{row.offset}"
         due = self.began + delay
-        return Life(identity, self.group.main, times, redrives, due, row.timestamp, self.began, "http-500")
+        return RetryState(identity, self.group.main, times, redrives, due, row.timestamp, self.began, "http-500")
 
-    def copy(self, row: Row, life: Life, delay: int = 1_000, **changed: bytes | None) -> Landing:
+    def copy(self, row: Row, life: RetryState, delay: int = 1_000, **changed: bytes | None) -> Landing:
         """A copy on the level topic of `delay` ms (0: the ready topic), with headers changed."""
         names = self.group.names
         topic = names.level(delay, self.group.main) if delay else names.ready
-        headers = [(name, changed.get(name, value)) for name, value in render_life(life, self.group.group, topic)]
+        headers = [
+            (name, changed.get(name, value)) for name, value in render_retry_headers(life, self.group.group, topic)
+        ]
         kept = tuple((name, value) for name, value in headers if value is not None)
         return self._put(topic, Out(row.value, row.key, (*OWN, *kept), 0))
 
-    def dead(self, row: Row, life: Life) -> Landing:
+    def dead(self, row: Row, life: RetryState) -> Landing:
         """A dead letter."""
         headers = [
-            *render_life(life, self.group.group, self.group.dlq),
+            *render_retry_headers(life, self.group.group, self.group.dlq),
             *dead_letter_headers(life, self.group.group, 1),
         ]
         return self._put(self.group.dlq, Out(row.value, row.key, (*OWN, *headers), 0))
 
-    def event(self, life: Life, state: State, at: int = 0, level: str | None = None) -> Landing:
+    def event(self, life: RetryState, state: State, at: int = 0, level: str | None = None) -> Landing:
         """An event, `at` ms after the begin."""
         topic, partition, offset = life.id.rsplit(":", 2)
         place = topic, int(partition), int(offset)
@@ -102,7 +104,7 @@ class Planter:
         """Anything on the events topic."""
         return self._put(self.group.names.events, Out(value, key, (), 0))
 
-    def waits(self, life: Life, level: str = "1s") -> Landing:
+    def waits(self, life: RetryState, level: str = "1s") -> Landing:
         """The event of a retry that waits."""
         return self.event(life, State.WAITING_RETRY, 0, level)
 

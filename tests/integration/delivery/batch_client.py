@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from sidecar.core.outcome import Outcome
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import Now, Record
 from sidecar.delivery.push import parse_target
@@ -27,7 +27,7 @@ class Feeder:
         self.ready: deque[Record] = deque()
         self.found: dict[int, Outcome] = {}
         self.told: list[Now] = []
-        self.gate = Gate(pace or Pace(places))
+        self.gate = Dispatcher(pace or Pace(places))
         self.gate.join(self)
         timeout = limits.pop("timeout_ms", 10_000)
         usual: dict[str, Any] = {"max_size": 3, "max_bytes": 1 << 20, "max_wait": 0.0, "requests": 8}
@@ -47,12 +47,12 @@ class Feeder:
 
     def caught_up(self, now: Now) -> None:
         """What the gate calls when all outcomes of a batch are told."""
-        self.gate.pump(now)
+        self.gate.dispatch(now)
 
     def feed(self, *records: Record) -> None:
         """Records that may be delivered now."""
         self.ready.extend(records)
-        self.gate.pump(now())
+        self.gate.dispatch(now())
 
     async def answered(self, count: int) -> None:
         """Wait for so many outcomes."""
@@ -62,9 +62,9 @@ class Feeder:
         assert not self._inside, "replied from inside the call"
         assert self._out.pop(id(record), None) is not None, "replied twice"
         self.found[record.offset] = outcome
-        self.gate.returned(record, outcome, at)
+        self.gate.answered(record, outcome, at)
         self.told.append(at)
-        self.gate.pump(at)
+        self.gate.dispatch(at)
 
 
 def offsets(request: bytes) -> list[int]:

@@ -7,7 +7,7 @@ import threading
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Retry
 from sidecar.dlq.producer import DlqProducer, SupersededError
@@ -25,9 +25,9 @@ def group(kafka: Broker) -> GroupTopics:
     return create_group(fresh_group(kafka.bootstrap, delays=(1_000,)), partitions=3)
 
 
-def entries(group: GroupTopics, size: int) -> list[Entry]:
+def entries(group: GroupTopics, size: int) -> list[SettledRecord]:
     copies = [Copy(group.names.ready, b"%d" % number, b"x" * 2_000, []) for number in range(size)]
-    return [Entry(record(number), Retry(life(), None), (copy,)) for number, copy in enumerate(copies)]
+    return [SettledRecord(record(number), Retry(life(), None), (copy,)) for number, copy in enumerate(copies)]
 
 
 @pytest.mark.parametrize("pause", [number * 0.006 for number in range(ROUNDS)])

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.progress import Progress, encode
 from sidecar.core.record import Partition
 from sidecar.kafka.client_config import consumer_config
@@ -29,14 +29,14 @@ class Keeper:
     """Takes everything that the consumer hands over; `room` False holds it back."""
 
     def __init__(self) -> None:
-        self.grants: list[Grant] = []
-        self.runs: list[Run] = []
+        self.grants: list[AssignedPartition] = []
+        self.runs: list[FetchedRecords] = []
         self.gone: list[Partition] = []
         self.cuts: list[tuple[Partition, int, int]] = []
         self.shorter: list[tuple[Partition, int]] = []
         self.room = True
 
-    def assigned(self, grants: Sequence[Grant]) -> None:
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         self.grants += grants
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
@@ -52,7 +52,7 @@ class Keeper:
     def truncated(self, partition: Partition, high: int) -> None:
         self.shorter.append((partition, high))
 
-    def received(self, runs: Sequence[Run]) -> None:
+    def received(self, runs: Sequence[FetchedRecords]) -> None:
         self.runs += runs
 
     def full(self) -> bool:
@@ -122,7 +122,7 @@ def test_a_new_group_starts_at_the_earliest_record(kafka: Broker, topic: str, st
     delete_before(kafka.bootstrap, topic, 4)
     keeper, _ = start(topic)
     until(lambda: keeper.offsets() == [4, 5, 6, 7, 8, 9], SECONDS, "what is there is read")
-    assert keeper.grants == [Grant(Partition(topic, 0), 1, Progress(4, ours=False))]
+    assert keeper.grants == [AssignedPartition(Partition(topic, 0), 1, Progress(4, ours=False))]
     assert keeper.cuts == []
 
 
@@ -311,7 +311,7 @@ def test_a_parked_partition_is_read_from_where_it_is_told(kafka: Broker, topic: 
     thread.pause(source, epoch)
     thread.resume(source, epoch, 3, 1)
     until(lambda: keeper.offsets()[6:] == [3, 4, 5], SECONDS, "it is read again from 3")
-    assert {run.turn for run in keeper.runs if run.records and run.records[0].offset == 3} == {1}
+    assert {run.seek_count for run in keeper.runs if run.records and run.records[0].offset == 3} == {1}
 
 
 def test_a_consumer_reads_other_topics_when_it_is_told_and_gives_up_those_it_leaves(

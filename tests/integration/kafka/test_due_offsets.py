@@ -13,11 +13,11 @@ import uvloop
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from sidecar.clock import now
-from sidecar.core.counters import Distribution
-from sidecar.core.lane.admission import Terms
+from sidecar.core.counters import Histogram
+from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.partition import PartitionStatus
 from sidecar.core.outcome import COMMITTED
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Reply
@@ -108,7 +108,7 @@ class Takes:
     """A service that takes everything at once."""
 
     def __init__(self) -> None:
-        self.durations = Distribution((1.0,))
+        self.durations = Histogram((1.0,))
         self.taken: list[Record] = []
 
     def __call__(self, record: Record, reply: Reply) -> None:
@@ -131,11 +131,11 @@ class Lane:
         waits = {**group.levels, group.names.ready: 0}
         delays = group.delays
         policy = Policy(group.names, group.mains, build_ladder(delays, delays), delays, delays, instance="pod-0")
-        plan = Plan("retry", group.names.retry_group, tuple(waits), waits, "earliest", 5.0, Terms(1 << 20))
+        plan = Plan("retry", group.names.retry_group, tuple(waits), waits, "earliest", 5.0, LaneOptions(1 << 20))
         kafka = {"bootstrap.servers": group.bootstrap}
 
         async def make() -> Engine:
-            gate = Gate(Pace(8))
+            gate = Dispatcher(Pace(8))
             return Engine(plan, policy, kafka, gate, self.service, lambda label, seconds: None, Keyring())
 
         self.engine = self._loop.run_until_complete(make())

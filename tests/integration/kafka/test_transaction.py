@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.core.commit_batch import Batch, Entry, Share
+from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
@@ -57,14 +57,14 @@ def new_producer(proxied: Proxied) -> TransactionalProducer:
     return producer
 
 
-def batch_of(first: int, topic: str = TARGET) -> Batch:
+def batch_of(first: int, topic: str = TARGET) -> CommitBatch:
     """Copies of the records from `first` on, each named by its offset."""
     place = Partition(SOURCE, 0)
     entries = []
     for offset in range(first, first + EACH):
         record = Record(place, offset, 1, 0, None, b"", [], None)
-        entries.append(Entry(record, Commit(None), (Copy(topic, None, b"%d" % offset, []),)))
-    return Batch(tuple(entries), {place: Share(1, Progress(first + EACH))})
+        entries.append(SettledRecord(record, Commit(None), (Copy(topic, None, b"%d" % offset, []),)))
+    return CommitBatch(tuple(entries), {place: PartitionCommit(1, Progress(first + EACH))})
 
 
 def test_records_that_an_abort_finds_sent_and_not_confirmed_cost_no_later_record(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sidecar.dev.demo.ledger import Delivery, Verdict, digest_of
 from sidecar.dev.demo.record_histories import Row
 from topics.events import Event, State, encode_event
-from topics.headers import Life, dead_letter_headers, render_life
+from topics.headers import RetryState, dead_letter_headers, render_retry_headers
 
 START = 1_700_000_000_000
 OWN = (("trace", b"1"), ("trace", None), ("trace", b"1"))
@@ -30,20 +30,20 @@ def delivery(identity: str, times: int, at: float, verdict: Verdict) -> Delivery
     return Delivery(identity, times, at, verdict, digest_of(b"value-" + offset.encode()))
 
 
-def life(identity: str, times: int, due: int, reason: str = "http-500") -> Life:
+def life(identity: str, times: int, due: int, reason: str = "http-500") -> RetryState:
     offset = int(identity.rpartition(":")[2])
-    return Life(identity, "orders", times, 0, due, START + offset, START + 5, reason)
+    return RetryState(identity, "orders", times, 0, due, START + offset, START + 5, reason)
 
 
-def copy_row(topic: str, offset: int, at: int, life: Life) -> Row:
+def copy_row(topic: str, offset: int, at: int, life: RetryState) -> Row:
     first = main_row(int(life.id.rpartition(":")[2]))
-    headers = (*OWN, *render_life(life, "billing", topic))
+    headers = (*OWN, *render_retry_headers(life, "billing", topic))
     if topic == "billing-DLQ":
         headers += tuple(dead_letter_headers(life, "billing", life.times + 1))
     return Row(topic, 0, offset, at, first.key, first.value, headers)
 
 
-def event_row(offset: int, state: State, life: Life) -> Row:
+def event_row(offset: int, state: State, life: RetryState) -> Row:
     event = Event(
         "billing", life.id, state, life.times, 0, None, life.due_at, START, "http-500", "orders", 0, 0, 0, 0, "i"
     )

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.core.commit_batch import Refusal, Result
-from sidecar.core.counters import Distribution
-from sidecar.core.lane.admission import Terms
+from sidecar.core.commit_batch import CommitResult, Refusal
+from sidecar.core.counters import Histogram
+from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import Grant, Run
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.outcome import Outcome
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
-from sidecar.core.tag_filter import Subscriptions
+from sidecar.core.tag_filter import TagFilter
 from sidecar.observability.metrics import DELIVERY_BOUNDS, LaneSource, Sources, TransactionMeter, scraper
-from topics.headers import Life
+from topics.headers import RetryState
 from topics.levels import TABLE, build_ladder
 from topics.names import Names
 
@@ -53,16 +53,16 @@ class Outside:
 class World:
     """Two lanes on one gate, as the sidecar has them, and the function that scrapes them."""
 
-    def __init__(self, concurrency: int = 8, *, relay: bool = False, wanted: Subscriptions | None = None) -> None:
+    def __init__(self, concurrency: int = 8, *, relay: bool = False, wanted: TagFilter | None = None) -> None:
         policy = Policy(Names("billing"), ("orders", "invoices"), build_ladder("rocketmq"), TABLE, TABLE, relay=relay)
         self.outside = Outside()
-        self.gate = Gate(Pace(concurrency))
+        self.gate = Dispatcher(Pace(concurrency))
         ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None)
-        self.main = Lane(policy, {}, ports, self.gate, Terms(ROOM, None, wanted))
-        self.retry = Lane(policy, WAITS, ports, self.gate, Terms(ROOM))
+        self.main = Lane(policy, {}, ports, self.gate, LaneOptions(ROOM, None, wanted))
+        self.retry = Lane(policy, WAITS, ports, self.gate, LaneOptions(ROOM))
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.ends: dict[Partition, int] = {}
-        self.durations = Distribution(DELIVERY_BOUNDS)
+        self.durations = Histogram(DELIVERY_BOUNDS)
         self.transactions = TransactionMeter()
         self.now = START
         self._passed = 0
@@ -100,8 +100,8 @@ class World:
     def give(self, lane: Lane, topic: str, *records: Record) -> None:
         """Assign partition 0 of a topic and hand records over."""
         source = Partition(topic, 0)
-        lane.tenure.assigned([Grant(source, 1, Progress(0))])
-        lane.received([Run(source, 1, 0, list(records))], START)
+        lane.ownership.assigned([AssignedPartition(source, 1, Progress(0))])
+        lane.received([FetchedRecords(source, 1, 0, list(records))], START)
 
     def commit(self, lane: Lane, refusal: str = "") -> None:
         """Have what a lane has settled committed, or refused for this reason."""
@@ -112,9 +112,9 @@ class World:
         assert batch is not None, "there is nothing to commit"
         if refusal:
             refused = tuple(Refusal(entry, "record", refusal) for entry in batch.entries)
-            lane.committed(Result(batch, committed=True, refused=refused), later)
+            lane.committed(CommitResult(batch, committed=True, refused=refused), later)
         else:
-            lane.committed(Result(batch, committed=True, done=batch.entries), later)
+            lane.committed(CommitResult(batch, committed=True, done=batch.entries), later)
 
     def sample(self, name: str, **labels: str) -> float:
         """The value of one sample; KeyError when it is not there."""
@@ -135,5 +135,5 @@ def fresh(topic: str, offset: int = 0) -> Record:
 
 
 def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:
-    life = Life(f"orders:0:{offset}", "orders", 1, 0, due_at, appended, appended, "http-500")
+    life = RetryState(f"orders:0:{offset}", "orders", 1, 0, due_at, appended, appended, "http-500")
     return Record(Partition(topic, 0), offset, 1, appended, b"k", b"v", [], life)

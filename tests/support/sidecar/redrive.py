@@ -21,7 +21,7 @@ from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.service.behaviours import OK, Behaviour, Request, verdict
 from tests.support.sidecar.process import REPOSITORY, config_of
 from topics import headers as wire
-from topics.headers import Life, dead_letter_headers, render_life
+from topics.headers import RetryState, dead_letter_headers, render_retry_headers
 
 SECONDS = 90.0
 REASONS = ("bad-sku", "bad-tax", "bad-day")
@@ -124,6 +124,8 @@ def brought_back(group: GroupTopics) -> Counter[tuple[bytes, int]]:
 def dead_letter(group: GroupTopics, number: int, value: bytes | None = b"v", **more: Any) -> Out:
     """A record as a sidecar writes it to the DLQ; `more`: key, own, reason, redrives, topic, at, partition."""
     topic = more.get("topic", group.main)
-    life = Life(f"{topic}:0:{number}", topic, 2, more.get("redrives", 0), 7, 5, 6, more.get("reason", "http-500: no"))
-    ours = (*render_life(life, group.group, group.dlq), *dead_letter_headers(life, group.group, 3))
+    life = RetryState(
+        f"{topic}:0:{number}", topic, 2, more.get("redrives", 0), 7, 5, 6, more.get("reason", "http-500: no")
+    )
+    ours = (*render_retry_headers(life, group.group, group.dlq), *dead_letter_headers(life, group.group, 3))
     return Out(value, more.get("key", b"k"), (*more.get("own", ()), *ours), more.get("partition", 0), more.get("at", 0))

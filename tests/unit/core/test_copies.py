@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.copies import Copy, writes_of
-from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, condemn, decide
+from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, dead_letter_unreadable, decide
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, policy, read, record
@@ -125,7 +125,7 @@ def test_a_dead_letter_carries_the_six_headers_of_share_groups(outcome: Failed |
 def test_a_broken_record_is_dead_with_what_can_be_read_of_it(headers: Headers | None) -> None:
     source = Partition("billing-RETRY-10s", 2)
     found = record(9, source=source, value=None, key=b"", headers=headers, fault="bad-header: x")
-    copy, told = writes_of(found, condemn(found, POLICY, WALL), POLICY, WALL)
+    copy, told = writes_of(found, dead_letter_unreadable(found, POLICY, WALL), POLICY, WALL)
     assert (copy.key, copy.value, own(copy.headers)) == (b"", None, own(headers or []))
     assert dict(copy.headers)["ORIGIN_MESSAGE_ID"] == b"billing-RETRY-10s:2:9"
     assert (event_in(told).reason, event_in(told).state) == ("bad-header", State.DLQ)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.decide import (
     AT_ONCE,
-    FORGET,
+    LEAVE_UNCOMMITTED,
     Commit,
     DeadLetter,
     Decision,
@@ -14,7 +14,7 @@ from sidecar.core.decide import (
     Retry,
     Wait,
     after_wait,
-    condemn,
+    dead_letter_unreadable,
     decide,
 )
 from sidecar.core.outcome import (
@@ -128,7 +128,7 @@ def test_a_refusal_goes_to_the_dlq_with_the_retries_made() -> None:
 def test_what_is_no_attempt_spends_nothing(times: int) -> None:
     assert retried(times, Throttled(1_234)) == Wait(1_234)
     assert retried(times, NotSent("refused")) == AT_ONCE
-    assert retried(times, CANCELLED) == FORGET
+    assert retried(times, CANCELLED) == LEAVE_UNCOMMITTED
 
 
 @given(
@@ -152,7 +152,9 @@ def test_no_retry_is_due_before_its_wait_is_over(times: int, delay: int | None, 
 
 
 def test_a_broken_record_is_condemned_under_its_own_place() -> None:
-    decision = condemn(record(9, headers=[("RECONSUMETIMES", b"-1")], fault="bad-header: no number"), policy(), WALL)
+    decision = dead_letter_unreadable(
+        record(9, headers=[("RECONSUMETIMES", b"-1")], fault="bad-header: no number"), policy(), WALL
+    )
     assert (decision.life.id, decision.life.topic, decision.life.times) == ("orders:0:9", "orders", 0)
     assert (decision.reason, decision.deliveries) == ("bad-header", 0)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.decide import Again, DeadLetter, Retry, decide, nack_wait
+from sidecar.core.decide import DeadLetter, Retry, RetryInPlace, decide, nack_wait
 from sidecar.core.outcome import EXPIRED, NACKED
 from tests.sim.samples import WALL, life, policy, record
 
@@ -33,8 +33,8 @@ def test_an_expiry_counts_on_from_the_nacks_before_it() -> None:
 
 
 def test_a_nack_writes_nothing_until_the_retries_are_used_up() -> None:
-    assert isinstance(decide(record(), NACKED, policy(retries=2), WALL), Again)
-    assert isinstance(decide(replace(record(), again=1), NACKED, policy(retries=2), WALL), Again)
+    assert isinstance(decide(record(), NACKED, policy(retries=2), WALL), RetryInPlace)
+    assert isinstance(decide(replace(record(), again=1), NACKED, policy(retries=2), WALL), RetryInPlace)
     decision = decide(replace(record(life=life(1)), again=1), NACKED, policy(retries=2), WALL)
     assert isinstance(decision, DeadLetter)
     assert (decision.life.times, decision.reason) == (2, "nacked")

@@ -7,15 +7,15 @@ import pytest
 from sidecar.core.outcome import COMMITTED
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-from sidecar.core.tag_filter import Subscriptions, parse_tags
+from sidecar.core.tag_filter import TagFilter, parse_tags
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 
 INVOICES = Partition("invoices", 0)
 
 
-def subscribed(**tags: str) -> Subscriptions:
-    return Subscriptions({topic: parse_tags(text) for topic, text in tags.items()})
+def subscribed(**tags: str) -> TagFilter:
+    return TagFilter({topic: parse_tags(text) for topic, text in tags.items()})
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_record_that_is_passed_over_is_done_and_counted_and_never_delivered() 
     rig.answer(COMMITTED)
     rig.settle()
     assert rig.kafka[ORDERS] == Progress(4)
-    assert rig.lane.tally.passed_over == {"orders": 3}
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.counters.passed_over == {"orders": 3}
+    assert rig.lane.ownership.load == 0
 
 
 def test_progress_over_records_that_nobody_wants_is_committed_although_nothing_is_delivered() -> None:

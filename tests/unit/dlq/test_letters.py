@@ -17,9 +17,9 @@ from topics.headers import (
     RETRY_REDRIVES,
     RETRY_TOPIC,
     Headers,
-    Life,
+    RetryState,
     dead_letter_headers,
-    render_life,
+    render_retry_headers,
 )
 
 POLICY = policy(topics=("orders", "invoices"))
@@ -29,11 +29,11 @@ NOTHING = Past("id", 0)
 
 
 def letter(
-    offset: int = 0, *, redrives: int = 0, timestamp: int = WALL, found: Life | None = None, own: Headers = OWN
+    offset: int = 0, *, redrives: int = 0, timestamp: int = WALL, found: RetryState | None = None, own: Headers = OWN
 ) -> Letter:
     """A dead letter as it is read."""
     one = found or life(16, redrives=redrives)
-    headers = [*own, *render_life(one, "billing", "billing-DLQ"), *dead_letter_headers(one, "billing", 17)]
+    headers = [*own, *render_retry_headers(one, "billing", "billing-DLQ"), *dead_letter_headers(one, "billing", 17)]
     return read_letter(record(offset, source=DLQ, timestamp=timestamp, headers=headers), POLICY)
 
 
@@ -81,8 +81,8 @@ def test_a_filter_takes_what_meets_all_its_conditions(asked: Filter, takes: bool
 def test_what_a_redrive_leaves_is_named() -> None:
     wish = Wish(most_redrives=2)
     broken = read_letter(record(source=DLQ, headers=[("REAL_TOPIC", b"orders")]), POLICY)
-    condemned = letter(found=Life("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header"))
-    foreign = letter(found=Life("other:0:3", "other"))
+    condemned = letter(found=RetryState("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header"))
+    foreign = letter(found=RetryState("other:0:3", "other"))
     past = Past("id", WALL - 5, (Claim(Filter(), 3),))
     assert judge(letter(4), wish, past) is Verdict.READY
     assert judge(letter(2), wish, past) is Verdict.REDRIVEN
@@ -96,7 +96,7 @@ def test_what_a_redrive_leaves_is_named() -> None:
 
 def test_a_record_that_died_with_broken_headers_still_has_its_id_and_reason() -> None:
     """`dlq list` must be able to say what it is, although no sidecar would deliver it."""
-    found = letter(found=Life("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header: twice"))
+    found = letter(found=RetryState("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header: twice"))
     assert (found.id, found.reason) == ("billing-RETRY-10s:0:3", "bad-header")
     assert "no main topic" in found.fault
 

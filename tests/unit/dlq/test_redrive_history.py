@@ -26,7 +26,7 @@ from sidecar.dlq.redrive_history import (
 )
 from tests.sim.samples import WALL, record
 from tests.unit.dlq.test_letters import DLQ
-from topics.headers import Life
+from topics.headers import RetryState
 
 FRESH = Past("topic-id", WALL - 1_000)
 FILTERS = st.builds(
@@ -56,7 +56,7 @@ def letters(plans: list[tuple[int, int, str, str, int]]) -> list[Letter]:
     return [
         Letter(
             record(offset, source=DLQ, timestamp=at),
-            Life(f"{topic}:0:{number}", topic, 16, redrives, WALL, WALL, WALL - 3, reason),
+            RetryState(f"{topic}:0:{number}", topic, 16, redrives, WALL, WALL, WALL - 3, reason),
         )
         for offset, (at, number, reason, topic, redrives) in enumerate(plans)
     ]
@@ -297,7 +297,9 @@ def hourly(
     for number in range(1, runs + 1):
         until = WALL + number * HOUR + some.randint(0, jitter)
         while wall < until:
-            found = Life(f"orders:0:{len(log)}", "orders", 16, 0, wall, wall, wall, some.choice(("http-500", "other")))
+            found = RetryState(
+                f"orders:0:{len(log)}", "orders", 16, 0, wall, wall, wall, some.choice(("http-500", "other"))
+            )
             log.append(Letter(record(len(log), source=DLQ, timestamp=wall), found))
             wall += some.randint(1, 2 * every)
         wish = Wish(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-from sidecar.core.lane.partition import Grant
+from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.owned_partition import Slot
@@ -20,7 +20,7 @@ class Keeper:
         self.given_up: list[Partition] = []
         self.cuts: list[tuple[int, int]] = []
 
-    def assigned(self, grants: Sequence[Grant]) -> None: ...
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None: ...
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.given_up += partitions

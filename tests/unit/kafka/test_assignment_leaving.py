@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.lane.partition import Grant
+from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
 
@@ -48,7 +48,7 @@ class Client:
 class Lane:
     """Gives up at once."""
 
-    def assigned(self, grants: Sequence[Grant]) -> None: ...
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None: ...
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         done()

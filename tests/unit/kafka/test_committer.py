@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import Batch, Entry, Refusal, Result, Share
+from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, Refusal, SettledRecord
 from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -43,7 +43,7 @@ class Refusing:
     def renew(self) -> None:
         """There is always one."""
 
-    def homeless(self, entries: Sequence[Entry]) -> tuple[Refusal, ...]:
+    def homeless(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         return ()
 
     def topics(self) -> frozenset[str] | None:
@@ -52,24 +52,24 @@ class Refusing:
     def warn(self, event: str, text: str, *args: object) -> None:
         self.last_error = text % args
 
-    def commit(self, batch: Batch, metadata: object, partitions: Mapping[str, int]) -> None:
+    def commit(self, batch: CommitBatch, metadata: object, partitions: Mapping[str, int]) -> None:
         self.tries += 1
         if self.tries >= self.most:
             self.stop()
         raise Aborted(KafkaError(KafkaError.INVALID_RECORD), (), spent=False)
 
 
-def settled(supply: Refusing, entries: int) -> Result:
+def settled(supply: Refusing, entries: int) -> CommitResult:
     """What comes of a batch of so many entries."""
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
     assignment.membership = Membership(None, {SOURCE: 1})
-    results: SimpleQueue[Result] = SimpleQueue()
+    results: SimpleQueue[CommitResult] = SimpleQueue()
     committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, Keyring())
     committer._supply = supply  # type: ignore[assignment]
     supply.stop = committer.stop
-    batch = tuple(Entry(record(offset=offset), Commit(None), ()) for offset in range(entries))
+    batch = tuple(SettledRecord(record(offset=offset), Commit(None), ()) for offset in range(entries))
     committer.start()
-    committer.submit(Batch(batch, {SOURCE: Share(1, Progress(entries))}))
+    committer.submit(CommitBatch(batch, {SOURCE: PartitionCommit(1, Progress(entries))}))
     result = results.get(timeout=SECONDS)
     committer.stop()
     committer.join(SECONDS)

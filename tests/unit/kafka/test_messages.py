@@ -11,12 +11,12 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import RECORD_COST, Partition, Record, weight_of
 from sidecar.kafka.messages import reading_of, to_record
 from tests.sim.samples import WALL, life, policy
-from topics.headers import Headers, render_life
+from topics.headers import Headers, render_retry_headers
 
 COUNT = 500
 SOURCE = Partition("billing-RETRY-10s", 0)
 POLICY: Policy = policy()
-OURS = render_life(life(), "billing", SOURCE.topic)
+OURS = render_retry_headers(life(), "billing", SOURCE.topic)
 LEAST, MOST = 0.8, 3.0
 """What is accounted, as a share of what is taken: seldom less, and more for small records alone."""
 
@@ -53,7 +53,7 @@ SHAPES: dict[str, Callable[[], Arrived]] = {
     "a retry": lambda: Arrived(b"key-1", b"v" * 50, OURS),
     "a retry with headers": lambda: Arrived(b"key-1", b"v", [("h" * 9, b"d" * 99)] * 50 + OURS),
     "a retry with a long reason": lambda: Arrived(
-        b"key-1", b"v", render_life(life(reason="x" * 1_000), "billing", SOURCE.topic)
+        b"key-1", b"v", render_retry_headers(life(reason="x" * 1_000), "billing", SOURCE.topic)
     ),
 }
 

@@ -159,7 +159,7 @@ def test_a_record_that_waited_in_another_system_is_neither_late_nor_overdue_here
 def test_a_partition_given_up_takes_its_records_out_of_the_gauges() -> None:
     world = World(concurrency=1)
     world.give(world.main, "orders", fresh("orders", 0), fresh("orders", 1))
-    world.main.tenure.lost([Partition("orders", 0)])
+    world.main.ownership.lost([Partition("orders", 0)])
     assert world.sample("reconsume_held_records", level="main") == 0
 
 
@@ -187,9 +187,9 @@ def test_each_change_of_the_pace_is_counted(world: World) -> None:
 def test_reasons_that_a_service_makes_up_are_one_label(world: World) -> None:
     """Given a thousand made-up reasons, then they are one series, and ours keep their own."""
     for number in range(1_000):
-        world.main.tally.dead_letters["orders", f"bad-sku-{number}"] += 1
-    world.main.tally.dead_letters["orders", "http-410"] += 2
-    world.retry.tally.dead_letters["orders", "http-410"] += 1
+        world.main.counters.dead_letters["orders", f"bad-sku-{number}"] += 1
+    world.main.counters.dead_letters["orders", "http-410"] += 2
+    world.retry.counters.dead_letters["orders", "http-410"] += 1
     assert world.sample("reconsume_dead_lettered_total", topic="orders", reason="other") == 1_000
     assert world.sample("reconsume_dead_lettered_total", topic="orders", reason="http-410") == 3
     assert len([key for key in world.samples() if key[0] == "reconsume_dead_lettered_total"]) == 2
@@ -246,7 +246,7 @@ def test_both_committers_may_observe_at_once(world: World) -> None:
 
 
 def test_counts_of_the_consumers_threads_are_summed_over_lanes(world: World) -> None:
-    world.main.tenure.records_lost["orders"] = 17
+    world.main.ownership.records_lost["orders"] = 17
     world.rebalances["assigned"] = 2
     assert world.sample("reconsume_records_lost_total", topic="orders") == 17
     assert world.sample("reconsume_rebalances_total", kind="assigned") == 3

@@ -22,7 +22,7 @@ from sidecar.core.outcome import (
     label_of,
 )
 from sidecar.core.record import Now, Partition, Record
-from sidecar.core.tag_filter import Subscriptions
+from sidecar.core.tag_filter import TagFilter
 from sidecar.observability.metrics import TRANSACTION_RESULTS
 from tests.support.sidecar.metrics_world import START, World, fresh, retried
 
@@ -100,7 +100,7 @@ def transactions(world: World) -> None:
 
 def answered_too_late(world: World) -> None:
     world.give(world.main, "orders", fresh("orders"))
-    world.main.tenure.lost([Partition("orders", 0)])
+    world.main.ownership.lost([Partition("orders", 0)])
     world.outside.answer(COMMITTED)
 
 
@@ -152,7 +152,7 @@ MOVES: dict[str, Move] = {
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
     "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
     "fenced_answers": answered_too_late,
-    "records_lost": lambda world: world.main.tenure.records_lost.update({"orders": 17}),
+    "records_lost": lambda world: world.main.ownership.records_lost.update({"orders": 17}),
     "unread_progress": told("unread_progress"),
     "bad_headers": broken_headers,
     "unknown_topic_records": of_another_instances_topic,
@@ -171,7 +171,7 @@ MOVES: dict[str, Move] = {
 }
 CONSTANT = {"build_info"}
 SET_UP: dict[str, Callable[[], World]] = {
-    "passed_over": lambda: World(wanted=Subscriptions({"orders": frozenset({b"TagA"})})),
+    "passed_over": lambda: World(wanted=TagFilter({"orders": frozenset({b"TagA"})})),
     "forwarded": lambda: World(relay=True),
 }
 

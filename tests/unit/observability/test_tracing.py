@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanKind, StatusCode, Tracer, format_span_id, format_trace_id
 
 from sidecar.core.copies import redriven_writes, writes_of
-from sidecar.core.decide import Commit, Forget, Retry, Wait, decide
+from sidecar.core.decide import Commit, LeaveUncommitted, Retry, Wait, decide
 from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED, NACKED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Partition, Record
@@ -32,7 +32,7 @@ from sidecar.observability.tracing.setup import Untraced
 from sidecar.observability.tracing.spans import Attempts
 from tests.sim.samples import WALL, policy, read, record
 from topics.headers import RETRY_TRACEPARENT, Headers, attempt_before, without_ours
-from topics.headers_fast import rendered_life
+from topics.headers_fast import parse_rendered
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
 POLICY = replace(policy(), traced=True)
@@ -175,7 +175,7 @@ def test_a_copy_carries_one_mark_and_the_records_own_headers_byte_for_byte(rig: 
     assert [value for name, value in third.headers if name == RETRY_TRACEPARENT] == [
         f"00-{place(rig.spans[1])}-01".encode()
     ]
-    assert rendered_life(third.headers, POLICY.topics, POLICY.latest_due(WALL)) == third.life  # the quick way still
+    assert parse_rendered(third.headers, POLICY.topics, POLICY.latest_due(WALL)) == third.life  # the quick way still
 
 
 def test_a_redrive_keeps_the_last_attempt(rig: Rig) -> None:
@@ -203,7 +203,7 @@ def test_what_never_reached_the_service_is_no_span(rig: Rig, outcome: Outcome) -
     rig.deliver(found, outcome)
     assert rig.spans == ()
     assert found.headers == OWN
-    assert isinstance(decide(found, outcome, POLICY, WALL), Wait | Forget)
+    assert isinstance(decide(found, outcome, POLICY, WALL), Wait | LeaveUncommitted)
 
 
 @pytest.mark.parametrize("outcome", [Throttled(1_000), NACKED])

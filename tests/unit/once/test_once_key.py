@@ -11,7 +11,7 @@ import pytest
 from once import DeliveryKey, delivery_key
 from sidecar.core.record import Partition, Record
 from tests.support.sidecar.push_requests import read
-from topics.headers import Life
+from topics.headers import RetryState
 
 GOOD = {"Reconsume-Group": "billing", "Idempotency-Key": "orders:3:1024/0/2"}
 
@@ -21,8 +21,8 @@ def test_the_key_is_group_id_and_redrives_and_not_times() -> None:
     assert keys == {DeliveryKey("billing", "orders:3:1024", 1)}
 
 
-@pytest.mark.parametrize("life", [None, Life("my.orders_v-2:0:9", "my.orders_v-2", times=16, redrives=12)])
-def test_the_key_of_a_request_as_the_sidecar_writes_it(life: Life | None) -> None:
+@pytest.mark.parametrize("life", [None, RetryState("my.orders_v-2:0:9", "my.orders_v-2", times=16, redrives=12)])
+def test_the_key_of_a_request_as_the_sidecar_writes_it(life: RetryState | None) -> None:
     source = Partition("my.orders_v-2" if life is None else "g-RETRY-10s", 0)
     request = read(Record(source, 9, 1, 1_700_000_000_000, None, b"{}", [], life))
     expected = DeliveryKey(request["Reconsume-Group"], "my.orders_v-2:0:9", 0 if life is None else 12)

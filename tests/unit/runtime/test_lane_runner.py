@@ -7,7 +7,7 @@ import pytest
 from sidecar.clock import now
 from sidecar.core.record import Partition
 from sidecar.kafka.messages import foreign_reading_of
-from topics.headers import Headers, Life
+from topics.headers import Headers, RetryState
 
 SOURCE = Partition("orders-retry-0", 3)
 SPRING: Headers = [("a", None), ("retry_topic-attempts", b"\x00\x00\x00\x03")]
@@ -20,7 +20,7 @@ def test_without_a_system_named_headers_of_a_main_topic_are_not_even_looked_at()
 def test_a_record_that_another_system_retried_begins_with_its_count_at_its_own_place() -> None:
     reading = foreign_reading_of(("pulsar", "spring"))
     assert reading is not None
-    life = Life("orders-retry-0:3:9", "orders-retry-0", times=2, timestamp=7, reason="retried-by-spring")
+    life = RetryState("orders-retry-0:3:9", "orders-retry-0", times=2, timestamp=7, reason="retried-by-spring")
     assert reading(SPRING, SOURCE, 9, 7) == (life, "")
 
 

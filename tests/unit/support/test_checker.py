@@ -29,8 +29,8 @@ def main_row(offset: int) -> Row:
 def copy_row(ident: str, topic: str, place: int, times: int, at: int, due: int) -> Row:
     """A copy of `ident` in `topic`, appended `at`."""
     source = main_row(int(ident.rpartition(":")[2]))
-    ours = wire.render_life(
-        wire.Life(ident, "orders", times, 0, due, source.timestamp, START, "http-500"), GROUP.group, topic
+    ours = wire.render_retry_headers(
+        wire.RetryState(ident, "orders", times, 0, due, source.timestamp, START, "http-500"), GROUP.group, topic
     )
     return Row(0, place, at, source.key, source.value, (*OWN, *ours))
 
@@ -226,8 +226,8 @@ def test_a_second_delivery_of_an_attempt_is_a_duplicate_and_no_violation() -> No
 def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
     evidence = more(clean(), SECOND, FOREIGN)
     place = f"{SECOND}:0:2"
-    life = wire.Life(place, SECOND, 0, 0, START, START, START, "bad-header: RECONSUMETIMES is -1")
-    dead = Row(0, 1, START, b"", b"", tuple(wire.render_life(life, GROUP.group, "g-DLQ")))
+    life = wire.RetryState(place, SECOND, 0, 0, START, START, START, "bad-header: RECONSUMETIMES is -1")
+    dead = Row(0, 1, START, b"", b"", tuple(wire.render_retry_headers(life, GROUP.group, "g-DLQ")))
     told = (*evidence.events, event_row(place, "DLQ", 0))
     whole = progressed(replace(evidence, dlq=(*evidence.dlq, dead), events=told), SECOND, Progress(3))
     assert check(whole).dead_lettered == 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.foreign_headers import SYSTEMS, Foreign, foreign_life, read_foreign
-from topics.headers import BadHeader, Headers, Life, parse_life, render_life, without_ours
+from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers, without_ours
 
 AT = 1_786_864_805_192
 """Epoch ms; as a BigInteger of Java it has six bytes."""
@@ -202,7 +202,7 @@ PLACE = ("orders-retry-0", 2, 9)
 
 def test_the_life_has_their_count_and_times_and_our_place() -> None:
     foreign = Foreign("smallrye", 2, AT, AT + 5, "orders", 3, 1_024)
-    assert foreign_life(foreign, PLACE, LATER, LATER) == Life(
+    assert foreign_life(foreign, PLACE, LATER, LATER) == RetryState(
         id="orders-retry-0:2:9",
         topic="orders-retry-0",
         times=2,
@@ -234,7 +234,7 @@ def test_whatever_the_headers_a_life_that_we_can_write_and_read_comes_of_them(
     assert life.times >= 1
     assert 0 <= life.first_failed_at <= LATER
     assert 0 < life.timestamp <= LATER
-    copy = [*without_ours(headers), *render_life(life, "billing", "billing-RETRY-10s")]
-    read_back = parse_life(copy, ["orders-retry-0"], LATER)
+    copy = [*without_ours(headers), *render_retry_headers(life, "billing", "billing-RETRY-10s")]
+    read_back = parse_retry_headers(copy, ["orders-retry-0"], LATER)
     assert not isinstance(read_back, BadHeader)
     assert read_back == life

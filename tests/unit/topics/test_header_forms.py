@@ -2,12 +2,12 @@
 
 import pytest
 
-from topics.headers import OURS, BadHeader, Headers, Life, parse_life, render_life
+from topics.headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000
-LIFE = Life("orders:3:1024", "orders", times=1, redrives=2, due_at=1_763_690_010_000, reason="http-500: no stock")
-RENDERED = render_life(LIFE, "billing", "billing-RETRY-10s")
+LIFE = RetryState("orders:3:1024", "orders", times=1, redrives=2, due_at=1_763_690_010_000, reason="http-500: no stock")
+RENDERED = render_retry_headers(LIFE, "billing", "billing-RETRY-10s")
 
 
 def with_header(key: str, value: bytes | None) -> Headers:
@@ -20,24 +20,24 @@ def without_header(key: str) -> Headers:
 
 def test_what_is_optional_has_sensible_defaults() -> None:
     headers: Headers = [("REAL_TOPIC", b"orders"), ("ORIGIN_MESSAGE_ID", b"orders:3:1024"), ("RECONSUMETIMES", b"7")]
-    assert parse_life(headers, TOPICS, LATEST) == Life(id="orders:3:1024", topic="orders", times=7)
+    assert parse_retry_headers(headers, TOPICS, LATEST) == RetryState(id="orders:3:1024", topic="orders", times=7)
 
 
 @pytest.mark.parametrize("key", ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUMETIMES"])
 def test_what_is_required_must_be_there(key: str) -> None:
-    assert parse_life(without_header(key), TOPICS, LATEST) == BadHeader(f"{key} is missing")
+    assert parse_retry_headers(without_header(key), TOPICS, LATEST) == BadHeader(f"{key} is missing")
 
 
 @pytest.mark.parametrize("key", sorted(OURS))
 def test_each_of_ours_is_there_at_most_once(key: str) -> None:
     value = dict(RENDERED).get(key, b"orders:3:1024")
     headers = [*with_header(key, value), (key, value)]
-    assert parse_life(headers, TOPICS, LATEST) == BadHeader(f"{key} is there twice")
+    assert parse_retry_headers(headers, TOPICS, LATEST) == BadHeader(f"{key} is there twice")
 
 
 @pytest.mark.parametrize("key", sorted(OURS))
 def test_none_of_ours_is_null(key: str) -> None:
-    assert parse_life(with_header(key, None), TOPICS, LATEST) == BadHeader(f"{key} is null")
+    assert parse_retry_headers(with_header(key, None), TOPICS, LATEST) == BadHeader(f"{key} is null")
 
 
 TEXTS = ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "RETRY_TOPIC", "RETRY_REASON", "RETRY_GROUP"]
@@ -45,15 +45,15 @@ TEXTS = ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "RETRY_TOPIC", "RETRY_REASON", "RETR
 
 @pytest.mark.parametrize("key", TEXTS)
 def test_none_of_ours_is_anything_but_utf8(key: str) -> None:
-    found = parse_life(with_header(key, b"orders\xff"), TOPICS, LATEST)
+    found = parse_retry_headers(with_header(key, b"orders\xff"), TOPICS, LATEST)
     assert isinstance(found, BadHeader)
     assert found.text.startswith(f"{key} is ")
 
 
 @pytest.mark.parametrize("times", [b"0", b"16", b"000016", b"999999"])
 def test_one_to_six_digits_are_a_count(times: bytes) -> None:
-    found = parse_life(with_header("RECONSUMETIMES", times), TOPICS, LATEST)
-    assert isinstance(found, Life)
+    found = parse_retry_headers(with_header("RECONSUMETIMES", times), TOPICS, LATEST)
+    assert isinstance(found, RetryState)
     assert found.times == int(times)
 
 
@@ -81,7 +81,7 @@ NO_NUMBERS = [
 )
 @pytest.mark.parametrize("value", NO_NUMBERS)
 def test_a_number_of_any_other_form_is_a_bad_header(key: str, value: bytes) -> None:
-    found = parse_life(with_header(key, value), TOPICS, LATEST)
+    found = parse_retry_headers(with_header(key, value), TOPICS, LATEST)
     assert isinstance(found, BadHeader)
     assert found.text.startswith(f"{key} is ")
 
@@ -97,9 +97,9 @@ def test_a_number_of_any_other_form_is_a_bad_header(key: str, value: bytes) -> N
     ],
 )
 def test_a_number_has_a_largest_value(key: str, longest: bytes) -> None:
-    assert isinstance(parse_life(with_header(key, longest), TOPICS, 10**16), Life)
-    assert isinstance(parse_life(with_header(key, longest + b"0"), TOPICS, 10**17), BadHeader)
-    assert isinstance(parse_life(with_header(key, b"%d" % 2**63), TOPICS, 2**63), BadHeader)
+    assert isinstance(parse_retry_headers(with_header(key, longest), TOPICS, 10**16), RetryState)
+    assert isinstance(parse_retry_headers(with_header(key, longest + b"0"), TOPICS, 10**17), BadHeader)
+    assert isinstance(parse_retry_headers(with_header(key, b"%d" % 2**63), TOPICS, 2**63), BadHeader)
 
 
 @pytest.mark.parametrize("topic", [b"payments", b"billing-RETRY-10s", b"", b"ORDERS", b"orders "])
@@ -107,7 +107,7 @@ def test_a_real_topic_that_is_not_the_groups_is_a_bad_header(topic: bytes) -> No
     headers = with_header("REAL_TOPIC", topic)
     origin = ("ORIGIN_MESSAGE_ID", topic + b":0:0")
     headers = [origin if header[0] == "ORIGIN_MESSAGE_ID" else header for header in headers]
-    found = parse_life(headers, TOPICS, LATEST)
+    found = parse_retry_headers(headers, TOPICS, LATEST)
     assert isinstance(found, BadHeader)
     assert found.text.startswith("REAL_TOPIC is ")
 
@@ -136,38 +136,38 @@ def test_a_real_topic_that_is_not_the_groups_is_a_bad_header(topic: bytes) -> No
     ],
 )
 def test_an_origin_id_names_one_record_of_the_real_topic(value: bytes) -> None:
-    found = parse_life(with_header("ORIGIN_MESSAGE_ID", value), TOPICS, LATEST)
+    found = parse_retry_headers(with_header("ORIGIN_MESSAGE_ID", value), TOPICS, LATEST)
     assert isinstance(found, BadHeader)
     assert found.text.startswith("ORIGIN_MESSAGE_ID is ")
 
 
 def test_the_old_pulsar_key_is_read_as_the_id() -> None:
     headers = [*without_header("ORIGIN_MESSAGE_ID"), ("ORIGIN_MESSAGE_IDY_TIME", b"orders:3:1024")]
-    assert parse_life(headers, TOPICS, LATEST) == LIFE
+    assert parse_retry_headers(headers, TOPICS, LATEST) == LIFE
 
 
 def test_the_old_pulsar_key_is_as_strict() -> None:
     headers = [*without_header("ORIGIN_MESSAGE_ID"), ("ORIGIN_MESSAGE_IDY_TIME", b"3:1024")]
-    assert isinstance(parse_life(headers, TOPICS, LATEST), BadHeader)
+    assert isinstance(parse_retry_headers(headers, TOPICS, LATEST), BadHeader)
 
 
 def test_the_id_of_today_wins_over_the_old_key() -> None:
-    assert parse_life([*RENDERED, ("ORIGIN_MESSAGE_IDY_TIME", b"invoices:9:9")], TOPICS, LATEST) == LIFE
+    assert parse_retry_headers([*RENDERED, ("ORIGIN_MESSAGE_IDY_TIME", b"invoices:9:9")], TOPICS, LATEST) == LIFE
 
 
 def test_a_due_time_further_off_than_allowed_is_a_bad_header() -> None:
-    assert parse_life(RENDERED, TOPICS, LIFE.due_at) == LIFE
-    found = parse_life(RENDERED, TOPICS, LIFE.due_at - 1)
+    assert parse_retry_headers(RENDERED, TOPICS, LIFE.due_at) == LIFE
+    found = parse_retry_headers(RENDERED, TOPICS, LIFE.due_at - 1)
     assert isinstance(found, BadHeader)
     assert "longest delay" in found.text
 
 
 def test_a_reason_of_more_than_a_kibibyte_is_a_bad_header() -> None:
-    assert isinstance(parse_life(with_header("RETRY_REASON", b"x" * 1024), TOPICS, LATEST), Life)
-    assert isinstance(parse_life(with_header("RETRY_REASON", b"x" * 1025), TOPICS, LATEST), BadHeader)
+    assert isinstance(parse_retry_headers(with_header("RETRY_REASON", b"x" * 1024), TOPICS, LATEST), RetryState)
+    assert isinstance(parse_retry_headers(with_header("RETRY_REASON", b"x" * 1025), TOPICS, LATEST), BadHeader)
 
 
 def test_a_reason_that_would_steer_a_terminal_is_read_without_its_controls() -> None:
-    found = parse_life(with_header("RETRY_REASON", "a\x1b[2J\nb\u202e".encode()), TOPICS, LATEST)
-    assert isinstance(found, Life)
+    found = parse_retry_headers(with_header("RETRY_REASON", "a\x1b[2J\nb\u202e".encode()), TOPICS, LATEST)
+    assert isinstance(found, RetryState)
     assert found.reason == "a [2J b "

@@ -10,18 +10,18 @@ from topics.headers import (
     OURS,
     BadHeader,
     Headers,
-    Life,
+    RetryState,
     dead_letter_headers,
-    parse_life,
+    parse_retry_headers,
     reason_class,
     reason_text,
-    render_life,
+    render_retry_headers,
     without_ours,
 )
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000
-LIFE = Life(
+LIFE = RetryState(
     id="orders:3:1024",
     topic="orders",
     times=1,
@@ -31,11 +31,11 @@ LIFE = Life(
     first_failed_at=1_763_690_000_000,
     reason="http-500: no stock",
 )
-RENDERED = render_life(LIFE, "billing", "billing-RETRY-10s")
+RENDERED = render_retry_headers(LIFE, "billing", "billing-RETRY-10s")
 
 PRINTABLE = st.text(max_size=250).filter(str.isprintable)  # at most four bytes a character
 LIVES = st.builds(
-    lambda topic, partition, offset, **rest: Life(id=f"{topic}:{partition}:{offset}", topic=topic, **rest),
+    lambda topic, partition, offset, **rest: RetryState(id=f"{topic}:{partition}:{offset}", topic=topic, **rest),
     topic=st.sampled_from(sorted(TOPICS)),
     partition=st.integers(0, 2**31 - 1),
     offset=st.integers(0, 2**63 - 1),
@@ -70,20 +70,22 @@ def test_the_rendered_headers_are_those_of_the_contract() -> None:
 
 
 @given(LIVES)
-def test_a_rendered_life_is_read_back(life: Life) -> None:
-    headers = [("a", None), *render_life(life, "billing", "billing-RETRY"), ("a", b"")]
-    assert parse_life(headers, TOPICS, LATEST) == life
+def test_a_rendered_life_is_read_back(life: RetryState) -> None:
+    headers = [("a", None), *render_retry_headers(life, "billing", "billing-RETRY"), ("a", b"")]
+    assert parse_retry_headers(headers, TOPICS, LATEST) == life
 
 
 def test_kafkas_missing_timestamp_does_not_make_our_own_copy_unreadable() -> None:
-    life = Life(id="orders:0:0", topic="orders", timestamp=-1)
-    assert parse_life(render_life(life, "billing", "billing-RETRY"), TOPICS, LATEST) == Life("orders:0:0", "orders")
+    life = RetryState(id="orders:0:0", topic="orders", timestamp=-1)
+    assert parse_retry_headers(render_retry_headers(life, "billing", "billing-RETRY"), TOPICS, LATEST) == RetryState(
+        "orders:0:0", "orders"
+    )
 
 
 @given(HOSTILE)
 @example([("RECONSUMETIMES", "²".encode()), ("REAL_TOPIC", b"orders"), ("ORIGIN_MESSAGE_ID", b"orders:0:0")])
 def test_no_headers_raise_and_what_is_read_is_within_its_bounds(headers: Headers) -> None:
-    found = parse_life(headers, TOPICS, LATEST)
+    found = parse_retry_headers(headers, TOPICS, LATEST)
     if isinstance(found, BadHeader):
         found.text.encode()
         assert 0 < len(found.text) < 500
@@ -94,21 +96,21 @@ def test_no_headers_raise_and_what_is_read_is_within_its_bounds(headers: Headers
     assert 0 <= found.redrives <= 999_999
     assert 0 <= found.due_at <= LATEST
     assert len(found.reason.encode()) <= LONGEST_REASON
-    assert parse_life(render_life(found, "billing", "billing-RETRY"), TOPICS, LATEST) == found
+    assert parse_retry_headers(render_retry_headers(found, "billing", "billing-RETRY"), TOPICS, LATEST) == found
 
 
 @given(st.sampled_from(range(len(RENDERED))), VALUES)
 def test_one_broken_header_of_ours_is_refused_or_read_again_as_it_was(index: int, value: bytes | None) -> None:
     headers = list(RENDERED)
     headers[index] = (headers[index][0], value)
-    found = parse_life(headers, TOPICS, LATEST)
-    if isinstance(found, Life):
-        assert parse_life(render_life(found, "billing", "billing-RETRY"), TOPICS, LATEST) == found
+    found = parse_retry_headers(headers, TOPICS, LATEST)
+    if isinstance(found, RetryState):
+        assert parse_retry_headers(render_retry_headers(found, "billing", "billing-RETRY"), TOPICS, LATEST) == found
 
 
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=8), LIVES)
-def test_the_records_own_headers_stay_as_they_were(own: Headers, life: Life) -> None:
-    ours = render_life(life, "billing", "billing-DLQ") + dead_letter_headers(life, "billing", 17)
+def test_the_records_own_headers_stay_as_they_were(own: Headers, life: RetryState) -> None:
+    ours = render_retry_headers(life, "billing", "billing-DLQ") + dead_letter_headers(life, "billing", 17)
     mixed = own[:3] + ours + own[3:]
     assert without_ours(mixed) == [header for header in own if header[0] not in OURS | DEAD_LETTER]
     assert without_ours(without_ours(mixed)) == without_ours(mixed)
@@ -122,7 +124,9 @@ def test_order_duplicates_and_nulls_of_the_records_own_headers_are_kept() -> Non
 def test_our_headers_are_replaced_and_never_grow() -> None:
     headers: Headers = [("a", b"1")]
     for times in range(5):
-        headers = without_ours(headers) + render_life(Life("orders:0:0", "orders", times), "billing", "billing-RETRY")
+        headers = without_ours(headers) + render_retry_headers(
+            RetryState("orders:0:0", "orders", times), "billing", "billing-RETRY"
+        )
     assert len(headers) == 1 + len(RENDERED)
 
 
@@ -160,9 +164,9 @@ def test_every_reason_is_printable_and_at_most_a_kibibyte(name: str, text: str) 
     reason = reason_text(name, text)
     assert reason.isprintable()
     assert len(reason.encode()) <= LONGEST_REASON
-    life = Life("orders:0:0", "orders", reason=reason)
-    found = parse_life(render_life(life, "billing", "billing-RETRY"), TOPICS, LATEST)
-    assert isinstance(found, Life)
+    life = RetryState("orders:0:0", "orders", reason=reason)
+    found = parse_retry_headers(render_retry_headers(life, "billing", "billing-RETRY"), TOPICS, LATEST)
+    assert isinstance(found, RetryState)
     assert found.reason == reason
 
 

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.headers import OURS, BadHeader, Headers, Life, parse_life, render_life
-from topics.headers_fast import moved, rendered_life
+from topics.headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.headers_fast import for_topic, parse_rendered
 
 TOPICS, LATEST = ("orders", "invoices"), 1_763_690_000_000
 LIVES = st.builds(
-    Life,
+    RetryState,
     st.builds("orders:{}:{}".format, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)),
     st.just("orders"),
     st.integers(0, 999_999),
@@ -32,16 +32,16 @@ BAD += [b"orders:1:2\n", b"orders:1:", b"invoices:1:2", b"1763690000001", "\u066
 
 
 @given(OWN, LIVES)
-def test_what_we_have_written_is_read_the_quick_way(own: Headers, life: Life) -> None:
-    headers = [*own, *render_life(life, "billing", "billing-RETRY-10s")]
-    assert rendered_life(headers, TOPICS, LATEST) == parse_life(headers, TOPICS, LATEST) == life
+def test_what_we_have_written_is_read_the_quick_way(own: Headers, life: RetryState) -> None:
+    headers = [*own, *render_retry_headers(life, "billing", "billing-RETRY-10s")]
+    assert parse_rendered(headers, TOPICS, LATEST) == parse_retry_headers(headers, TOPICS, LATEST) == life
 
 
 @given(OWN, LIVES, st.data())
 def test_what_is_changed_is_read_as_the_long_way_reads_it_or_left_to_it(
-    own: Headers, life: Life, data: st.DataObject
+    own: Headers, life: RetryState, data: st.DataObject
 ) -> None:
-    headers = [*own, *render_life(life, "billing", "billing-RETRY-10s")]
+    headers = [*own, *render_retry_headers(life, "billing", "billing-RETRY-10s")]
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(headers) - 1))
         match data.draw(st.sampled_from(["value", "value", "value", "drop", "more", "swap"])):
@@ -53,7 +53,7 @@ def test_what_is_changed_is_read_as_the_long_way_reads_it_or_left_to_it(
                 headers.insert(place, (data.draw(st.sampled_from(sorted(OURS))), b"1"))
             case _:
                 headers.append(headers.pop(place))
-    quick, slow = rendered_life(headers, TOPICS, LATEST), parse_life(headers, TOPICS, LATEST)
+    quick, slow = parse_rendered(headers, TOPICS, LATEST), parse_retry_headers(headers, TOPICS, LATEST)
     assert quick in (None, slow)
     assert quick is None or not isinstance(slow, BadHeader)
 
@@ -61,13 +61,13 @@ def test_what_is_changed_is_read_as_the_long_way_reads_it_or_left_to_it(
 @given(st.lists(st.tuples(st.sampled_from([*sorted(OURS), "a", "b"]), st.none() | st.binary(max_size=4)), max_size=14))
 def test_a_move_changes_the_retry_topic_alone(headers: Headers) -> None:
     before = list(headers)
-    copy = moved(headers, "billing-RETRY")
+    copy = for_topic(headers, "billing-RETRY")
     assert headers == before
     assert [header for header in copy if header[0] != "RETRY_TOPIC"] == [h for h in headers if h[0] != "RETRY_TOPIC"]
     assert ("RETRY_TOPIC", b"billing-RETRY") in copy
 
 
 def test_a_move_of_our_own_headers_keeps_their_order() -> None:
-    life = Life("orders:0:1", "orders", 1)
-    headers = render_life(life, "billing", "billing-RETRY-10s")
-    assert moved(headers, "billing-RETRY") == render_life(life, "billing", "billing-RETRY")
+    life = RetryState("orders:0:1", "orders", 1)
+    headers = render_retry_headers(life, "billing", "billing-RETRY-10s")
+    assert for_topic(headers, "billing-RETRY") == render_retry_headers(life, "billing", "billing-RETRY")

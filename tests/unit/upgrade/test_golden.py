@@ -29,8 +29,8 @@ from tests.golden.written import (
     past_meaning,
 )
 from topics.events import decode_event
-from topics.headers import parse_life
-from topics.headers_fast import rendered_life
+from topics.headers import parse_retry_headers
+from topics.headers_fast import parse_rendered
 from topics.policy_record import InstanceHeard, PolicyHeard, parse_record, render_record
 from topics.view_record import decode_stats, decode_view
 
@@ -50,8 +50,8 @@ def test_its_headers_are_read_by_both_ways() -> None:
     lives = {}
     for one in golden("headers"):
         headers = [(name, None if value is None else value.encode("latin-1")) for name, value in one["headers"]]
-        life = lives[one["what"]] = parse_life(headers, TOPICS, 2**60)
-        assert rendered_life(headers, TOPICS, 2**60) in (life, None)
+        life = lives[one["what"]] = parse_retry_headers(headers, TOPICS, 2**60)
+        assert parse_rendered(headers, TOPICS, 2**60) in (life, None)
     redriven = lives.pop("redrive")
     assert set(lives.values()) == {LIFE}
     assert (redriven.id, redriven.topic, redriven.redrives) == (LIFE.id, LIFE.topic, LIFE.redrives)  # type: ignore[union-attr]

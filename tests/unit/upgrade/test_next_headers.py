@@ -13,22 +13,22 @@ from sidecar.core.record import Partition, Record
 from sidecar.dlq.letters import read_letter
 from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, SUMS, TOPICS
 from topics.events import BadEvent, Event, decode_event, encode_event
-from topics.headers import Headers, parse_life, render_life
-from topics.headers_fast import rendered_life
+from topics.headers import Headers, parse_retry_headers, render_retry_headers
+from topics.headers_fast import parse_rendered
 from topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 
 LATER: Headers = [("RETRY_LANE", b"\xff"), ("RETRY_HOPS", None), ("RETRY_HOPS", b"2")]
 """What a later version may add: any bytes, null, doubled."""
 OWN: Headers = [("content-type", b"text/plain"), ("n", None)]
 HERE = "billing-RETRY-10s"
-OURS = render_life(LIFE, "billing", HERE)
+OURS = render_retry_headers(LIFE, "billing", HERE)
 PLACES = {"before": OWN + LATER + OURS, "behind": OWN + OURS + LATER, "among": OWN + OURS[:4] + LATER + OURS[4:]}
 
 
 @pytest.mark.parametrize("headers", PLACES.values(), ids=PLACES)
 def test_a_header_of_a_later_version_is_no_bad_header(headers: Headers) -> None:
-    assert parse_life(headers, TOPICS, 2**60) == LIFE
-    assert rendered_life(headers, TOPICS, 2**60) in (LIFE, None)
+    assert parse_retry_headers(headers, TOPICS, 2**60) == LIFE
+    assert parse_rendered(headers, TOPICS, 2**60) in (LIFE, None)
 
 
 DECISIONS: dict[str, Commit | Written] = {

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from sidecar.core.lane.partition import Grant
+from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress, decode, encode, unread
 from sidecar.core.record import Partition
 from sidecar.delivery.pull.handles import Handles
@@ -51,9 +51,9 @@ class Keeper:
     """Takes what it is told."""
 
     def __init__(self) -> None:
-        self.grants: list[Grant] = []
+        self.grants: list[AssignedPartition] = []
 
-    def assigned(self, grants: Sequence[Grant]) -> None:
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         self.grants += grants
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None: ...

@@ -18,7 +18,7 @@ from sidecar.dev.demo.shop.behaviour import Answer, answer_to
 from sidecar.dev.demo.shop.order_log import Counter, Order, case_of
 from sidecar.dev.demo.shop.web import post
 from sidecar.kafka.messages import read_headers
-from topics.headers import LARGEST_LONG, BadHeader, Headers, parse_life
+from topics.headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
 
 MOST, PAGES = 64, 64
 """How many records are read at once, and how many times so many are worked on: one that is stuck holds up no other."""
@@ -161,7 +161,7 @@ def order_of(message: Message, headers: Headers, main: str) -> Order:
     case, digest = case_of(headers), digest_of(message.value())
     if message.topic() == main:
         return Order(f"{main}:{message.partition()}:{message.offset()}", 0, case, digest)
-    life = parse_life(headers, [main], LARGEST_LONG)
+    life = parse_retry_headers(headers, [main], LARGEST_LONG)
     if isinstance(life, BadHeader):
         raise ValueError(life.text)
     return Order(life.id, life.times, case, digest)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.key_queues import By, Lines
+from sidecar.core.lane.key_queues import KeyQueues, OrderBy
 from sidecar.core.record import Partition, Record
 from tests.sim.samples import record
 
@@ -22,9 +22,9 @@ Step = tuple[str, object, object]
 class Model:
     """Plays steps on lines, and keeps for each line who has joined, who is free, and in which order they came free."""
 
-    def __init__(self, by: By) -> None:
+    def __init__(self, by: OrderBy) -> None:
         self.by = by
-        self.lines = Lines(by)
+        self.lines = KeyQueues(by)
         self.offset = 0
         self.joined: dict[object, list[int]] = defaultdict(list)
         self.freed: dict[object, list[int]] = defaultdict(list)
@@ -41,23 +41,23 @@ class Model:
         self.offset += 1
         new = record(self.offset, source=place, key=key)
         if self.by == "key" and key is None:
-            assert self.lines.join(new), "a record without a key waits for nobody"
-            assert self.lines.leave(new) is None
+            assert self.lines.enqueue(new), "a record without a key waits for nobody"
+            assert self.lines.finish(new) is None
             return
         self.joined[self.line(new)].append(new.offset)
-        if self.lines.join(new):
+        if self.lines.enqueue(new):
             self.frees(new)
 
     def frees(self, record: Record) -> None:
-        assert self.lines.join(record), "the first of a line may ask as often as it likes"
+        assert self.lines.enqueue(record), "the first of a line may ask as often as it likes"
         self.freed[self.line(record)].append(record.offset)
         self.free.append(record)
 
     def leave(self, which: int, _: object) -> None:
         if self.free:
             first = self.free.pop(which % len(self.free))
-            following = self.lines.leave(first)
-            assert self.lines.leave(first) is None, "who has left cannot leave again"
+            following = self.lines.finish(first)
+            assert self.lines.finish(first) is None, "who has left cannot leave again"
             if following is not None:
                 self.frees(following)
 
@@ -69,7 +69,7 @@ class Model:
 
 
 @given(st.sampled_from(["key", "partition"]), st.lists(JOIN | JOIN | LEAVE | DROP, max_size=60))
-def test_each_line_is_freed_one_by_one_in_the_order_in_which_it_was_joined(by: By, steps: list[Step]) -> None:
+def test_each_line_is_freed_one_by_one_in_the_order_in_which_it_was_joined(by: OrderBy, steps: list[Step]) -> None:
     model = Model(by)
     for step in steps:
         model.play(step)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.core.commit_batch import Batch
+from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.decide import Retry
 from sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
 from sidecar.core.progress import Progress
@@ -19,8 +19,8 @@ def begun(*offsets: int, **options: int) -> Rig:
     return rig
 
 
-def progress_of(batch: Batch) -> Progress:
-    return batch.shares[ORDERS].progress
+def progress_of(batch: CommitBatch) -> Progress:
+    return batch.commits[ORDERS].progress
 
 
 def test_a_record_is_delivered_at_once_and_in_order() -> None:
@@ -61,10 +61,10 @@ def test_once_all_is_committed_the_lane_asks_for_nothing() -> None:
 @pytest.mark.parametrize("last", [COMMITTED, BAD, Rejected("no"), Committed()])
 def test_memory_is_given_back_when_everything_is_done(last: Committed | Failed | Rejected) -> None:
     rig = begun(*range(20))
-    assert rig.lane.tenure.load > 20_000
+    assert rig.lane.ownership.load > 20_000
     rig.answer_all(last)
     rig.settle()
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.ownership.load == 0
     assert rig.part().load == 0
     assert rig.part().idle
 
@@ -132,7 +132,7 @@ def test_what_the_last_owner_had_done_is_not_delivered_again() -> None:
 def test_an_offset_out_of_bounds_asked_for_is_counted_and_the_ladder_answers() -> None:
     rig = begun(0)
     rig.answer(Failed("retry-asked", delay=1))
-    assert rig.lane.tally.odd_requests == 1
+    assert rig.lane.counters.odd_requests == 1
     (batch,) = rig.settle()[:1]
     assert batch.entries[0].writes[0].topic == "billing-RETRY-10s"
 
@@ -144,7 +144,7 @@ def test_a_broken_record_goes_to_the_dlq_without_a_delivery() -> None:
     assert rig.out_offsets() == [1]
     batch = rig.settle()[0]
     assert batch.entries[0].writes[0].topic == "billing-DLQ"
-    assert rig.lane.tally.dead_letters["orders", "headers-unreadable"] == 1
+    assert rig.lane.counters.dead_letters["orders", "headers-unreadable"] == 1
 
 
 def test_the_counts_are_of_what_is_in_kafka() -> None:
@@ -152,7 +152,7 @@ def test_the_counts_are_of_what_is_in_kafka() -> None:
     rig.assign(ORDERS)
     rig.take_offsets([0])
     rig.answer(BAD)
-    assert not rig.lane.tally.dead_letters
+    assert not rig.lane.counters.dead_letters
     rig.settle()
-    assert rig.lane.tally.dead_letters["orders", "http-500"] == 1
-    assert rig.lane.tally.deliveries["orders", "main", "retry"] == 1
+    assert rig.lane.counters.dead_letters["orders", "http-500"] == 1
+    assert rig.lane.counters.deliveries["orders", "main", "retry"] == 1

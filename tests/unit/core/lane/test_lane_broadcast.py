@@ -47,13 +47,13 @@ def test_a_record_that_cannot_be_read_is_done_without_a_dead_letter() -> None:
     rig.assign(ORDERS)
     rig.take(record(fault="headers-unreadable"))
     assert not [entry.writes for batch in rig.settle() for entry in batch.entries if entry.writes]
-    assert rig.lane.tally.bad_headers == 1
+    assert rig.lane.counters.bad_headers == 1
 
 
 def test_a_failure_is_counted() -> None:
     rig = rig_of(1)
     rig.answer(FAIL)
-    assert rig.lane.tally.deliveries == {("orders", "main", "retry"): 1}
+    assert rig.lane.counters.deliveries == {("orders", "main", "retry"): 1}
 
 
 def test_a_refused_connection_holds_the_record_until_the_service_is_back() -> None:

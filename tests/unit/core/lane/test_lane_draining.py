@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.decide import Again, Commit, DeadLetter, Forget, Retry
+from sidecar.core.decide import Commit, DeadLetter, LeaveUncommitted, Retry, RetryInPlace
 from sidecar.core.decide_draining import decide_draining
 from sidecar.core.outcome import COMMITTED, EXPIRED, NACKED, Failed, Outcome, Rejected
 from sidecar.core.policy import InPlace
@@ -45,10 +45,10 @@ def test_a_record_that_the_service_itself_sends_to_the_dlq_goes_there_during_a_d
     [
         (COMMITTED, Commit),
         (BAD, Retry),
-        (LOST, Forget),
+        (LOST, LeaveUncommitted),
         (Failed("timeout", "", "timeout"), Retry),
         (EXPIRED, Retry),
-        (NACKED, Again),
+        (NACKED, RetryInPlace),
         (Failed("retry-asked", level=-1), DeadLetter),
         (Rejected("bad-sku"), DeadLetter),
     ],
@@ -61,14 +61,14 @@ def test_only_a_connection_that_is_lost_means_something_else_while_retries_are_l
 
 @pytest.mark.parametrize("outcome", [BAD, Failed("timeout", "", "timeout"), EXPIRED, NACKED])
 def test_no_failure_is_the_last_one_during_a_drain(outcome: Outcome) -> None:
-    assert isinstance(decide_draining(record(0), outcome, LAST, WALL), Forget)
+    assert isinstance(decide_draining(record(0), outcome, LAST, WALL), LeaveUncommitted)
     ordered = replace(policy(), in_place=InPlace(max_times=0))
-    assert isinstance(decide_draining(record(0), BAD, ordered, WALL), Forget)
+    assert isinstance(decide_draining(record(0), BAD, ordered, WALL), LeaveUncommitted)
 
 
 def test_a_retry_that_is_cut_off_keeps_its_count() -> None:
     again = record(0, life=a_life(times=3))
-    assert isinstance(decide_draining(again, LOST, policy(), WALL), Forget)
+    assert isinstance(decide_draining(again, LOST, policy(), WALL), LeaveUncommitted)
 
 
 def test_what_was_answered_and_is_not_in_kafka_when_a_partition_goes_is_left_behind() -> None:
@@ -80,8 +80,8 @@ def test_what_was_answered_and_is_not_in_kafka_when_a_partition_goes_is_left_beh
     rig.run(25)
     assert rig.batches, "the copy is on its way"
     assert rig.part().unsaved == 2
-    rig.lane.tenure.lost([ORDERS])
-    assert rig.lane.tenure.left_behind == 2
+    rig.lane.ownership.lost([ORDERS])
+    assert rig.lane.ownership.uncommitted_at_loss == 2
 
 
 def test_nothing_is_left_behind_by_a_partition_that_is_given_up_in_order() -> None:
@@ -91,5 +91,5 @@ def test_nothing_is_left_behind_by_a_partition_that_is_given_up_in_order() -> No
     rig.release(ORDERS)
     rig.answer_all()
     rig.settle()
-    assert ORDERS not in rig.lane.tenure.parts
-    assert rig.lane.tenure.left_behind == 0
+    assert ORDERS not in rig.lane.ownership.parts
+    assert rig.lane.ownership.uncommitted_at_loss == 0

@@ -11,17 +11,17 @@ from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL
 from topics.events import Event, State, decode_event
-from topics.headers import Life
+from topics.headers import RetryState
 
 BAD = Failed("http-500")
-THEIRS = Life("orders:0:0", "orders", times=2, timestamp=WALL - 86_400_000, reason="retried-by-spring")
+THEIRS = RetryState("orders:0:0", "orders", times=2, timestamp=WALL - 86_400_000, reason="retried-by-spring")
 
 
-def foreign(life: Life = THEIRS) -> Record:
+def foreign(life: RetryState = THEIRS) -> Record:
     return samples.record(timestamp=WALL - 60_000, life=life)
 
 
-def begun(life: Life = THEIRS, retries: int = 16) -> Rig:
+def begun(life: RetryState = THEIRS, retries: int = 16) -> Rig:
     rig = Rig(policy=samples.policy(retries=retries))
     rig.assign(ORDERS)
     rig.take(foreign(life))
@@ -38,7 +38,7 @@ def test_it_is_delivered_at_once_and_its_wait_elsewhere_is_no_lateness_of_ours()
     rig = begun()
     (sent,) = rig.sent
     assert (sent.record.times, sent.at) == (2, 0)
-    assert sum(rig.lane.tally.lateness.counts) == 0
+    assert sum(rig.lane.counters.lateness.counts) == 0
 
 
 def test_its_success_is_told_because_it_has_failed_before() -> None:

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sidecar.core.commit_batch import Batch
+from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.progress import Progress, decode, encode
 from tests.sim.rig import Rig
@@ -33,10 +33,10 @@ class Comings(RuleBasedStateMachine):
 
     @property
     def ours(self) -> bool:
-        part = self.rig.lane.tenure.parts.get(ORDERS)
+        part = self.rig.lane.ownership.parts.get(ORDERS)
         return part is not None and not part.closing
 
-    @precondition(lambda self: not self.rig.lane.tenure.parts)
+    @precondition(lambda self: not self.rig.lane.ownership.parts)
     @rule()
     def assigned(self) -> None:
         self.epoch += 1
@@ -56,7 +56,7 @@ class Comings(RuleBasedStateMachine):
     @rule(outcome=st.sampled_from(OUTCOMES), place=st.integers(0, 9))
     def answered(self, outcome: Outcome, place: int) -> None:
         place %= len(self.rig.sent)
-        current = self.rig.sent[place].record.epoch == self.epoch and self.rig.lane.tenure.parts
+        current = self.rig.sent[place].record.epoch == self.epoch and self.rig.lane.ownership.parts
         offset = self.rig.answer(outcome, place).offset
         if current and outcome is COMMITTED:
             self.done.add(offset)
@@ -65,7 +65,7 @@ class Comings(RuleBasedStateMachine):
     @rule(happened=st.booleans())
     def concluded(self, happened: bool) -> None:
         batch = self.rig.batches[0]
-        if batch.shares[ORDERS].epoch != self.epoch or not self.rig.lane.tenure.parts:
+        if batch.commits[ORDERS].epoch != self.epoch or not self.rig.lane.ownership.parts:
             self.rig.conclude(fenced=[ORDERS])
         elif not happened:
             self.rig.conclude(again=[])
@@ -73,8 +73,8 @@ class Comings(RuleBasedStateMachine):
             self._apply(batch)
             self.rig.conclude()
 
-    def _apply(self, batch: Batch) -> None:
-        progress = batch.shares[ORDERS].progress
+    def _apply(self, batch: CommitBatch) -> None:
+        progress = batch.commits[ORDERS].progress
         self.kafka = (progress.next, encode(progress))
         self.written += [entry.record.offset for entry in batch.entries]
         self.done |= set(self.written)
@@ -88,10 +88,10 @@ class Comings(RuleBasedStateMachine):
     def revoked(self) -> None:
         self.given_up = self.rig.release(ORDERS)
 
-    @precondition(lambda self: self.rig.lane.tenure.parts)
+    @precondition(lambda self: self.rig.lane.ownership.parts)
     @rule()
     def lost(self) -> None:
-        self.rig.lane.tenure.lost([ORDERS])
+        self.rig.lane.ownership.lost([ORDERS])
 
     @invariant()
     def nothing_is_covered_that_is_not_done(self) -> None:
@@ -104,12 +104,12 @@ class Comings(RuleBasedStateMachine):
 
     @invariant()
     def a_partition_that_is_gone_weighs_nothing(self) -> None:
-        if not self.rig.lane.tenure.parts:
-            assert self.rig.lane.tenure.load == 0
+        if not self.rig.lane.ownership.parts:
+            assert self.rig.lane.ownership.load == 0
 
     def teardown(self) -> None:
         """Whatever has happened, one more owner gets all the rest done."""
-        self.rig.lane.tenure.lost([ORDERS])
+        self.rig.lane.ownership.lost([ORDERS])
         if self.rig.batches:
             self.rig.conclude(fenced=[ORDERS])
         assert not self.rig.batches, "a lost partition still commits"

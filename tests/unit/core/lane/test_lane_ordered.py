@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.decide import DeadLetter
-from sidecar.core.lane.key_queues import By
+from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
@@ -22,7 +22,7 @@ READY = Partition("billing-RETRY", 0)
 INVOICES = Partition("invoices", 0)
 
 
-def rig_of(*keys: bytes | None, by: By = "key", max_times: int | None = None, **more: object) -> Rig:
+def rig_of(*keys: bytes | None, by: OrderBy = "key", max_times: int | None = None, **more: object) -> Rig:
     """An ordered lane that was handed records of one partition with these keys, offsets 0, 1, …"""
     policy = replace(samples.policy(), in_place=InPlace(INTERVAL, max_times))
     rig = Rig(policy=policy, order=by, **more)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_a_wait_that_the_service_asks_for_is_brought_within_bounds(failure: Fail
 def test_a_wait_out_of_bounds_is_counted(delay: int | None, odd: int) -> None:
     rig = rig_of(b"a")
     rig.answer(Failed("retry-asked", asked=True, delay=delay))
-    assert rig.lane.tally.odd_requests == odd
+    assert rig.lane.counters.odd_requests == odd
 
 
 def test_the_failure_after_the_last_retry_is_a_dead_letter_and_only_then_the_key_goes_on() -> None:
@@ -192,7 +192,7 @@ def test_a_revoked_partition_does_not_wait_for_a_record_that_fails_for_ever() ->
 def test_the_next_owner_begins_with_the_record_that_failed() -> None:
     rig = rig_of(b"a", b"a", b"b")
     rig.answer(FAIL)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2)
     rig.take(*(record(offset, key=key, epoch=2) for offset, key in enumerate((b"a", b"a"))))
     rig.run(60_000)
@@ -203,7 +203,7 @@ def test_the_next_owner_begins_with_the_record_that_failed() -> None:
 
 def test_a_late_answer_for_an_older_assignment_frees_nobody() -> None:
     rig = rig_of(b"a", b"a")
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2)
     rig.take(*(record(offset, key=b"a", epoch=2) for offset in range(2)))
     rig.answer()
@@ -228,7 +228,7 @@ def test_redriven_records_of_one_key_go_one_by_one() -> None:
 def burst(rig: Rig, source: Partition, start: int, count: int, key: bytes | None = b"a") -> None:
     """Hand over as a consumer does that goes on from the lane's word; nothing while the partition is parked."""
     part = rig.part(source)
-    if part.parked is None:
+    if part.paused is None:
         rig.take(*(record(start + number, source=source, key=key) for number in range(count)))
 
 
@@ -239,9 +239,9 @@ def test_what_stands_behind_a_failing_key_does_not_fill_the_lanes_room() -> None
     rig.answer(FAIL)
     for start in range(1, 1_001, 100):
         burst(rig, ORDERS, start, 100)
-    assert rig.lane.tenure.load <= room // 4 + 2 * RECORD_COST
-    assert rig.part().parked is not None
-    assert rig.part().parked.because == "behind a retry"  # type: ignore[union-attr]
+    assert rig.lane.ownership.load <= room // 4 + 2 * RECORD_COST
+    assert rig.part().paused is not None
+    assert rig.part().paused.because == "behind a retry"  # type: ignore[union-attr]
     rig.run(INTERVAL)
     rig.take(record(0, source=INVOICES, key=b"a"))
     assert (0, INVOICES) in [(sent.record.offset, sent.record.source) for sent in rig.sent]
@@ -251,11 +251,11 @@ def test_a_partition_held_behind_a_retry_goes_on_where_it_was_when_the_key_does(
     rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
     rig.answer(FAIL)
     burst(rig, ORDERS, 1, 1_000)
-    parked = rig.part().parked
+    parked = rig.part().paused
     assert parked is not None
     rig.run(INTERVAL)
     taken: list[Record] = []
-    while rig.part().parked is not None:
+    while rig.part().paused is not None:
         taken.append(rig.answer())
     assert len(taken) < 50
     assert rig.fetches == [("pause", ORDERS), ("resume", ORDERS, parked.offset, 1)]
@@ -264,4 +264,4 @@ def test_a_partition_held_behind_a_retry_goes_on_where_it_was_when_the_key_does(
 def test_without_a_failure_a_partition_may_fill_the_lanes_room() -> None:
     rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
     burst(rig, ORDERS, 1, 399)
-    assert rig.part().parked is None
+    assert rig.part().paused is None

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.copies import Copy, writes_of
-from sidecar.core.counters import MOST_STRAYS, OTHERS, UNKNOWN, Tally
+from sidecar.core.counters import MOST_STRAYS, OTHERS, UNKNOWN, LaneCounters
 from sidecar.core.decide import AT_ONCE, DeadLetter, Forward, Hop, after_wait, decide
-from sidecar.core.main_topics import Origins
+from sidecar.core.main_topics import MainTopics
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
@@ -18,19 +18,19 @@ from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
 from topics.events import Event, State, decode_event
-from topics.headers import BadHeader, Headers, Life, parse_life, render_life
+from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 from topics.levels import TABLE
 
 HOUR = 3_600_000
 OLD, NEW = policy(), policy(topics=("orders", "parcels"))
 LEVEL = Partition("billing-RETRY-10s", 3)
-STRAY = Life("parcels:2:9", "parcels", 3, 1, WALL, WALL - 50, WALL - 40, "http-500: no")
+STRAY = RetryState("parcels:2:9", "parcels", 3, 1, WALL, WALL - 50, WALL - 40, "http-500: no")
 OWN: Headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
 
 
-def stray(life: Life = STRAY, source: Partition = LEVEL, offset: int = 5) -> Record:
+def stray(life: RetryState = STRAY, source: Partition = LEVEL, offset: int = 5) -> Record:
     """A copy of another instance's topic, as the retry lane reads it."""
-    headers = OWN + render_life(life, "billing", source.topic)
+    headers = OWN + render_retry_headers(life, "billing", source.topic)
     found, fault = samples.read(headers, OLD)
     return record(offset, source=source, timestamp=WALL - 10_000, headers=headers, life=found, fault=fault)
 
@@ -42,7 +42,7 @@ def copies(found: Record, rules: Policy = OLD, now: int = WALL) -> tuple[Copy, .
 
 
 def test_a_sound_life_of_an_unknown_topic_is_read_as_one() -> None:
-    assert samples.read(render_life(STRAY, "billing", LEVEL.topic), OLD) == (STRAY, "")
+    assert samples.read(render_retry_headers(STRAY, "billing", LEVEL.topic), OLD) == (STRAY, "")
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,16 @@ def test_a_sound_life_of_an_unknown_topic_is_read_as_one() -> None:
 )
 def test_a_life_of_the_groups_own_topics_or_of_no_legal_name_is_a_bad_header(topic: str) -> None:
     life = replace(STRAY, id=f"{topic}:0:1", topic=topic)
-    assert topic not in Origins(OLD)
-    assert isinstance(parse_life(render_life(life, "billing", LEVEL.topic), Origins(OLD), WALL), BadHeader)
+    assert topic not in MainTopics(OLD)
+    assert isinstance(
+        parse_retry_headers(render_retry_headers(life, "billing", LEVEL.topic), MainTopics(OLD), WALL), BadHeader
+    )
 
 
 def test_a_stray_hops_on_unchanged_and_writes_no_event() -> None:
     (copy,) = copies(stray())
     assert (copy.topic, copy.key, copy.value) == ("billing-RETRY-5s", b"k", b"v")
-    assert copy.headers == OWN + render_life(STRAY, "billing", "billing-RETRY-5s")
+    assert copy.headers == OWN + render_retry_headers(STRAY, "billing", "billing-RETRY-5s")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_stray_that_nobody_has_taken_is_a_dead_letter_with_its_whole_life() ->
     assert isinstance(after_wait(stray(), OLD, WALL + HOUR - 1), Hop)
     now = WALL + HOUR
     copy, told = copies(stray(), now=now)
-    life = parse_life(copy.headers[:13], NEW.topics, now)
+    life = parse_retry_headers(copy.headers[:13], NEW.topics, now)
     assert life == replace(STRAY, due_at=now, reason="unknown-topic: http-500: no")
     assert (copy.topic, copy.headers[:3]) == ("billing-DLQ", OWN)
     event = decode_event(told.value)
@@ -159,7 +161,7 @@ def test_a_lane_delivers_its_own_and_passes_strays_on() -> None:
     assert isinstance(decisions[0], Hop)
     assert isinstance(decisions[2], Hop)
     assert rig.kafka[LEVEL].next == 3
-    assert (rig.lane.tally.strays, rig.lane.tally.bad_headers) == ({"parcels": 2}, 0)
+    assert (rig.lane.counters.strays, rig.lane.counters.bad_headers) == ({"parcels": 2}, 0)
 
 
 def test_a_relay_forwards_its_own_and_passes_strays_on() -> None:
@@ -169,11 +171,11 @@ def test_a_relay_forwards_its_own_and_passes_strays_on() -> None:
     written = {e.record.offset: e for batch in rig.settle() for e in batch.entries}
     assert [type(written[offset].decision) for offset in range(3)] == [Forward, Hop, Forward]
     assert written[1].writes[0].topic == "billing-RETRY-5s"
-    assert (rig.lane.tally.forwarded, rig.lane.tally.strays) == (2, {"parcels": 1})
+    assert (rig.lane.counters.forwarded, rig.lane.counters.strays) == (2, {"parcels": 1})
 
 
 def test_names_from_headers_fill_neither_memory_nor_labels() -> None:
-    tally = Tally()
+    tally = LaneCounters()
     for number in range(100):
         life = replace(STRAY, topic=f"t{number}")
         tally.count(Hop(life, 1_000, stray=True))

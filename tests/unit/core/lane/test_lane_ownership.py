@@ -27,10 +27,10 @@ def test_a_revoked_partition_waits_for_what_is_out_and_is_committed_clean() -> N
     assert not given_up
     rig.answer()
     assert not given_up
-    assert rig.conclude().shares[ORDERS].progress == Progress(2, clean=True)
+    assert rig.conclude().commits[ORDERS].progress == Progress(2, clean=True)
     assert given_up == ["given up"]
-    assert ORDERS not in rig.lane.tenure.parts
-    assert rig.lane.tenure.load == 0
+    assert ORDERS not in rig.lane.ownership.parts
+    assert rig.lane.ownership.load == 0
 
 
 def test_a_failure_during_the_wait_is_written_before_the_partition_is_given_up() -> None:
@@ -43,14 +43,14 @@ def test_a_failure_during_the_wait_is_written_before_the_partition_is_given_up()
     assert [entry.record.offset for entry in batch.entries] == [0]
     while rig.batches:
         batch = rig.conclude()
-    assert batch.shares[ORDERS].progress == Progress(2, clean=True)
+    assert batch.commits[ORDERS].progress == Progress(2, clean=True)
     assert given_up
 
 
 def test_a_partition_with_nothing_out_is_committed_clean_at_once() -> None:
     rig = begun()
     given_up = rig.release(ORDERS)
-    assert rig.conclude().shares[ORDERS].progress == Progress(0, clean=True)
+    assert rig.conclude().commits[ORDERS].progress == Progress(0, clean=True)
     assert given_up
 
 
@@ -64,7 +64,7 @@ def test_what_was_not_done_at_the_end_is_left_to_the_next_owner(outcome: Outcome
     given_up = rig.release(ORDERS)
     rig.answer(outcome)
     rig.answer()
-    assert rig.conclude().shares[ORDERS].progress == Progress(0, frozenset({1}), clean=True)
+    assert rig.conclude().commits[ORDERS].progress == Progress(0, frozenset({1}), clean=True)
     assert given_up
     rig.run(60_000)
     assert len(rig.history) == 2
@@ -75,14 +75,14 @@ def test_a_partition_is_not_given_up_while_its_last_commit_is_under_way() -> Non
     rig.take_offsets([0], OTHER)
     given_up = rig.release(ORDERS, OTHER)
     rig.answer()  # orders[0] is idle: its progress goes out
-    assert list(rig.batches[0].shares) == [ORDERS]
+    assert list(rig.batches[0].commits) == [ORDERS]
     rig.answer()  # orders[1] is idle too
     rig.conclude(again=[])  # but the commit came to nothing
-    assert ORDERS in rig.lane.tenure.parts
+    assert ORDERS in rig.lane.ownership.parts
     rig.run(2_000)
     batch = rig.conclude()
-    assert batch.shares[ORDERS].progress == Progress(1, clean=True)
-    assert batch.shares[OTHER].progress == Progress(1, clean=True)
+    assert batch.commits[ORDERS].progress == Progress(1, clean=True)
+    assert batch.commits[OTHER].progress == Progress(1, clean=True)
     assert given_up
 
 
@@ -102,40 +102,40 @@ def test_a_lost_partition_commits_nothing() -> None:
     rig = begun(0, 1, 2)
     rig.answer(BAD)
     rig.answer()
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.answer_all(BAD)
     rig.conclude(fenced=[ORDERS])  # what was under way came too late
     rig.run(10_000)
     assert not rig.batches
     assert not rig.kafka
-    assert rig.lane.tally.fenced_answers == 1  # the third was sent before the loss
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.counters.fenced_answers == 1  # the third was sent before the loss
+    assert rig.lane.ownership.load == 0
 
 
 def test_a_loss_during_a_release_ends_it() -> None:
     rig = begun(0)
     given_up = rig.release(ORDERS)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     assert given_up
 
 
 def test_an_assignment_during_a_release_ends_it() -> None:
     rig = begun(0)
     given_up = rig.release(ORDERS)
-    assert rig.lane.tenure.closing
+    assert rig.lane.ownership.closing
     rig.assign(ORDERS, epoch=2)
     assert given_up
-    assert not rig.lane.tenure.closing
+    assert not rig.lane.ownership.closing
 
 
 def test_a_late_answer_of_an_older_assignment_is_counted_and_dropped() -> None:
     rig = begun(0, 1)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2)
     rig.take(record(0, epoch=2))
     late = rig.sent.pop(0)
     late.reply(late.record, COMMITTED, rig.now)
-    assert rig.lane.tally.fenced_answers == 1
+    assert rig.lane.counters.fenced_answers == 1
     assert rig.part().tracker.snapshot() == Progress(0)
 
 
@@ -150,7 +150,7 @@ def test_a_batch_of_an_older_assignment_settles_nothing_in_the_new_one() -> None
     rig = begun(0)
     rig.answer(BAD)
     rig.run(25)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2)
     rig.take(record(0, epoch=2))
     rig.conclude()
@@ -167,8 +167,8 @@ def test_a_fenced_partition_is_dropped_and_the_rest_of_the_batch_goes_again() ->
     rig.conclude(again=[])
     rig.run(25)
     rig.conclude(fenced=[ORDERS])
-    assert list(rig.lane.tenure.parts) == [OTHER]
+    assert list(rig.lane.ownership.parts) == [OTHER]
     (batch,) = rig.settle()[:1]
     assert [entry.record.source for entry in batch.entries] == [OTHER]
     assert rig.part(OTHER).tracker.snapshot() == Progress(1)
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.ownership.load == 0

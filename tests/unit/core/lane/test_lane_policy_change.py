@@ -29,14 +29,14 @@ def test_a_failure_is_judged_by_the_policy_at_its_time() -> None:
     rig.assign(Partition("orders", 0))
     rig.take_offsets([0, 1])
     rig.answer(FAILURE)
-    rig.lane.govern(policy(ladder=(3_000,)), {})
+    rig.lane.apply_policy(policy(ladder=(3_000,)), {})
     rig.answer(FAILURE)
     rig.run(1_000)
     assert topics(rig) == ["billing-RETRY-10s"]
     rig.run(1_000)
     assert topics(rig) == ["billing-RETRY-3s"]
     rig.take_offsets([2])
-    rig.lane.govern(policy(retries=0), {})
+    rig.lane.apply_policy(policy(retries=0), {})
     rig.answer(FAILURE)
     rig.run(1_000)
     assert topics(rig) == ["billing-DLQ"]
@@ -47,7 +47,7 @@ def test_what_waits_keeps_its_time_and_a_removed_levels_records_are_still_delive
     rig.assign(TEN)
     rig.take(record(0, source=TEN, timestamp=WALL - 9_500, life=life(due_at=WALL + 500)))
     other = policy(ladder=(3_000,), table=(3_000,))
-    rig.lane.govern(other, waits(other))
+    rig.lane.apply_policy(other, waits(other))
     rig.run(499)
     assert not rig.sent
     rig.run(1)
@@ -57,10 +57,10 @@ def test_what_waits_keeps_its_time_and_a_removed_levels_records_are_still_delive
 def test_a_partition_of_a_new_level_waits_as_its_name_says() -> None:
     rig = Rig(retry=True)
     other = policy(ladder=(3_000,))
-    rig.lane.govern(other, waits(other))
+    rig.lane.apply_policy(other, waits(other))
     rig.assign(NEW)
-    assert rig.lane.tenure.parts[NEW].wait == 3_000
-    assert rig.lane.tenure.parts[NEW].level == "3s"
+    assert rig.lane.ownership.parts[NEW].level_delay == 3_000
+    assert rig.lane.ownership.parts[NEW].level == "3s"
 
 
 @pytest.mark.parametrize("full", [2, 9])

@@ -1,6 +1,6 @@
 """What Kafka will not take: a topic stops its partitions until it is mended, a record holds only itself."""
 
-from sidecar.core.commit_batch import Entry, Refusal, Result
+from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
 from sidecar.core.outcome import Failed, Rejected
 from sidecar.core.progress import Progress
@@ -12,7 +12,7 @@ BAD, REFUSED = Failed("http-500"), Rejected("no")
 OTHER = Partition("orders", 1)
 
 
-def refused(rig: Rig, about: str) -> list[Entry]:
+def refused(rig: Rig, about: str) -> list[SettledRecord]:
     """Fail what is first out, and let Kafka refuse all of its batch."""
     rig.answer(BAD)
     rig.run(25)
@@ -35,7 +35,7 @@ def test_a_refused_topic_stops_the_partition_and_withholds_what_was_fetched() ->
     rig.answer_all()
     assert len(rig.history) == 3  # the third was out when the batch came back
     assert rig.fetches == [("pause", ORDERS)]
-    assert rig.lane.tenure.status(rig.now.steady)[0].state == "held: t: refused"
+    assert rig.lane.ownership.status(rig.now.steady)[0].state == "held: t: refused"
 
 
 def test_a_refused_topic_stops_no_other_partition() -> None:
@@ -54,11 +54,11 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     rig.answer_all(BAD)
     rig.run(25)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
-    assert [part.stopped != "" for part in rig.lane.tenure.parts.values()] == [True, True]
+    assert [part.blocked != "" for part in rig.lane.ownership.parts.values()] == [True, True]
     rig.run(FIRST_RETRY)
     (tried,) = rig.conclude().entries
     assert tried.record.offset == 0
-    assert [part.stopped for part in rig.lane.tenure.parts.values()] == ["", ""]
+    assert [part.blocked for part in rig.lane.ownership.parts.values()] == ["", ""]
     rig.answer_all()
     rig.settle()
     rig.take_offsets(range(6), ORDERS)
@@ -68,7 +68,7 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     assert rig.part(ORDERS).tracker.snapshot() == Progress(6)
     assert rig.part(OTHER).tracker.snapshot() == Progress(3)
     assert len(rig.history) == 9  # nothing was delivered a second time
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.ownership.load == 0
 
 
 def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() -> None:
@@ -76,7 +76,7 @@ def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() ->
     rig = stopped()
     rig.answer_all()
     assert not rig.sent
-    assert rig.lane.tenure.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
+    assert rig.lane.ownership.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
     rig.run(FIRST_RETRY)
     rig.conclude()
     assert ("resume", ORDERS, 3, 1) in rig.fetches
@@ -133,7 +133,7 @@ def test_a_topic_that_was_mended_but_finds_this_record_too_large_lets_the_partit
     rig.answer_all()
     rig.run(FIRST_RETRY)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
-    assert rig.part().stopped == ""
+    assert rig.part().blocked == ""
     rig.take_offsets(range(3, 6))
     rig.answer_all()
     assert len(rig.history) == 6
@@ -154,7 +154,7 @@ def test_many_refused_records_do_not_keep_the_progress_of_others_out_of_kafka() 
         if entries := rig.batches[0].entries:  # each takes its time: more are due than there is time for
             rig.conclude(refused=[(entry, "record") for entry in entries])
         else:
-            committed = rig.conclude().shares[OTHER].progress.next
+            committed = rig.conclude().commits[OTHER].progress.next
         worst = max(worst, next_offset - committed)
     assert worst <= 1_200 // 20
 
@@ -170,7 +170,7 @@ def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:
             written += len(rig.conclude().entries)
     assert written == 1
     assert rig.part().unsettled == 0
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.ownership.load == 0
 
 
 # --- at a rebalance --------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_a_held_entry_does_not_hold_up_a_rebalance() -> None:
     rig.conclude()
     assert rig.kafka[ORDERS] == Progress(0, frozenset({1, 2}), clean=True)
     assert given_up
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.ownership.load == 0
 
 
 def test_an_entry_that_is_refused_while_its_partition_is_given_up_does_not_hold_it_up() -> None:
@@ -194,7 +194,7 @@ def test_an_entry_that_is_refused_while_its_partition_is_given_up_does_not_hold_
     rig.run(25)
     given_up = rig.release(ORDERS)
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
-    assert rig.conclude().shares[ORDERS].progress == Progress(0, clean=True)
+    assert rig.conclude().commits[ORDERS].progress == Progress(0, clean=True)
     assert given_up
     assert not rig.lane.outbox.held
 
@@ -209,7 +209,7 @@ def test_a_held_entry_that_is_being_tried_as_its_partition_is_given_up_is_waited
     if rig.batches:
         rig.conclude()
     assert given_up
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.ownership.load == 0
 
 
 def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left_to_the_next_owner() -> None:
@@ -217,14 +217,14 @@ def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left
     rig.run(FIRST_RETRY)
     given_up = rig.release(ORDERS)
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
-    assert rig.conclude().shares[ORDERS].progress == Progress(0, clean=True)
+    assert rig.conclude().commits[ORDERS].progress == Progress(0, clean=True)
     assert given_up
 
 
 def test_a_held_entry_of_a_partition_that_was_lost_is_never_written() -> None:
     rig = stopped(offsets=1)
     rig.run(FIRST_RETRY)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.conclude(again=[])
     rig.assign(ORDERS, epoch=2)
     assert not rig.settle()
@@ -239,7 +239,7 @@ def test_a_partition_that_takes_nothing_holds_only_the_records_that_go_there() -
     refused(rig, "place")
     rig.answer_all()
     assert len(rig.history) == 6
-    assert rig.part().stopped == ""
+    assert rig.part().blocked == ""
 
 
 def test_with_too_many_refused_records_a_partition_stops_and_others_go_on() -> None:
@@ -252,7 +252,7 @@ def test_with_too_many_refused_records_a_partition_stops_and_others_go_on() -> N
     while rig.batches:
         rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
         rig.run(25)
-    assert rig.part().stopped != ""
+    assert rig.part().blocked != ""
     rig.take_offsets(range(5), OTHER)
     rig.answer_all()
     assert len([sent for sent in rig.history if sent.record.source == OTHER]) == 5
@@ -291,12 +291,12 @@ def test_a_batch_that_kafka_refuses_without_a_name_is_sent_apart() -> None:
             sizes += [len(batch.entries)] if batch.entries else []
             bad = [entry for entry in batch.entries if entry.record.offset == 5]
             if not bad:
-                rig.lane.committed(Result(batch, committed=True, done=batch.entries), rig.now)
+                rig.lane.committed(CommitResult(batch, committed=True, done=batch.entries), rig.now)
             elif len(batch.entries) == 1:
                 refusal = Refusal(bad[0], "record", "refused")
-                rig.lane.committed(Result(batch, committed=False, refused=(refusal,)), rig.now)
+                rig.lane.committed(CommitResult(batch, committed=False, refused=(refusal,)), rig.now)
             else:
-                rig.lane.committed(Result(batch, committed=False, again=batch.entries, apart=True), rig.now)
+                rig.lane.committed(CommitResult(batch, committed=False, again=batch.entries, apart=True), rig.now)
         rig.run(25)
     assert max(sizes) > min(sizes) == 1
     assert rig.part().tracker.snapshot() == Progress(5, frozenset({6, 7}))

@@ -12,7 +12,7 @@ from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life
-from topics.headers import Headers, render_life
+from topics.headers import Headers, render_retry_headers
 
 LEVEL = Partition("billing-RETRY-1s", 3)
 POLICY = replace(samples.policy(), relay=True)
@@ -28,7 +28,7 @@ def relay() -> Rig:
 def waiting(offset: int, *, due: int = WALL, appended: int = WALL - 1_000, fault: str = "") -> Record:
     """A record of the level of 1 s: by default it is due just now."""
     told = None if fault else replace(life(2, due), id=f"orders:0:{offset}")
-    headers = OWN + render_life(told or life(), "billing", LEVEL.topic)
+    headers = OWN + render_retry_headers(told or life(), "billing", LEVEL.topic)
     return samples.record(offset, source=LEVEL, timestamp=appended, headers=headers, life=told, fault=fault)
 
 
@@ -46,11 +46,11 @@ def test_what_is_due_is_forwarded_as_it_was_without_an_event_or_a_delivery() -> 
     for record, copy in zip(records, copies, strict=True):
         assert record.life is not None
         assert (copy.key, copy.value, copy.spread) == (record.key, record.value, LEVEL.number)
-        assert copy.headers == OWN + render_life(record.life, "billing", "billing-RETRY")
+        assert copy.headers == OWN + render_retry_headers(record.life, "billing", "billing-RETRY")
     assert rig.history == []
     assert rig.kafka[LEVEL].next == 5
-    assert rig.lane.tally.forwarded == sum(rig.lane.tally.lateness.counts) == 5
-    assert (rig.lane.tenure.load, rig.part(LEVEL).unsettled) == (0, 0)
+    assert rig.lane.counters.forwarded == sum(rig.lane.counters.lateness.counts) == 5
+    assert (rig.lane.ownership.load, rig.part(LEVEL).unsettled) == (0, 0)
 
 
 def test_what_is_not_due_waits_and_is_forwarded_at_its_time() -> None:
@@ -97,7 +97,7 @@ def test_a_span_is_never_exceeded() -> None:
     rig = relay()
     rig.take(waiting(0, due=WALL + 900))
     rig.take(waiting(SPAN), waiting(SPAN + 1))
-    assert rig.part(LEVEL).parked is not None
+    assert rig.part(LEVEL).paused is not None
     assert [entry.record.offset for batch in rig.settle() for entry in batch.entries] == [0]
 
 
@@ -116,8 +116,8 @@ def test_what_is_committed_is_done_and_holds_no_memory() -> None:
     rig.take(waiting(0), waiting(1), waiting(2))
     rig.settle()
     part = rig.part(LEVEL)
-    assert (part.tracker.first, part.unsettled, part.load, rig.lane.tenure.load) == (3, 0, 0, 0)
-    assert rig.lane.tally.forwarded == 3
+    assert (part.tracker.first, part.unsettled, part.load, rig.lane.ownership.load) == (3, 0, 0, 0)
+    assert rig.lane.counters.forwarded == 3
 
 
 def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
@@ -129,6 +129,6 @@ def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
     rig.conclude()
     part = rig.part(LEVEL)
     assert (part.tracker.first, part.unsettled) == (0, 1)
-    assert rig.lane.tally.forwarded == 0
+    assert rig.lane.counters.forwarded == 0
     rig.settle()
     assert (part.tracker.first, part.unsettled, part.load) == (1, 0, 0)

@@ -30,16 +30,16 @@ def test_a_partition_with_more_than_half_its_share_is_parked_and_the_others_are_
     rig = slowed(room=16 * WEIGHT)
     rig.take_offsets(range(4, 20))
     rig.take_offsets(range(3), OTHER)
-    parked = rig.part().parked
+    parked = rig.part().paused
     assert parked is not None
     assert (parked.because, parked.offset) == (SLOWED, 9)  # five are more than 16 / 4
-    assert rig.part(OTHER).parked is None
+    assert rig.part(OTHER).paused is None
 
 
 def test_it_goes_on_when_a_quarter_of_that_is_free_again() -> None:
     rig = slowed(room=16 * WEIGHT)
     rig.take_offsets(range(4, 20))
-    while rig.part().parked is not None:
+    while rig.part().paused is not None:
         rig.run(PROBE_INTERVAL)
         rig.answer_all(FAILS)
         rig.settle()
@@ -51,10 +51,10 @@ def test_an_open_pace_and_a_service_that_is_away_park_nothing() -> None:
     rig = Rig(concurrency=4, failures=3, room=16 * WEIGHT)
     rig.assign(ORDERS, OTHER)
     rig.take_offsets(range(6))
-    assert rig.part().parked is None
+    assert rig.part().paused is None
     rig.answer(NotSent("refused"))
     rig.take_offsets(range(6, 12))
-    assert rig.part().parked is None
+    assert rig.part().paused is None
 
 
 def test_what_is_in_memory_already_stays_and_is_delivered() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.commit_batch import Entry
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Hop, Retry
 from sidecar.core.outcome import Failed
@@ -39,11 +39,11 @@ def as_read(policy: Policy, copy: Copy, offset: int, appended: int) -> Record:
     return record(offset, source=place, timestamp=appended, headers=copy.headers, life=life)
 
 
-def next_entry(rig: Rig, waiting: Record) -> Entry | None:
+def next_entry(rig: Rig, waiting: Record) -> SettledRecord | None:
     """Let the retry lane hold a record until it writes it on; None when it delivers it instead."""
     part = rig.part(waiting.source)
     while not rig.sent:
-        if part.parked is None and part.tracker.next <= waiting.offset:
+        if part.paused is None and part.tracker.next <= waiting.offset:
             rig.take(waiting)  # at first, and when the lane resumes the partition that it had parked
         while rig.batches:
             if entries := rig.conclude().entries:

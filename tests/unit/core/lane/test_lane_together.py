@@ -25,7 +25,7 @@ def tell(rig: Rig, outcome_of: Callable[[Record], Outcome]) -> None:
         for sent in told:
             sent.reply(sent.record, outcome_of(sent.record), rig.now)
 
-    rig.gate.together(all_of_them, rig.now)
+    rig.gate.answer_together(all_of_them, rig.now)
 
 
 def test_a_batch_that_is_taken_is_done_and_its_places_are_filled_after_all_is_told() -> None:
@@ -38,7 +38,7 @@ def test_a_batch_that_is_taken_is_done_and_its_places_are_filled_after_all_is_to
     assert rig.out_offsets() == [3, 4, 5]
     assert (rig.gate.in_flight, rig.part().in_flight) == (3, 3)
     assert rig.part().tracker.first == 3
-    assert rig.lane.tally.deliveries[ORDERS.topic, "main", "commit"] == 3
+    assert rig.lane.counters.deliveries[ORDERS.topic, "main", "commit"] == 3
 
 
 def test_what_is_taken_of_a_partition_that_is_given_up_lets_it_go() -> None:
@@ -57,11 +57,11 @@ def test_what_is_taken_for_an_older_assignment_is_counted_and_dropped() -> None:
     rig = Rig(concurrency=4)
     rig.assign(ORDERS)
     rig.take_offsets(range(2))
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2)
     rig.take_offsets(range(2), epoch=2)
     tell(rig, lambda _record: COMMITTED)
-    assert rig.lane.tally.fenced_answers == 2
+    assert rig.lane.counters.fenced_answers == 2
     assert rig.gate.in_flight == 0
     assert rig.part().tracker.first == 2
     assert rig.part().in_flight == 0
@@ -136,9 +136,9 @@ def test_together_comes_to_what_one_by_one_comes_to(told: list[Outcome], gap: in
                 rig.gate.in_flight,
                 rig.gate.pace.state,
                 rig.part().tracker.snapshot(),
-                rig.lane.tenure.load,
-                dict(rig.lane.tally.deliveries),
-                dict(retry.lane.tally.deliveries),
+                rig.lane.ownership.load,
+                dict(rig.lane.counters.deliveries),
+                dict(retry.lane.counters.deliveries),
                 len(rig.lane.outbox) + sum(len(batch.entries) for batch in rig.batches),
             )
         )

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.core.decide import Hop
-from sidecar.core.lane.delay_queue import EARLY, NEAR, SHARE, Hold
-from sidecar.core.lane.partition import Run
+from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY, SHARE, DelayQueue
+from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import COMMITTED, NACKED
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
@@ -33,13 +33,13 @@ def waiting(offset: int = 0, appended: int = WALL, source: Partition = TEN, due_
 def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early() -> None:
     rig = on_level(waiting(5), waiting(6))
     assert rig.fetches == [("pause", TEN)]
-    assert rig.lane.tenure.load == 0  # only the offset is kept
-    rig.run(10_000 - EARLY - 1)
+    assert rig.lane.ownership.load == 0  # only the offset is kept
+    rig.run(10_000 - RESUME_EARLY - 1)
     assert rig.fetches == [("pause", TEN)]
     rig.run(1)
     assert rig.fetches == [("pause", TEN), ("resume", TEN, 5, 1)]
     rig.take(waiting(5), waiting(6))
-    rig.run(EARLY - 1)
+    rig.run(RESUME_EARLY - 1)
     assert not rig.sent
     rig.run(1)
     assert rig.out_offsets() == [5, 6]
@@ -48,7 +48,7 @@ def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early(
 def test_what_was_fetched_before_the_seek_is_dropped() -> None:
     rig = on_level(waiting(5))
     rig.take(waiting(6), turn=0)  # was on its way when the partition was parked
-    rig.run(10_000 - EARLY)
+    rig.run(10_000 - RESUME_EARLY)
     rig.take(waiting(6), turn=0)  # still from before
     rig.take(waiting(5), waiting(6), turn=1)
     rig.run(20_000)
@@ -56,16 +56,16 @@ def test_what_was_fetched_before_the_seek_is_dropped() -> None:
 
 
 def test_a_near_head_waits_in_memory() -> None:
-    rig = on_level(waiting(0, WALL - 10_000 + NEAR))
+    rig = on_level(waiting(0, WALL - 10_000 + HOLD_WITHIN))
     assert not rig.fetches
-    rig.run(NEAR - 1)
+    rig.run(HOLD_WITHIN - 1)
     assert not rig.sent
     rig.run(1)
     assert rig.out_offsets() == [0]
 
 
 def test_with_little_room_only_what_is_due_at_once_is_kept() -> None:
-    rig = on_level(waiting(0, WALL - 10_000 + NEAR), room=1)
+    rig = on_level(waiting(0, WALL - 10_000 + HOLD_WITHIN), room=1)
     assert rig.fetches == [("pause", TEN)]
 
 
@@ -74,7 +74,7 @@ def test_records_before_the_far_off_head_are_taken_up() -> None:
     assert rig.out_offsets() == [0]
     rig.run(1_000)
     assert rig.out_offsets() == [0, 1]
-    assert rig.part(TEN).parked is not None
+    assert rig.part(TEN).paused is not None
 
 
 def test_what_is_done_already_does_not_park_its_partition() -> None:
@@ -129,8 +129,8 @@ def test_a_record_that_is_due_much_later_hops_to_the_longest_level_that_fits() -
     batch = rig.settle()[0]
     assert [copy.topic for copy in batch.entries[0].writes] == ["billing-RETRY-1m"]
     assert not rig.history
-    assert rig.lane.tally.hops == 1
-    assert rig.lane.tenure.load == 0
+    assert rig.lane.counters.hops == 1
+    assert rig.lane.ownership.load == 0
 
 
 def test_a_rest_below_every_level_is_waited_for_in_memory() -> None:
@@ -150,7 +150,7 @@ def test_a_clock_set_back_does_not_prolong_a_wait_in_memory() -> None:
 
 def test_lateness_is_measured_from_when_it_was_due() -> None:
     rig = on_level(waiting(0, WALL - 10_040, due_at=WALL - 40))
-    assert (rig.lane.tally.lateness.total, len(rig.sent)) == (40, 1)
+    assert (rig.lane.counters.lateness.total, len(rig.sent)) == (40, 1)
 
 
 def test_a_try_in_place_is_not_late_once_more() -> None:
@@ -158,7 +158,7 @@ def test_a_try_in_place_is_not_late_once_more() -> None:
     rig.answer(NACKED)
     rig.run(10 * 60_000)
     assert rig.out_offsets() == [0]
-    assert (rig.lane.tally.lateness.total, sum(rig.lane.tally.lateness.counts)) == (40, 1)
+    assert (rig.lane.counters.lateness.total, sum(rig.lane.counters.lateness.counts)) == (40, 1)
 
 
 def test_markers_at_the_end_of_a_level_are_committed_as_passed() -> None:
@@ -167,7 +167,7 @@ def test_markers_at_the_end_of_a_level_are_committed_as_passed() -> None:
     rig.settle()
     rig.take(waiting(2, WALL - 10_000), end=4)
     rig.answer(COMMITTED)
-    assert rig.settle()[-1].shares[TEN].progress == Progress(4)
+    assert rig.settle()[-1].commits[TEN].progress == Progress(4)
 
 
 # --- the span --------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_great_gap_in_the_log_does_not_stop_a_partition(gap: int) -> None:
         assert rig.fetches == [("pause", ORDERS), ("resume", ORDERS, 1 + gap, 1)]
         rig.take_offsets([1 + gap])
         rig.answer_all()
-    assert rig.settle()[-1].shares[ORDERS].progress == Progress(2 + gap)
+    assert rig.settle()[-1].commits[ORDERS].progress == Progress(2 + gap)
 
 
 @pytest.mark.parametrize("gap", [SPAN * 3 // 4 + 1, 10 * SPAN])
@@ -229,8 +229,8 @@ def test_a_broker_whose_clock_is_ahead_does_not_prolong_a_level() -> None:
     turn = 0
     for _ in range(60):
         rig.run(1_000)
-        if rig.part(TEN).parked is None and rig.part(TEN).turn > turn:
-            turn = rig.part(TEN).turn
+        if rig.part(TEN).paused is None and rig.part(TEN).seek_count > turn:
+            turn = rig.part(TEN).seek_count
             rig.take(*records)
         rig.answer_all()
     assert [sent.record.offset for sent in rig.history] == [0, 1, 2]
@@ -246,11 +246,11 @@ def test_a_backlog_that_was_there_at_the_first_look_does_not_wait_a_level_for_ea
     turn = -1
     for _ in range(30):
         part = rig.part(TEN)
-        if part.parked is None and part.turn > turn:
-            turn = part.turn
-        while part.parked is None and part.tracker.next < 40:
+        if part.paused is None and part.seek_count > turn:
+            turn = part.seek_count
+        while part.paused is None and part.tracker.next < 40:
             first = part.tracker.next
-            run = Run(TEN, 1, part.turn, backlog[first : first + 10], high=40)
+            run = FetchedRecords(TEN, 1, part.seek_count, backlog[first : first + 10], high=40)
             rig.lane.received([run], rig.now)
         rig.run(1_000)
         rig.answer_all()
@@ -262,11 +262,11 @@ def test_a_broker_whose_clock_is_behind_does_not_make_a_record_hop_without_a_pau
     """By its time the level is over at once, while the record is not due: it hopped thirty times a second."""
     rig = Rig(retry=True)
     rig.assign(TEN)
-    rig.lane.received([Run(TEN, 1, 0, [], end=5)], rig.now)
+    rig.lane.received([FetchedRecords(TEN, 1, 0, [], end=5)], rig.now)
     rig.take(waiting(5, WALL - 600_000, due_at=WALL + 10_000))
     rig.run(5_000)
     assert not rig.sent
-    assert rig.part(TEN).parked is not None
+    assert rig.part(TEN).paused is not None
     assert not [batch for batch in rig.batches if batch.entries]
 
 
@@ -294,7 +294,7 @@ def test_what_waits_below_the_shortest_level_never_fills_the_lanes_room() -> Non
     assert {(entry.writes[0].topic, entry.decision.life.due_at) for entry in hops if entry.decision.life} == {
         ("billing-RETRY-1h", WALL + HALF)
     }
-    assert rig.lane.tenure.load <= 25 * weight
+    assert rig.lane.ownership.load <= 25 * weight
     rig.run(HALF - rig.now.steady - 1)
     assert not rig.sent
     rig.run(1)
@@ -316,18 +316,18 @@ def test_few_of_them_wait_in_memory_and_are_on_time() -> None:
 def test_a_short_rest_waits_in_memory_however_full_it_is() -> None:
     rig = Rig(policy=LONG, retry=True, room=8_000)
     rig.assign(READY)
-    rig.take(*(waiting(offset, WALL, READY, WALL + NEAR) for offset in range(6)))
+    rig.take(*(waiting(offset, WALL, READY, WALL + HOLD_WITHIN) for offset in range(6)))
     assert rig.settle() == []
-    rig.run(NEAR)
+    rig.run(HOLD_WITHIN)
     rig.answer_all()
     assert len(rig.history) == 6
 
 
 def test_what_a_stopped_partition_lets_go_takes_no_room_any_more() -> None:
     """Else every later wait would hop to another level, as if memory were full."""
-    hold = Hold(SHARE * 1_000)
+    hold = DelayQueue(SHARE * 1_000)
     for offset in range(3):
         hold.put(replace(waiting(offset), weight=500), offset)
-    assert hold.patience == NEAR
+    assert hold.patience == HOLD_WITHIN
     assert len(hold.take(TEN)) == 3
-    assert hold.patience > NEAR
+    assert hold.patience > HOLD_WITHIN

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.commit_batch import Entry, Refusal
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.decide import Commit
 from sidecar.core.lane.outbox import GROUP_FOR, GROUP_MAX, GROUP_MOST, PROGRESS_EVERY, Outbox
-from sidecar.core.lane.partition import Assigned
+from sidecar.core.lane.partition import PartitionState
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition
 from tests.sim.samples import ORDERS, record
@@ -14,12 +14,12 @@ from tests.sim.samples import ORDERS, record
 OTHER = Partition("orders", 1)
 
 
-def entry(offset: int, source: Partition = ORDERS) -> Entry:
-    return Entry(record(offset, source=source), Commit(None), ())
+def entry(offset: int, source: Partition = ORDERS) -> SettledRecord:
+    return SettledRecord(record(offset, source=source), Commit(None), ())
 
 
-def parts() -> dict[Partition, Assigned]:
-    return {source: Assigned(source, 1, Tracker(Progress(0)), None, "main") for source in (ORDERS, OTHER)}
+def parts() -> dict[Partition, PartitionState]:
+    return {source: PartitionState(source, 1, Tracker(Progress(0)), None, "main") for source in (ORDERS, OTHER)}
 
 
 def taken(outbox: Outbox, steady: int) -> list[int]:
@@ -77,8 +77,8 @@ def test_each_partition_has_its_share_with_what_the_batch_settles() -> None:
     outbox.add(entry(2, OTHER))
     batch = outbox.take(mine, Now(0, 0))
     assert batch is not None
-    assert batch.shares[ORDERS].progress == Progress(1)
-    assert batch.shares[OTHER].progress == Progress(0, frozenset({2}))
+    assert batch.commits[ORDERS].progress == Progress(1)
+    assert batch.commits[OTHER].progress == Progress(0, frozenset({2}))
 
 
 def one_batch(outbox: Outbox, fate: str, steady: int) -> list[int]:

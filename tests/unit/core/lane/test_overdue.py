@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.core.lane.delay_queue import EARLY
+from sidecar.core.lane.delay_queue import RESUME_EARLY
 from sidecar.core.lane.overdue import Standing, overdue, statuses
 from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
 from sidecar.core.record import Partition, Record
@@ -116,9 +116,9 @@ def test_a_partition_that_stays_parked_behind_its_time_is_late() -> None:
     world = Looked()
     world.rig.take(due(0, by=-10_000))
     world.rig.wake_at = 1 << 62  # the timer is lost
-    world.rig.clock.steady += 10_000 + EARLY
-    assert world.late == EARLY
-    assert overdue(world.rig.lane, Standing(), world.rig.now) == {TEN: EARLY}
+    world.rig.clock.steady += 10_000 + RESUME_EARLY
+    assert world.late == RESUME_EARLY
+    assert overdue(world.rig.lane, Standing(), world.rig.now) == {TEN: RESUME_EARLY}
 
 
 # --- what the heads show -------------------------------------------------------------------------------------------

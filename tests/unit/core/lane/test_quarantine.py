@@ -24,7 +24,7 @@ def test_nothing_is_delivered_before_kafka_knows_that_something_is(found: Progre
     assert rig.out_offsets() == []
     assert progress_of(commit(rig)) == Progress(0)
     assert rig.out_offsets() == [0, 1, 2]
-    assert rig.part().watch is None
+    assert rig.part().suspicion is None
 
 
 def test_a_partition_that_was_not_delivered_from_stays_clean() -> None:
@@ -49,7 +49,7 @@ def test_after_one_death_records_go_out_as_ever_and_the_count_is_carried() -> No
     rig = taken_up(died(1), *range(6))
     assert progress_of(commit(rig)) == Progress(0, deaths=1, reach=3)
     assert rig.out_offsets() == [0, 1, 2, 3]
-    assert rig.lane.tenure.status(0)[0].state == "suspect"
+    assert rig.lane.ownership.status(0)[0].state == "suspect"
 
 
 def test_the_count_ends_when_the_owner_has_lived_and_all_suspects_are_answered() -> None:
@@ -58,7 +58,7 @@ def test_the_count_ends_when_the_owner_has_lived_and_all_suspects_are_answered()
     assert rig.kafka[ORDERS] == Progress(WINDOW + 5, deaths=1, reach=WINDOW + 4)
     work(rig, 2_500)
     assert rig.kafka[ORDERS] == Progress(WINDOW + 5)
-    assert rig.part().watch is None
+    assert rig.part().suspicion is None
 
 
 def test_what_an_ended_suspicion_committed_lets_nothing_go() -> None:
@@ -128,17 +128,17 @@ def test_a_count_that_a_living_owner_hands_over_is_neither_raised_nor_forgotten(
 def test_a_partition_that_comes_back_to_who_lost_it_has_seen_no_death() -> None:
     rig = taken_up(Progress(0, clean=True), 0)
     commit(rig)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2, resume=rig.kafka[ORDERS])
     assert rig.told == []
-    assert rig.part().watch is not None
-    assert rig.part().watch.deaths == 0
+    assert rig.part().suspicion is not None
+    assert rig.part().suspicion.deaths == 0
 
 
 def test_a_partition_that_comes_back_after_another_owner_died_has_seen_a_death() -> None:
     rig = taken_up(Progress(0, clean=True), 0)
     commit(rig)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.assign(ORDERS, epoch=2, resume=Progress(1))
     assert rig.told == [("taken-up", ORDERS, 1, 1)]
 
@@ -148,4 +148,4 @@ def test_without_a_limit_of_deaths_nothing_is_looked_at() -> None:
     rig.assign(ORDERS, resume=died(9, mark=0))
     rig.take_offsets([0, 1])
     assert rig.out_offsets() == [0, 1]
-    assert rig.part().watch is None
+    assert rig.part().suspicion is None

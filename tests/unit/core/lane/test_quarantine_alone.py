@@ -81,7 +81,7 @@ def test_the_record_that_was_out_alone_at_the_last_death_allowed_goes_to_the_dlq
     assert (entry.record.offset, entry.decision.reason, entry.decision.life.times) == (1, "crashed-service", 0)
     assert told == [("taken-up", ORDERS, 3, 0), ("quarantined", ORDERS, 3, 1)]
     assert [sent.record.offset for sent in rig.history] == [0, 2]
-    assert rig.lane.tally.dead_letters == {("orders", "crashed-service"): 1}
+    assert rig.lane.counters.dead_letters == {("orders", "crashed-service"): 1}
 
 
 def test_a_culprit_is_remembered_until_it_is_read_however_late_that_is() -> None:
@@ -91,7 +91,7 @@ def test_a_culprit_is_remembered_until_it_is_read_however_late_that_is() -> None
     rig.take_offsets(range(3))
     work(rig, 5_000)
     assert sorted(sent.record.offset for sent in rig.history) == [0, 2]
-    assert rig.lane.tally.dead_letters == {("orders", "crashed-service"): 1}
+    assert rig.lane.counters.dead_letters == {("orders", "crashed-service"): 1}
 
 
 @pytest.mark.parametrize("answer", [Throttled(1_000), Nacked()])
@@ -151,7 +151,7 @@ def test_without_enough_evidence_nobody_is_quarantined(found: Progress) -> None:
     for _ in range(20):
         rig.answer_all()
         rig.settle()
-    assert not rig.lane.tally.dead_letters
+    assert not rig.lane.counters.dead_letters
     assert rig.kafka[ORDERS].next == 3
 
 
@@ -192,7 +192,7 @@ def test_nothing_goes_in_either_lane_before_a_revoked_mark_is_taken_away() -> No
     assert not beside.batches
     assert progress_of(rig.conclude()) == Progress(0, clean=True, deaths=2)
     rig.run(2)
-    assert beside.conclude().shares[READY].progress.mark == 0
+    assert beside.conclude().commits[READY].progress.mark == 0
 
 
 def test_a_partition_lost_while_its_mark_is_on_its_way_keeps_nobody_waiting() -> None:
@@ -200,7 +200,7 @@ def test_a_partition_lost_while_its_mark_is_on_its_way_keeps_nobody_waiting() ->
     rig.assign(OTHER, resume=died(2))
     rig.take_offsets([7], OTHER)
     rig.run(2)
-    rig.lane.tenure.lost([ORDERS])
+    rig.lane.ownership.lost([ORDERS])
     rig.conclude(fenced=[ORDERS])
     rig.settle()
     assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 7)]

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, NotSent
-from sidecar.core.pace.dispatcher import Gate
+from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.probe_turns import Turns
+from sidecar.core.pace.probe_turns import ProbeTurns
 from sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
@@ -27,12 +27,12 @@ def numbers(ready: deque[Record]) -> list[int]:
 
 def test_one_of_each_partition_comes_in_turn() -> None:
     ready = of(0, 0, 0, 0, 1, 2, 1)
-    Turns().deal(ready)
+    ProbeTurns().deal(ready)
     assert numbers(ready) == [0, 1, 2, 0, 1, 0, 0]
 
 
 def test_the_partition_that_was_probed_least_recently_comes_first() -> None:
-    turns, ready = Turns(), of(0, 0, 1, 2)
+    turns, ready = ProbeTurns(), of(0, 0, 1, 2)
     turns.took(P[2])
     turns.took(P[0])
     turns.deal(ready)
@@ -41,7 +41,7 @@ def test_the_partition_that_was_probed_least_recently_comes_first() -> None:
 
 @given(st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), max_size=5))
 def test_nothing_is_lost_and_a_partitions_own_order_stays(sources: list[int], probed: list[int]) -> None:
-    turns, ready = Turns(), of(*sources)
+    turns, ready = ProbeTurns(), of(*sources)
     for number in probed:
         turns.took(P[number])
     before = list(ready)
@@ -55,7 +55,7 @@ def test_nothing_is_lost_and_a_partitions_own_order_stays(sources: list[int], pr
 class Lane:
     """A lane that sends all; `kept` are partitions whose records it withholds."""
 
-    def __init__(self, gate: Gate, ready: deque[Record], kept: tuple[int, ...] = ()) -> None:
+    def __init__(self, gate: Dispatcher, ready: deque[Record], kept: tuple[int, ...] = ()) -> None:
         self.ready, self.out, self._kept = ready, list[Record](), kept
         gate.join(self)
 
@@ -69,49 +69,49 @@ class Lane:
         """Nothing is sent together here."""
 
 
-def probes(gate: Gate, lanes: list[Lane], times: int) -> list[tuple[int, int]]:
+def probes(gate: Dispatcher, lanes: list[Lane], times: int) -> list[tuple[int, int]]:
     """Lane and partition of each of so many probes, all of which are refused; the record stays at the head."""
     seen = []
     gate.pace.note(record(99), NotSent("refused"), at(0))
     for _ in range(times):
         gate.pace.tick(at(gate.pace.probe_at), gate.in_flight)
-        gate.pump(at(0))
+        gate.dispatch(at(0))
         (place,) = [place for place, lane in enumerate(lanes) if lane.out]
         sent = lanes[place].out.pop()
         seen.append((place, sent.source.number))
         lanes[place].ready.appendleft(sent)
-        gate.returned(sent, NotSent("refused"), at(gate.pace.probe_at))
+        gate.answered(sent, NotSent("refused"), at(gate.pace.probe_at))
     return seen
 
 
 def test_probes_take_lanes_and_partitions_in_turn() -> None:
-    gate = Gate(Pace(8))
+    gate = Dispatcher(Pace(8))
     lanes = [Lane(gate, of(0, 0, 0, 1, 2)), Lane(gate, of(3, 4))]
     assert probes(gate, lanes, 8) == [(0, 0), (1, 3), (0, 1), (1, 4), (0, 2), (1, 3), (0, 0), (1, 4)]
 
 
 def test_a_partition_that_sends_nothing_loses_its_turn() -> None:
-    gate = Gate(Pace(8))
+    gate = Dispatcher(Pace(8))
     lanes = [Lane(gate, of(0, 0, 1, 2), kept=(0,))]
     assert probes(gate, lanes, 4) == [(0, 1), (0, 2), (0, 1), (0, 2)]
 
 
 def test_outside_of_an_outage_records_go_as_they_came() -> None:
-    gate = Gate(Pace(8))
+    gate = Dispatcher(Pace(8))
     lane = Lane(gate, of(0, 0, 0, 1, 2))
-    gate.pump(at(0))
+    gate.dispatch(at(0))
     assert [one.offset for one in lane.out] == [0, 1, 2, 3, 4]
 
 
 def test_when_a_probe_opens_the_pace_the_partitions_are_still_dealt() -> None:
     """What was dealt for the probe stays so: the slow start goes on with the partitions in turn."""
-    gate = Gate(Pace(8, failures=3))
+    gate = Dispatcher(Pace(8, failures=3))
     for offset in range(3):
         gate.pace.note(record(offset), Failed("http-500"), at(0))
     lane = Lane(gate, of(0, 0, 0, 1, 2))
     gate.pace.tick(at(gate.pace.probe_at), 0)
-    gate.pump(at(0))
-    gate.returned(lane.out[0], COMMITTED, at(200))
-    gate.pump(at(200))
+    gate.dispatch(at(0))
+    gate.answered(lane.out[0], COMMITTED, at(200))
+    gate.dispatch(at(200))
     assert gate.pace.state is State.OPEN
     assert [one.source.number for one in lane.out] == [0, 1, 2]

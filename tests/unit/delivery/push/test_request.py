@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from sidecar.core.record import Partition, Record
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read, rendered
-from topics.headers import Headers, Life
+from topics.headers import Headers, RetryState
 
 OURS_WHEN_THERE = {"Reconsume-Key", "Reconsume-Key-Base64", "Reconsume-Key-Omitted", "Reconsume-Null"}
-LIFE = Life(id="orders:3:1024", topic="orders", times=2, redrives=1, timestamp=1_700_000_000_000)
+LIFE = RetryState(id="orders:3:1024", topic="orders", times=2, redrives=1, timestamp=1_700_000_000_000)
 
 
 def test_a_first_delivery_says_where_the_record_is() -> None:
@@ -29,7 +29,7 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
 
 
 @pytest.mark.parametrize(("life", "times"), [(None, 3), (LIFE, 5)])
-def test_a_try_in_place_is_a_retry_of_its_own(life: Life | None, times: int) -> None:
+def test_a_try_in_place_is_a_retry_of_its_own(life: RetryState | None, times: int) -> None:
     """Given three tries in place, then they count like retries, and each has an Idempotency-Key of its own."""
     redrives = 0 if life is None else life.redrives
     found = read(a_record(life=life, again=3))
@@ -83,8 +83,8 @@ def test_a_key_that_no_server_takes_in_a_header_says_its_length_and_is_in_the_en
 
 
 @pytest.mark.parametrize("key", [b"k" * 4_096, b"\xff" * 4_096, b"k" * 900_000, None])
-@pytest.mark.parametrize("life", [None, Life(id="ä" * 500, topic="o" * 249)])
-def test_no_head_is_larger_than_the_smallest_that_servers_take(key: bytes | None, life: Life | None) -> None:
+@pytest.mark.parametrize("life", [None, RetryState(id="ä" * 500, topic="o" * 249)])
+def test_no_head_is_larger_than_the_smallest_that_servers_take(key: bytes | None, life: RetryState | None) -> None:
     """Given a long key, a long id and headers of 8 KiB, all forwarded, then the whole head stays below 8 KiB."""
     headers: Headers = [*((f"h{number}", b"x" * 500) for number in range(100)), ("content-type", b"a/" + b"b" * 250)]
     data = rendered(a_record(key=key, headers=headers, life=life, value=None), forward_headers=("*",))
@@ -135,7 +135,7 @@ def test_the_envelope_carries_everything() -> None:
 texts = st.text(max_size=40) | st.text(st.characters(codec=None), max_size=20) | st.sampled_from(["X", "Host", "ce_a"])
 values = st.none() | st.binary(max_size=200) | st.sampled_from([b"a\r\nX-Evil: 1", b"v", b"chunked", b"0"])
 lives = st.none() | st.builds(
-    Life,
+    RetryState,
     id=texts | st.just("orders:3:1"),
     topic=texts,
     times=st.integers(),
@@ -155,9 +155,9 @@ records = st.builds(
 
 @given(record=records)
 @example(record=a_record(headers=[("X\r\nX-Evil", b"1"), ("X", b"a\r\n\r\nPOST / HTTP/1.1\r\n\r\n")]))
-@example(record=a_record(headers=[("a\ud800", b"1")], life=Life(id="a\ud800", topic="a\ud800")))
+@example(record=a_record(headers=[("a\ud800", b"1")], life=RetryState(id="a\ud800", topic="a\ud800")))
 @example(record=a_record(source=Partition("a\r\nX-Evil: 1", 1)))
-@example(record=a_record(life=Life(id="a:b\r\nX-Evil: 1", topic="\r\n")))
+@example(record=a_record(life=RetryState(id="a:b\r\nX-Evil: 1", topic="\r\n")))
 def test_whatever_a_record_holds_it_is_one_request_with_no_header_more(record: Record) -> None:
     """Given hostile names, keys, values and headers, all forwarded, then one request, its body, known headers."""
     found = read(record, forward_headers=("*",))
@@ -175,7 +175,7 @@ def test_whatever_a_record_holds_it_is_one_request_with_no_header_more(record: R
 
 
 @given(record=records)
-@example(record=a_record(headers=[("a\ud800", b"1")], life=Life(id="a\ud800", topic="a\ud800")))
+@example(record=a_record(headers=[("a\ud800", b"1")], life=RetryState(id="a\ud800", topic="a\ud800")))
 def test_whatever_a_record_holds_it_fits_the_envelope(record: Record) -> None:
     """Given the same, then the envelope is JSON and has the value."""
     found = read(record, envelope=True)

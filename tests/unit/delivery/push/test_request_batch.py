@@ -13,7 +13,7 @@ from sidecar.core.record import Record
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.target import parse_target
 from tests.support.sidecar.push_requests import Read, a_record
-from topics.headers import RECONSUMETIMES, Life
+from topics.headers import RECONSUMETIMES, RetryState
 
 TARGET = parse_target("http://127.0.0.1:8080/events?a=b", False)
 
@@ -45,7 +45,7 @@ def test_a_batch_has_its_group_and_its_type_outside_and_nothing_of_a_record() ->
 
 def test_every_record_stands_in_it_as_in_an_envelope_in_order() -> None:
     """Given a record of a main topic and a retried one, then both say who they are and how often they came."""
-    life = Life("orders:5:77", "orders", times=2, redrives=1, timestamp=1_700_000_000_000)
+    life = RetryState("orders:5:77", "orders", times=2, redrives=1, timestamp=1_700_000_000_000)
     first, again = letters(a_record(headers=[("é", None), ("a", b"1"), ("a", b"")]), a_record(offset=9, life=life))
     assert first == {
         "id": "orders:3:1024",
