@@ -45,11 +45,11 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     from spark.errors import GoneError
     from spark.job import run as job
 
-    java.hush_broken_calls()
+    java.silence_py4j_errors()
     master = options.master or ("" if java.submitted() else job.LOCAL)
     if isinstance(options, Sql):
         return query.run(options, master, kafka)
-    wish = job.Wish()
+    wish = job.StopSignal()
     wish.listen()
     began = time.monotonic()
     try:

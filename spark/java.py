@@ -22,7 +22,7 @@ BROKEN_CALL = "Exception while sending command."
 DEATHS = "--deaths"
 
 
-def hush_broken_calls() -> None:
+def silence_py4j_errors() -> None:
     """Leave it to us to say that Java is gone, in a sentence; and that it is while it ends is no news at all."""
     logging.getLogger().addFilter(lambda told: told.msg != BROKEN_CALL)
 
@@ -50,7 +50,7 @@ def end_java(spark: SparkSession) -> None:
 
 
 @contextmanager
-def hearing_of_death() -> Iterator[None]:
+def raising_gone() -> Iterator[None]:
     """Turn every way in which Py4J says that nobody answers into GoneError; what Java itself raises stays as it is.
 
     A call that is under way when Java dies ends in a plain Py4JError: Py4J logs the network error and drops it.

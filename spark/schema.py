@@ -67,15 +67,15 @@ def events(raw: DataFrame) -> Parsed:
     """Events from records with the columns of Spark's Kafka source."""
     counts = (fn.count("*").alias("read"), fn.count("fault").alias("bad"))
     # The metrics also keep the optimizer from pushing the filter down, which would parse each record twice.
-    return told_apart(parse(raw, EVENTS_SUFFIX).observe(OBSERVED, *counts))
+    return split_good_bad(parse(raw, EVENTS_SUFFIX).observe(OBSERVED, *counts))
 
 
 def view_rows(raw: DataFrame) -> Parsed:
     """The same for records of view topics, whose good rows also have the columns SUMMED."""
-    return told_apart(parse(raw, VIEW_SUFFIX, SUMMED), SUMMED)
+    return split_good_bad(parse(raw, VIEW_SUFFIX, SUMMED), SUMMED)
 
 
-def told_apart(parsed: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
+def split_good_bad(parsed: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
     """Good and bad by `fault`."""
     place = (fn.col(f"from_{name}").alias(name) for name in POSITION)
     bad = parsed.where(fn.col("fault").isNotNull()).select(*place, fn.col("record_time").alias("timestamp"), "fault")

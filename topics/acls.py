@@ -49,7 +49,7 @@ class Operation(enum.StrEnum):
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
 
 
-class Right(msgspec.Struct, frozen=True, order=True):
+class Permission(msgspec.Struct, frozen=True, order=True):
     """One right; `prefixed`: on every name that begins so."""
 
     resource: Resource
@@ -62,7 +62,7 @@ class Right(msgspec.Struct, frozen=True, order=True):
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
 
 
-class Group(msgspec.Struct, frozen=True):
+class GroupShape(msgspec.Struct, frozen=True):
     """What the rights of a group's users depend on. `delays`: of its level topics, in ms.
 
     `view`: the sidecar follows the view. `ui`: it serves the dashboard, and `redrives` from there. `direct`: the
@@ -100,12 +100,12 @@ READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 DESCRIBE, DESCRIBE_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
 
-def rights_of(user: User, group: Group) -> tuple[Right, ...]:
+def permissions_of(user: User, group: GroupShape) -> tuple[Permission, ...]:
     """The least rights of one of the group's users: topics first, each right once. Empty where it needs none."""
     return tuple(dict.fromkeys(RULES[user](group)))
 
 
-def sidecar(group: Group) -> Iterator[Right]:
+def sidecar(group: GroupShape) -> Iterator[Permission]:
     """One sidecar, in the mode that the group is configured for."""
     if group.broadcast:
         yield from on_topics(group.topics, READ)
@@ -129,7 +129,7 @@ def sidecar(group: Group) -> Iterator[Right]:
         yield from redriving(names)
 
 
-def service(group: Group) -> Iterator[Right]:
+def service(group: GroupShape) -> Iterator[Permission]:
     """The service: it meets Kafka in relay mode alone."""
     if group.mode != "relay":
         return
@@ -140,7 +140,7 @@ def service(group: Group) -> Iterator[Right]:
     yield on_group(names.group, READ)
 
 
-def spark(group: Group) -> Iterator[Right]:
+def spark(group: GroupShape) -> Iterator[Permission]:
     """The view's job: events in, present states and sums out (contract §8). Spark's reader joins no group;
     how far it is is committed by another name."""
     names = group.names
@@ -149,7 +149,7 @@ def spark(group: Group) -> Iterator[Right]:
     yield on_group(names.view_group, READ)
 
 
-def admin(group: Group) -> Iterator[Right]:
+def admin(group: GroupShape) -> Iterator[Permission]:
     """`topics`, `policy`, `dlq`, `audit`; never WRITE on a main topic."""
     names = group.names
     yield from on_topics(group.topics, READ, DESCRIBE_CONFIGS)
@@ -160,7 +160,7 @@ def admin(group: Group) -> Iterator[Right]:
     yield from redriving(names)
 
 
-def ui(group: Group) -> Iterator[Right]:
+def ui(group: GroupShape) -> Iterator[Permission]:
     """Looking at what is in retry, at dead letters, at the policy, and at how far each lane has come."""
     names = group.names
     yield from following(names)
@@ -173,30 +173,30 @@ def ui(group: Group) -> Iterator[Right]:
 RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.ADMIN: admin, User.UI: ui}
 
 
-def following(names: Names) -> Iterator[Right]:
+def following(names: Names) -> Iterator[Permission]:
     """Reading the view: its settings say how long a row is kept, and the events how new it is."""
     yield from on_topics([names.view, names.stats], READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.events], DESCRIBE_CONFIGS)
     yield on_group(names.view_group, DESCRIBE)
 
 
-def redriving(names: Names) -> Iterator[Right]:
+def redriving(names: Names) -> Iterator[Permission]:
     """Bringing dead letters back, for who may read them: copy, event and progress in one transaction."""
     yield from on_topics([names.ready, names.events], WRITE)
     yield on_group(names.redrive_group, READ)
-    yield Right(Resource.TRANSACTIONAL_ID, names.redrive_group, WRITE)
+    yield Permission(Resource.TRANSACTIONAL_ID, names.redrive_group, WRITE)
 
 
-def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Right]:
+def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Permission]:
     """The operations on each of the topics."""
-    yield from (Right(Resource.TOPIC, name, operation) for name in names for operation in operations)
+    yield from (Permission(Resource.TOPIC, name, operation) for name in names for operation in operations)
 
 
-def on_group(name: str, operation: Operation) -> Right:
+def on_group(name: str, operation: Operation) -> Permission:
     """An operation on a consumer group."""
-    return Right(Resource.GROUP, name, operation)
+    return Permission(Resource.GROUP, name, operation)
 
 
-def on_transactions(prefix: str) -> Right:
+def on_transactions(prefix: str) -> Permission:
     """Writing transactions under every id that begins so: it ends with the instance's name."""
-    return Right(Resource.TRANSACTIONAL_ID, prefix, WRITE, prefixed=True)
+    return Permission(Resource.TRANSACTIONAL_ID, prefix, WRITE, prefixed=True)

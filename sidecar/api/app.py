@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.http.access import Access, Guard
+from sidecar.http.access import Access, AccessMiddleware
 from sidecar.http.problems import problem
 from sidecar.observability.metrics import CONTENT_TYPE
 from topics.durations import parse_duration
@@ -79,7 +79,7 @@ def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
 def _app(routes: list[Route], access: Access | None) -> Starlette:
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(AccessMiddleware, access=access)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_fault},
     )
     app.router.redirect_slashes = False  # the redirect would name the host that the caller sent

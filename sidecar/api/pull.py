@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sidecar.core.outcome import COMMITTED, NACKED, Outcome
-from sidecar.delivery.pull.lease_table import Fate, Status
-from sidecar.delivery.pull.queue import Leases, Received
+from sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
+from sidecar.delivery.pull.queue import PullQueue, Received
 from sidecar.delivery.push.request import envelope
-from sidecar.delivery.push.verdict import Said, verdict_of
+from sidecar.delivery.push.verdict import VerdictFields, verdict_of
 from sidecar.http.json_body import MEDIA_TYPE, read_fields, refusing
 from sidecar.http.problems import problem
 
@@ -30,16 +30,16 @@ USUAL_WAIT = 10_000
 PATHS = ("receive", "ack", "nack", "change-invisible", "reconsume-later", "dead-letter")
 
 OVER = {
-    Status.EXPIRED: "The lease has expired: this call has changed nothing, and the record is delivered again.",
-    Status.FENCED: "The handle does not speak for the record any more: this call has changed nothing.",
-    Status.UNKNOWN: "This is no handle of this sidecar.",
+    HandleStatus.EXPIRED: "The lease has expired: this call has changed nothing, and the record is delivered again.",
+    HandleStatus.FENCED: "The handle does not speak for the record any more: this call has changed nothing.",
+    HandleStatus.UNKNOWN: "This is no handle of this sidecar.",
 }
 
 
 class PullCalls:
     """The endpoints. `shortest`: the shortest invisible duration that may be asked for, in ms."""
 
-    def __init__(self, leases: Leases, shortest: int) -> None:
+    def __init__(self, leases: PullQueue, shortest: int) -> None:
         self._leases = leases
         self._shortest = shortest
 
@@ -63,43 +63,45 @@ class PullCalls:
 
     async def ack(self, request: Request) -> Response:
         """Commit records."""
-        return await self._settle_all(request, Fate.ACKED, COMMITTED)
+        return await self._settle_all(request, LeaseEnd.ACKED, COMMITTED)
 
     async def nack(self, request: Request) -> Response:
         """Have records delivered again after the nack delay."""
-        return await self._settle_all(request, Fate.NACKED, NACKED)
+        return await self._settle_all(request, LeaseEnd.NACKED, NACKED)
 
     async def change_invisible(self, request: Request) -> Response:
         """Let a lease end at another time, counted from this call."""
         fields = await read_fields(request, ("handle", "invisible"))
         handle = fields.handle()
         changed = self._leases.change(handle, fields.duration("invisible", self._shortest, LONGEST_INVISIBLE))
-        return _refusal(handle, changed) if isinstance(changed, Status) else _json({"handle": changed})
+        return _refusal(handle, changed) if isinstance(changed, HandleStatus) else _json({"handle": changed})
 
     async def reconsume_later(self, request: Request) -> Response:
         """Spend one retry; delay, level and reason are read as leniently as in the answer to a push."""
         fields = await read_fields(request, ("handle", "delay", "level", "reason"))
-        said = Said("retry", fields["delay"], fields["level"], fields["reason"])
-        return self._settle(fields.handle(), Fate.RETRIED, verdict_of(said))
+        said = VerdictFields("retry", fields["delay"], fields["level"], fields["reason"])
+        return self._settle(fields.handle(), LeaseEnd.RETRIED, verdict_of(said))
 
     async def dead_letter(self, request: Request) -> Response:
         """Send a record to the DLQ."""
         fields = await read_fields(request, ("handle", "reason"))
-        return self._settle(fields.handle(), Fate.CONDEMNED, verdict_of(Said("dead-letter", reason=fields["reason"])))
+        return self._settle(
+            fields.handle(), LeaseEnd.CONDEMNED, verdict_of(VerdictFields("dead-letter", reason=fields["reason"]))
+        )
 
-    def _settle(self, handle: str, verdict: Fate, outcome: Outcome) -> Response:
+    def _settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> Response:
         status = self._leases.settle(handle, verdict, outcome)
-        return _json({"handle": handle, "status": status}) if status is Status.OK else _refusal(handle, status)
+        return _json({"handle": handle, "status": status}) if status is HandleStatus.OK else _refusal(handle, status)
 
-    async def _settle_all(self, request: Request, verdict: Fate, outcome: Outcome) -> Response:
+    async def _settle_all(self, request: Request, verdict: LeaseEnd, outcome: Outcome) -> Response:
         handles = (await read_fields(request, ("handles",))).handles()
         told = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
-        if any(one["status"] in (Status.EXPIRED, Status.FENCED) for one in told):
+        if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in told):
             return _conflict("At least one lease was over; `handles` says what became of each.", told)
         return _json({"handles": told})
 
 
-def pull_routes(leases: Leases, shortest: int) -> list[Route]:
+def pull_routes(leases: PullQueue, shortest: int) -> list[Route]:
     """The calls of a sidecar in pull mode."""
     calls = PullCalls(leases, shortest)
     endpoints = (
@@ -132,8 +134,8 @@ def _written(one: Received) -> dict[str, Any]:
     return {"handle": one.handle, **asdict(envelope(one.record))}
 
 
-def _refusal(handle: str, status: Status) -> Response:
-    if status is Status.UNKNOWN:
+def _refusal(handle: str, status: HandleStatus) -> Response:
+    if status is HandleStatus.UNKNOWN:
         return problem(404, OVER[status])
     return _conflict(OVER[status], [{"handle": handle, "status": status}])
 

@@ -17,7 +17,7 @@ from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.push.verdict import ASKED_DEAD_LETTER, ASKED_RETRY, LONGEST_FIELD, reason_of
 from sidecar.delivery.relay.post_writer import NotWrittenError, TooLargeError, UnknownError
-from sidecar.delivery.relay.posts import NotOursError, Placed
+from sidecar.delivery.relay.posts import NotOursError, PostResult
 from sidecar.http.problems import problem
 from topics.durations import parse_duration
 from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers
@@ -48,7 +48,7 @@ _BODY = msgspec.json.Decoder(Post)
 class Posts(Protocol):
     """Who takes posts."""
 
-    async def post(self, record: Record, failure: Failed) -> Placed:
+    async def post(self, record: Record, failure: Failed) -> PostResult:
         """Write what follows from the failure of a record."""
 
 

@@ -18,7 +18,7 @@ from sidecar.clock import now
 from sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
 from sidecar.http.problems import problem
 from sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
-from sidecar.view.query_pool import Readers, UnknownError, age
+from sidecar.view.query_pool import QueryPool, UnknownError, age
 from sidecar.view.storm import Rule, Storm, storm_of
 from topics.durations import parse_duration
 from topics.events import State
@@ -36,7 +36,7 @@ PATHS = ("messages", "messages/{id:path}", "stats")
 class ViewCalls:
     """The endpoints."""
 
-    def __init__(self, readers: Readers, rule: Rule) -> None:
+    def __init__(self, readers: QueryPool, rule: Rule) -> None:
         self._readers, self._rule = readers, rule
 
     async def message(self, request: Request) -> Response:
@@ -74,7 +74,7 @@ class ViewCalls:
         return page_response("stats", page, as_of, {"storm": storm is not None, "storm_reason": told})
 
 
-def view_routes(readers: Readers, rule: Rule) -> list[Route]:
+def view_routes(readers: QueryPool, rule: Rule) -> list[Route]:
     """The calls; they change nothing, so they need no token."""
     calls = ViewCalls(readers, rule)
     endpoints = (calls.messages, calls.message, calls.stats)

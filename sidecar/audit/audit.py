@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Fact, Finding, Known, Number, Terms, What
-from sidecar.audit.parsing import Row, copy_fact, event_fact, main_fact
-from sidecar.audit.reader import AuditKafka, Marks
+from sidecar.audit.facts import Fact, FactKind, Finding, Known, Number, Terms
+from sidecar.audit.parsing import TopicRecord, copy_fact, event_fact, main_fact
+from sidecar.audit.reader import AuditKafka, Watermarks
 from sidecar.audit.scope import Survey, survey_of, terms_of
 from sidecar.audit.store import AuditStore
 from sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
@@ -37,7 +37,7 @@ Tell: TypeAlias = Callable[[str, int, int], None]
 """What is being done, how far, of how much."""
 
 
-class Ask(NamedTuple):
+class AuditRequest(NamedTuple):
     """What is asked of an audit: from when on (epoch ms; None: from the beginning), how far clocks may differ (ms), and
     whether copies are compared with the main topics' records."""
 
@@ -52,7 +52,7 @@ class Audit:
     Raises BrokerError, ContractError, sqlite3.Error, OSError.
     """
 
-    def __init__(self, settings: Settings, ask: Ask, tell: Tell = lambda what, done, total: None) -> None:
+    def __init__(self, settings: Settings, ask: AuditRequest, tell: Tell = lambda what, done, total: None) -> None:
         self.read = 0
         """Records that were read, and kept or compared."""
         self.lives = 0
@@ -147,13 +147,13 @@ class Audit:
             self._tell(what, done, total)
         self.read += done
 
-    def _fact(self, row: Row, kind: Kind, later: bool) -> Fact:
+    def _fact(self, row: TopicRecord, kind: Kind, later: bool) -> Fact:
         group = self._settings.group
         if kind is Kind.EVENTS:
             return event_fact(row, group, later)
-        return copy_fact(row, What.DEAD if kind is Kind.DLQ else What.COPY, group, self._sources, later)
+        return copy_fact(row, FactKind.DEAD if kind is Kind.DLQ else FactKind.COPY, group, self._sources, later)
 
-    def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Marks]:
+    def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Watermarks]:
         """Read the records that copies and events speak of; where the partitions of the main topics begin and end."""
         topics = survey.own.get(Kind.MAIN, {})
         spans = {place: span for place, span in store.want(topics).items() if place[1] < survey.partitions[place[0]]}

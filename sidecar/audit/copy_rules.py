@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from sidecar.audit.event_rules import ended_twice, mistold, no_copy, no_event, told_twice
-from sidecar.audit.facts import Breach, Fact, Finding, Story, Terms, stories
-from sidecar.audit.retry_chains import last_below, ways
+from sidecar.audit.event_rules import ended_twice, no_copy, no_event, told_twice, wrong_event
+from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, stories
+from sidecar.audit.retry_chains import last_below, retry_chains
 from topics.events import State
 
 Findings: TypeAlias = Iterator[Finding]
-Rule: TypeAlias = Callable[[Story, Terms], Findings]
+Rule: TypeAlias = Callable[[RecordHistory, Terms], Findings]
 
 
-def lost(story: Story, terms: Terms) -> Findings:
+def lost(story: RecordHistory, terms: Terms) -> Findings:
     """What the progress covers goes on: as the next copy, in the DLQ, or with an event that says that it is done."""
     known = terms.complete_since()
     for times, copies in story.by_times().items():
-        for way in ways(copies, terms):
+        for way in retry_chains(copies, terms):
             last = way[-1]
             seen = known <= last.at < terms.known.until and not last.later
             if seen and terms.covered(last.topic, last.partition, last.offset) and not goes_on(story, times):
@@ -32,13 +32,13 @@ def lost(story: Story, terms: Terms) -> Findings:
                 )
 
 
-def goes_on(story: Story, times: int) -> bool:
+def goes_on(story: RecordHistory, times: int) -> bool:
     """Whether anything comes after the copies with this count: a later one, an end."""
     ends = any(fact.times >= times for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)))
     return ends or any(fact.times > times for fact in (*story.copies, *story.tells(State.WAITING_RETRY)))
 
 
-def condemned(story: Story, terms: Terms) -> Findings:
+def condemned(story: RecordHistory, terms: Terms) -> Findings:
     """What cannot be read is in the DLQ under its own place, once it is done."""
     for bad in story.bad:
         if bad.topic == terms.names.events:
@@ -50,10 +50,10 @@ def condemned(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.LOST, 0, "its headers are broken, it is done, and not in the DLQ", bad)
 
 
-def counted_twice(story: Story, terms: Terms) -> Findings:
+def counted_twice(story: RecordHistory, terms: Terms) -> Findings:
     """One copy counts an attempt; what is the same retry further on follows it."""
     for times, copies in story.by_times().items():
-        found = ways(copies, terms)
+        found = retry_chains(copies, terms)
         told = len([fact for fact in story.tells(State.WAITING_RETRY) if fact.times == times])
         if len(found) <= 1:
             continue
@@ -63,7 +63,7 @@ def counted_twice(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.REPEATED, times, f"a service posted one failure {len(found)} times", *copies)
 
 
-def gap(story: Story, terms: Terms) -> Findings:
+def gap(story: RecordHistory, terms: Terms) -> Findings:
     """Counts rise by one from the first; the DLQ has the greatest."""
     told = story.tells(State.WAITING_RETRY, State.REDRIVEN)
     numbers = {fact.times: fact for fact in (*told, *story.copies)}
@@ -80,7 +80,7 @@ def gap(story: Story, terms: Terms) -> Findings:
     yield from dead_gap(story, terms, max(numbers, default=0))
 
 
-def dead_gap(story: Story, terms: Terms, made: int) -> Findings:
+def dead_gap(story: RecordHistory, terms: Terms, made: int) -> Findings:
     """The DLQ has the retries that were made; retries in memory are known to it alone."""
     for dead in story.dead:
         if dead.times < made or (dead.times > made and not (terms.in_memory or terms.foreign)):
@@ -90,18 +90,18 @@ def dead_gap(story: Story, terms: Terms, made: int) -> Findings:
             )
 
 
-def dead_twice(story: Story, terms: Terms) -> Findings:
+def dead_twice(story: RecordHistory, terms: Terms) -> Findings:
     """A life ends in the DLQ once."""
     if len(story.dead) > 1:
         kind = Breach.REPEATED if terms.relay else Breach.DEAD_TWICE
         yield story.finding(kind, story.dead[0].times, f"it is {len(story.dead)} times in the DLQ", *story.dead)
 
 
-def torn(story: Story, terms: Terms) -> Findings:
+def half_committed(story: RecordHistory, terms: Terms) -> Findings:
     """What follows from a record is there only when the progress says that the record is done."""
     numbered = story.by_times()
     for times, copies in numbered.items():
-        found = ways(copies, terms)
+        found = retry_chains(copies, terms)
         for before, after in (pair for way in found for pair in pairwise(way)):
             yield from torn_off(story, terms, before, after)
         yield from torn_off(story, terms, last_below(numbered, times), found[0][0])
@@ -109,7 +109,7 @@ def torn(story: Story, terms: Terms) -> Findings:
         yield from torn_off(story, terms, last_below(numbered, end.times + 1), end)
 
 
-def torn_off(story: Story, terms: Terms, source: Fact | None, after: Fact) -> Findings:
+def torn_off(story: RecordHistory, terms: Terms, source: Fact | None, after: Fact) -> Findings:
     """Whether `source` (None: the record itself) is not done, though `after` follows from it."""
     if source is not None:
         covered = terms.covered(source.topic, source.partition, source.offset, after=True)
@@ -123,11 +123,11 @@ def torn_off(story: Story, terms: Terms, source: Fact | None, after: Fact) -> Fi
         yield story.finding(Breach.TORN, after.times, "it is there, and its source is not done by the progress", *shown)
 
 
-def early(story: Story, terms: Terms) -> Findings:
+def early(story: RecordHistory, terms: Terms) -> Findings:
     """What follows a copy is not older than its due time, nor than the end of its level."""
     numbered = story.by_times()
     for times, copies in numbered.items():
-        found = ways(copies, terms)
+        found = retry_chains(copies, terms)
         for way in found:
             for before, after in pairwise(way):
                 due = max(terms.release(before), before.due if after.topic == terms.names.ready else 0)
@@ -138,20 +138,20 @@ def early(story: Story, terms: Terms) -> Findings:
             yield from _early(story, terms, max(last.due, terms.release(last)), last, after_all)
 
 
-def successor(story: Story, times: int) -> Fact | None:
+def successor(story: RecordHistory, times: int) -> Fact | None:
     """The first thing that came of the attempt after the retry `times`: an end, or the next retry."""
     ends = [fact for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)) if fact.times >= times]
     nexts = [fact for fact in (*story.copies, *story.tells(State.WAITING_RETRY)) if fact.times > times]
     return min((*ends, *nexts), key=lambda fact: fact.at, default=None)
 
 
-def _early(story: Story, terms: Terms, due: int, before: Fact, after: Fact) -> Findings:
+def _early(story: RecordHistory, terms: Terms, due: int, before: Fact, after: Fact) -> Findings:
     if after.at + terms.slack < due:
         text = f"what follows is {due - after.at} ms older than its due time"
         yield story.finding(Breach.EARLY, before.times, text, before, after)
 
 
-def altered(story: Story, terms: Terms) -> Findings:
+def altered(story: RecordHistory, terms: Terms) -> Findings:
     """Key, value, own headers and first timestamp are the same in every copy as in the record itself."""
     written = (*story.copies, *story.dead)
     first = original(story, written)
@@ -166,7 +166,7 @@ def altered(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.ALTERED, fact.times, text, first, fact)
 
 
-def original(story: Story, written: tuple[Fact, ...]) -> Fact | None:
+def original(story: RecordHistory, written: tuple[Fact, ...]) -> Fact | None:
     """What the copies are held against; None where that cannot be read."""
     edited = next((fact for fact in written if fact.state), None)
     if edited is not None or story.main is None:  # an operator changed it on its redrive: that is the record now
@@ -174,7 +174,7 @@ def original(story: Story, written: tuple[Fact, ...]) -> Fact | None:
     return story.main if story.main.digest else None
 
 
-def no_record(story: Story, terms: Terms) -> Findings:
+def no_record(story: RecordHistory, terms: Terms) -> Findings:
     """What is retried is a record of a main topic."""
     topic, number, offset = story.id.rsplit(":", 2)
     begin = terms.begins.get((topic, int(number)))
@@ -189,7 +189,7 @@ def no_record(story: Story, terms: Terms) -> Findings:
         yield story.finding(Breach.NO_RECORD, shown[0].times, "no main topic has such a record", *shown)
 
 
-def elsewhere(story: Story, terms: Terms) -> Findings:
+def elsewhere(story: RecordHistory, terms: Terms) -> Findings:
     """A record of a topic that this configuration does not have: its copies are judged, and compared with nothing."""
     topic = story.id.rsplit(":", 2)[0]
     if terms.mains and topic not in (*terms.mains, *terms.delays, *terms.dlqs) and not story.bad:
@@ -204,7 +204,7 @@ RULES: tuple[Rule, ...] = (
     counted_twice,
     gap,
     dead_twice,
-    torn,
+    half_committed,
     early,
     altered,
     no_record,
@@ -213,7 +213,7 @@ RULES: tuple[Rule, ...] = (
     no_event,
     told_twice,
     ended_twice,
-    mistold,
+    wrong_event,
 )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from sidecar.audit.facts import Breach, Fact, Finding, Story, Terms
-from sidecar.audit.retry_chains import ways
+from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms
+from sidecar.audit.retry_chains import retry_chains
 from topics.durations import parse_duration
 from topics.events import State
 
@@ -19,7 +19,7 @@ OPENS = (State.WAITING_RETRY, State.REDRIVEN)
 """States that a copy on a retry topic goes with."""
 
 
-def no_copy(story: Story, terms: Terms) -> Findings:
+def no_copy(story: RecordHistory, terms: Terms) -> Findings:
     """What an event tells of is there: the copy that waits, the dead letter."""
     numbers = {copy.times for copy in story.copies}
     for told in story.told:
@@ -35,7 +35,7 @@ def no_copy(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.NO_COPY, told.times, "COMMIT is told of a record that never failed", told)
 
 
-def told_alone(story: Story, terms: Terms) -> bool:
+def told_alone(story: RecordHistory, terms: Terms) -> bool:
     """Whether a life without copies never had any: nothing is missing since it began, and no retry is told of."""
     return not story.tells(*OPENS) and terms.complete_since() <= story.began()
 
@@ -51,7 +51,7 @@ def topic_of(told: Fact, terms: Terms) -> str | None:
     return name if name in terms.delays else None
 
 
-def no_event(story: Story, terms: Terms) -> Findings:
+def no_event(story: RecordHistory, terms: Terms) -> Findings:
     """What is there is told of: each retry, each dead letter."""
     told = {fact.times for fact in story.tells(*OPENS)}
     since, until = terms.told_since(), terms.known.until
@@ -64,7 +64,7 @@ def no_event(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.NO_EVENT, dead.times, "no event tells of this dead letter", dead)
 
 
-def told_twice(story: Story, terms: Terms) -> Findings:
+def told_twice(story: RecordHistory, terms: Terms) -> Findings:
     """Each retry is told of once; a service of a relay may have posted a failure again."""
     by_times: dict[int, list[Fact]] = {}
     for fact in story.tells(*OPENS):
@@ -74,7 +74,7 @@ def told_twice(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.TWICE, times, f"{len(facts)} events count one attempt", *facts)
 
 
-def ended_twice(story: Story, terms: Terms) -> Findings:
+def ended_twice(story: RecordHistory, terms: Terms) -> Findings:
     """A life ends once, and nothing comes after. Not of a relay: its service may go two ways with one record."""
     if terms.relay:
         return
@@ -88,12 +88,12 @@ def ended_twice(story: Story, terms: Terms) -> Findings:
             yield story.finding(Breach.ENDED_TWICE, end.times, text, end, *after[:10])
 
 
-def mistold(story: Story, terms: Terms) -> Findings:
+def wrong_event(story: RecordHistory, terms: Terms) -> Findings:
     """An event and its copy say the same, and an event promises no less than its level's delay."""
     numbered = story.by_times()
     for told in story.tells(State.WAITING_RETRY):
-        yield from hasty(story, terms, told)
-        found = ways(numbered.get(told.times, ()), terms)
+        yield from event_too_early(story, terms, told)
+        found = retry_chains(numbered.get(told.times, ()), terms)
         if len(found) == 1:
             yield from differing(story, told, found[0][0], topic_of(told, terms))
     for told in story.tells(State.DLQ):
@@ -101,7 +101,7 @@ def mistold(story: Story, terms: Terms) -> Findings:
             yield from differing(story, told, story.dead[0], story.dead[0].topic)
 
 
-def hasty(story: Story, terms: Terms, told: Fact) -> Findings:
+def event_too_early(story: RecordHistory, terms: Terms, told: Fact) -> Findings:
     """The wait counts from the failure, which is when the event was made."""
     topic = None if told.level is None else topic_of(told, terms)
     if topic is not None and told.due + terms.slack < told.at + terms.delays[topic]:
@@ -109,7 +109,7 @@ def hasty(story: Story, terms: Terms, told: Fact) -> Findings:
         yield story.finding(Breach.EARLY, told.times, text, told)
 
 
-def differing(story: Story, told: Fact, copy: Fact, topic: str | None) -> Findings:
+def differing(story: RecordHistory, told: Fact, copy: Fact, topic: str | None) -> Findings:
     """What an event says otherwise than its copy."""
     says = {
         "topic": (topic, copy.topic),

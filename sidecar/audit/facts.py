@@ -21,7 +21,7 @@ Number: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
 
 
-class What(enum.IntEnum):
+class FactKind(enum.IntEnum):
     """What a record on a topic is to the audit."""
 
     COPY = 0
@@ -44,7 +44,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `state` of a copy says that an operator edited it on its redrive.
     """
 
-    what: What
+    what: FactKind
     id: str
     redrives: int
     times: int
@@ -163,7 +163,7 @@ class Terms(msgspec.Struct, frozen=True):
         return self.known.from_([*self.delays, self.names.events])
 
 
-class Story(NamedTuple):
+class RecordHistory(NamedTuple):
     """One life of one record (id and redrives). All in the order of their times."""
 
     id: str
@@ -196,25 +196,25 @@ class Story(NamedTuple):
         return Finding(kind, self.id, self.redrives, times, shortened(text), tuple(fact.place for fact in facts))
 
 
-def stories(facts: Iterable[Fact]) -> list[Story]:
+def stories(facts: Iterable[Fact]) -> list[RecordHistory]:
     """The lives of one record, from all facts with its id."""
-    lives: dict[int, dict[What, list[Fact]]] = {}
+    lives: dict[int, dict[FactKind, list[Fact]]] = {}
     main: Fact | None = None
     for fact in facts:
-        if fact.what is What.MAIN:
+        if fact.what is FactKind.MAIN:
             main = fact
         else:
             lives.setdefault(fact.redrives, {}).setdefault(fact.what, []).append(fact)
     return [_story(redrives, life, main) for redrives, life in sorted(lives.items())]
 
 
-def _story(redrives: int, life: Mapping[What, list[Fact]], main: Fact | None) -> Story:
+def _story(redrives: int, life: Mapping[FactKind, list[Fact]], main: Fact | None) -> RecordHistory:
     copies, dead, told, bad = (
         tuple(sorted(life.get(what, ()), key=lambda fact: (fact.at, fact.topic, fact.partition, fact.offset)))
-        for what in (What.COPY, What.DEAD, What.TOLD, What.BAD)
+        for what in (FactKind.COPY, FactKind.DEAD, FactKind.TOLD, FactKind.BAD)
     )
     identity = next(fact.id for facts in (copies, dead, told, bad) for fact in facts)
-    return Story(identity, redrives, copies, dead, told, bad, main)
+    return RecordHistory(identity, redrives, copies, dead, told, bad, main)
 
 
 def topics_of(names: Names, mains: Iterable[str], there: Iterable[str]) -> dict[Kind, dict[str, int]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.audit.facts import Fact, What
+from sidecar.audit.facts import Fact, FactKind
 from sidecar.core.policy import CLOCK_SLACK, MAX_DELAY
 from topics.events import BadEvent, decode_event
 from topics.headers import (
@@ -36,7 +36,7 @@ CHANGED = "edited"
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Row(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record as it lies in a topic. `headers`: None when the client cannot read them. `timestamp` epoch ms."""
 
     topic: str
@@ -53,8 +53,8 @@ class Row(NamedTuple):
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
-def copy_fact(row: Row, what: What, group: str, sources: Collection[str], later: bool) -> Fact:
-    """The fact of a record on a level topic, the ready topic or a DLQ; of `What.BAD` when its headers break the form.
+def copy_fact(row: TopicRecord, what: FactKind, group: str, sources: Collection[str], later: bool) -> Fact:
+    """The fact of a record on a level topic, ready topic or DLQ; `FactKind.BAD` when its headers break the form.
 
     `sources`: the topics that REAL_TOPIC names as a rule; of others it is a copy all the same.
     """
@@ -68,7 +68,7 @@ def copy_fact(row: Row, what: What, group: str, sources: Collection[str], later:
     return fact_of(row, what, life, later)
 
 
-def fact_of(row: Row, what: What, life: RetryState, later: bool) -> Fact:
+def fact_of(row: TopicRecord, what: FactKind, life: RetryState, later: bool) -> Fact:
     """The fact of a record whose headers are as agreed."""
     return Fact(
         what=what,
@@ -89,7 +89,7 @@ def fact_of(row: Row, what: What, life: RetryState, later: bool) -> Fact:
     )
 
 
-def misplaced(row: Row, group: str) -> str:
+def misplaced(row: TopicRecord, group: str) -> str:
     """What RETRY_TOPIC and RETRY_GROUP say that is not so, as one sentence; empty when they are right.
 
     The ten headers are the last ones on nearly every record, so that they are looked at from the end.
@@ -102,15 +102,15 @@ def misplaced(row: Row, group: str) -> str:
     return ""
 
 
-def bad_fact(row: Row, fault: str, later: bool) -> Fact:
+def bad_fact(row: TopicRecord, fault: str, later: bool) -> Fact:
     """The fact of a record that breaks the form: its id is its own place."""
     return Fact(
-        What.BAD, row.place, 0, 0, row.topic, row.partition, row.offset, row.timestamp, reason=fault, later=later
+        FactKind.BAD, row.place, 0, 0, row.topic, row.partition, row.offset, row.timestamp, reason=fault, later=later
     )
 
 
-def event_fact(row: Row, group: str, later: bool) -> Fact:
-    """The fact of a record on the events topic; of `What.BAD` when it is no event of this group."""
+def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
+    """The fact of a record on the events topic; of `FactKind.BAD` when it is no event of this group."""
     event = decode_event(row.value)
     if isinstance(event, BadEvent):
         return bad_fact(row, event.text, later)
@@ -122,7 +122,7 @@ def event_fact(row: Row, group: str, later: bool) -> Fact:
     if row.key != event.id.encode():
         return bad_fact(row, f"the key {(row.key or b'')[:300]!r} is not its id {event.id[:300]!r}", later)
     return Fact(
-        What.TOLD,
+        FactKind.TOLD,
         event.id,
         event.redrives,
         event.times,
@@ -141,11 +141,11 @@ def event_fact(row: Row, group: str, later: bool) -> Fact:
     )
 
 
-def main_fact(row: Row) -> Fact:
+def main_fact(row: TopicRecord) -> Fact:
     """The fact of a record on a main topic."""
     digest = b"" if row.headers is None else digest_of(row)
     return Fact(
-        What.MAIN,
+        FactKind.MAIN,
         row.place,
         0,
         0,
@@ -158,7 +158,7 @@ def main_fact(row: Row) -> Fact:
     )
 
 
-def digest_of(row: Row) -> bytes:
+def digest_of(row: TopicRecord) -> bytes:
     """16 bytes that two records share only when key, value and own headers are the same, byte for byte.
 
     Names that begin with RETRY_ are left out: a newer version may have added one to the copy.

@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.audit.facts import Number
-from sidecar.audit.parsing import Row
+from sidecar.audit.parsing import TopicRecord
 from sidecar.core.progress import Progress, decode
 from sidecar.errors import BrokerError
 from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.errors import AGAIN, ANSWER_SECONDS, asked_again, sentence_of, whole
+from sidecar.kafka.errors import AGAIN, ANSWER_SECONDS, raise_partition_errors, retry_transient, sentence_of
 from sidecar.kafka.messages import read_headers
 
 BATCH = 5_000
@@ -44,7 +44,7 @@ PASSING = frozenset(
 """Errors that pass by themselves; the client calls few of them retriable, and gives them back at once (2.16)."""
 
 
-class Marks(NamedTuple):
+class Watermarks(NamedTuple):
     """The first offset of a partition that is still there, and the offset after its last record or marker."""
 
     begin: int
@@ -114,24 +114,24 @@ class AuditKafka:
             raise self._fault("the topics cannot be listed", error) from error
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
-    def marks(self, places: Iterable[Number]) -> dict[Number, Marks]:
+    def marks(self, places: Iterable[Number]) -> dict[Number, Watermarks]:
         """Where each partition begins and ends; the end counts what is not committed yet."""
         try:
-            return {place: asked_again(partial(self._mark, place), ANSWER_SECONDS, passes) for place in places}
+            return {place: retry_transient(partial(self._mark, place), ANSWER_SECONDS, passes) for place in places}
         except KafkaException as error:
             raise self._fault("the offsets of the topics cannot be asked for", error) from error
 
-    def _mark(self, place: Number) -> Marks:
-        return Marks(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
+    def _mark(self, place: Number) -> Watermarks:
+        return Watermarks(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
 
-    def starts(self, marks: Mapping[Number, Marks], since: int | None) -> dict[Number, int]:
+    def starts(self, marks: Mapping[Number, Watermarks], since: int | None) -> dict[Number, int]:
         """Where to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
         if since is None or not marks:
             return {place: mark.begin for place, mark in marks.items()}
         asked = [TopicPartition(*place, since) for place in marks]
         try:
             ask = partial(self._asking.offsets_for_times, asked, timeout=ANSWER_SECONDS)
-            found = asked_again(ask, ANSWER_SECONDS, passes)
+            found = retry_transient(ask, ANSWER_SECONDS, passes)
         except KafkaException as error:
             raise self._fault("the offsets of a time cannot be asked for", error) from error
         offsets = {(place.topic, place.partition): place.offset for place in found}
@@ -156,7 +156,7 @@ class AuditKafka:
 
     def read(
         self, starts: Offsets, ends: Offsets, wanted: Mapping[Number, Iterator[int]] | None = None
-    ) -> Iterator[list[Row]]:
+    ) -> Iterator[list[TopicRecord]]:
         """All committed records from `starts` up to `ends`, as they come; only those `wanted` (rising) where given."""
         left = {place: end for place, end in ends.items() if starts[place] < end}
         self._consumer.assign([TopicPartition(*place, starts[place]) for place in left])
@@ -179,7 +179,9 @@ class AuditKafka:
         [found] = self._consumer.position([TopicPartition(*place)])
         return max(found.offset, start)  # negative where nothing was read
 
-    def _taken(self, message: Message, left: dict[Number, int], picks: Mapping[Number, Pick] | None) -> Row | None:
+    def _taken(
+        self, message: Message, left: dict[Number, int], picks: Mapping[Number, Pick] | None
+    ) -> TopicRecord | None:
         """The record, if it is wanted; what a message says of its partition's end is noted."""
         place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         error = message.error()
@@ -197,7 +199,7 @@ class AuditKafka:
         self.seen[place] = First(timestamp if known is None else known.first, timestamp)
         if picks is not None and not picks[place].takes(offset):
             return None
-        return Row(*place, offset, timestamp, message.key(), message.value(), headers_of(message))
+        return TopicRecord(*place, offset, timestamp, message.key(), message.value(), headers_of(message))
 
     def _told(self, error: KafkaError, place: Number, offset: int, left: dict[Number, int]) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
@@ -249,7 +251,9 @@ def committed_of(
     reader: Asked, places: list[TopicPartition], within: float, again: float = AGAIN
 ) -> list[TopicPartition]:
     """What a group has committed, asked again while its coordinator is not there yet. Raises KafkaException."""
-    return asked_again(lambda: whole(reader.committed(places, timeout=within)), within, passes, again)
+    return retry_transient(
+        lambda: raise_partition_errors(reader.committed(places, timeout=within)), within, passes, again
+    )
 
 
 def passes(error: KafkaError) -> bool:

@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from sidecar.audit.facts import Fact, Terms
 
-Way: TypeAlias = list[Fact]
+RetryChain: TypeAlias = list[Fact]
 """Copies of one count, each following the one before it."""
 
 
-def ways(copies: Sequence[Fact], terms: Terms) -> list[Way]:
+def retry_chains(copies: Sequence[Fact], terms: Terms) -> list[RetryChain]:
     """Copies of one count (in the order of their times) as ways; one for each time that the attempt was counted."""
-    found: list[Way] = []
+    found: list[RetryChain] = []
     for copy in copies:
         way = next((way for way in found if follows(copy, way[-1], terms)), None)
         if way is None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sidecar.audit.facts import Number
-from sidecar.audit.reader import First, Marks
+from sidecar.audit.reader import First, Watermarks
 from sidecar.audit.store import AuditStore
 from sidecar.core.progress import Progress
 
@@ -29,7 +29,7 @@ class Unknown(NamedTuple):
 class Horizon(NamedTuple):
     """What was there and what was read of it. `since` as it was asked for, `began`: when the audit did (epoch ms)."""
 
-    marks: Mapping[Number, Marks]
+    marks: Mapping[Number, Watermarks]
     starts: Mapping[Number, int]
     seen: Mapping[Number, First]
     overtaken: Mapping[Number, int]
@@ -71,7 +71,7 @@ def unknown_of(
     lane: Collection[Number],
     before: Mapping[Number, Progress],
     store: AuditStore,
-    mains: Mapping[Number, Marks],
+    mains: Mapping[Number, Watermarks],
     stuck: Mapping[Number, int],
 ) -> Iterator[Unknown]:
     """All that the topics do not tell, a sentence each."""

@@ -18,7 +18,7 @@ from sidecar.cli.retries import commands as retries
 from sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
 from sidecar.cli.terminal.options import Options, take_common
 from sidecar.cli.terminal.output import write
-from sidecar.cli.terminal.std_streams import make_good
+from sidecar.cli.terminal.std_streams import repair_streams
 from sidecar.cli.topics import commands as topics
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def root(
 
 def main() -> None:
     """Run the command line and end the program with its exit code."""
-    make_good()
+    repair_streams()
     stdout = sys.stdout
     try:
         app(prog_name="reconsume")

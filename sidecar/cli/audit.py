@@ -61,10 +61,10 @@ def audit(
       reconsume audit -o table
       reconsume audit --since 1h
     """
-    from sidecar.audit.audit import Ask, Audit, tallied
+    from sidecar.audit.audit import Audit, AuditRequest, tallied
 
     settings = load(options.config, options.sets)
-    ask = Ask(None if since is None else before(since, "--since"), duration(slack), not skip_main)
+    ask = AuditRequest(None if since is None else before(since, "--since"), duration(slack), not skip_main)
     counts: Counter[str] = Counter()
     began = time.monotonic()
     with kept(), telling() as tell, Audit(settings, ask, tell) as run:

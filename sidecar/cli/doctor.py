@@ -44,12 +44,17 @@ def doctor(
     Example:
       reconsume doctor -o table
     """
-    from sidecar.doctor.all_checks import KAFKA, first, rest, unreachable  # they know the Kafka client, which is slow
+    from sidecar.doctor.all_checks import (
+        KAFKA,
+        kafka_checks,
+        local_checks,
+        unreachable,
+    )  # they know the Kafka client, which is slow
 
     settings = load(options.config, options.sets)
-    beginning = first(settings)
+    beginning = local_checks(settings)
     reports = {report.check: report for report in told(beginning)}
-    following = rest(settings, role, compare)
+    following = kafka_checks(settings, role, compare)
     if reports[KAFKA].status == "fail":
         later: Iterable[Report] = unreachable(following)
     else:

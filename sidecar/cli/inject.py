@@ -14,7 +14,7 @@ from sidecar.cli.terminal.options import Options, command
 from sidecar.cli.terminal.output import taken, talk
 from sidecar.deploy.annotations import faults
 from sidecar.deploy.manifest_file import Change, Changed, change_all
-from sidecar.deploy.workload import WrongManifestError, wish_of, with_sidecar, without_sidecar
+from sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
 from sidecar.errors import ConfigError
 
 STDIN = "-"
@@ -94,7 +94,7 @@ def change_of(given: dict[str, str | None], remove: bool) -> Change:
     """What is done to each workload."""
 
     def put_in(workload: dict[str, Any]) -> dict[str, Any]:
-        wish = wish_of(workload).over(given)
+        wish = annotations_of(workload).over(given)
         if wrong := faults(wish):
             raise WrongManifestError("; ".join(wrong))
         return with_sidecar(workload, wish)

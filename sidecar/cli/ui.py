@@ -60,17 +60,19 @@ def ui(
     if token_file is not None and not token_file.is_file():
         raise typer.BadParameter(f"--token-file: {token_file} is not a file")
     settings = load(options.config, options.sets)
-    from sidecar.runtime.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
+    from sidecar.runtime.assembly import (
+        build_policy,
+    )  # slow to import, as is the Kafka client, and --help needs neither
     from sidecar.runtime.process import give_back_memory, keep_memory_private
-    from sidecar.ui.app import Dashboard, Wanted, serve
+    from sidecar.ui.app import Dashboard, DashboardOptions, serve
 
     keep_memory_private()
     give_back_memory()
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:
         audit.parent.mkdir(parents=True, exist_ok=True)
-    wanted = Wanted(place, token_file, audit, tuple(hosts or ()))
-    dashboard = Dashboard(settings, policy_of(settings, "ui"), wanted)
+    wanted = DashboardOptions(place, token_file, audit, tuple(hosts or ()))
+    dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
     serve(dashboard, lambda server: tell(server, place, token_file is None))
     return 0
 

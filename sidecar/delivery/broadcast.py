@@ -1,7 +1,7 @@
 """Broadcast: every partition of the main topics for every instance, without a group, and nothing is ever committed.
 
 The same lane runs as in every other mode. Only how its partitions come, and where its batches go, is of its own:
-`Everything` in the place of the group's assignment, `Unkept` in the place of the committer.
+`AllPartitions` in the place of the group's assignment, `NoCommitter` in the place of the committer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sidecar.core.ports import Delivery, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
 from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.listeners import Keeper
-from sidecar.kafka.consumer.owned_partition import Slot
+from sidecar.kafka.consumer.listeners import AssignmentListener
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts
 
 LOOK_EVERY = 5.0
@@ -32,12 +32,12 @@ ANSWER_WITHIN = 2.0
 _LOG = logging.getLogger("reconsume.broadcast")
 
 
-class Everything(Assignment):
+class AllPartitions(Assignment):
     """All partitions of the topics, assigned by ourselves: those of the start from their end on, later ones wholly."""
 
     in_group = False
 
-    def __init__(self, keeper: Keeper, *, lock_timeout: float) -> None:
+    def __init__(self, keeper: AssignmentListener, *, lock_timeout: float) -> None:
         super().__init__(keeper, start_at="latest", lock_timeout=lock_timeout)
         self.there: frozenset[str] | None = None
         """The topics that the cluster had at the last look; None before the first."""
@@ -97,7 +97,7 @@ class Everything(Assignment):
         known = [source for source in new if source in self.kept]
         consumer.incremental_assign([TopicPartition(*source, self.kept[source].next) for source in known])
         for source in known:
-            self.slots[source] = Slot(source, next(self._epochs))
+            self.slots[source] = OwnedPartition(source, next(self._epochs))
         self._begin([Start(source, self.kept[source].next, self.kept[source]) for source in known])
 
     def _take_membership(self, consumer: Consumer) -> None:
@@ -117,12 +117,12 @@ class _Kept(Starts):
         return Progress(found.high) if progress is None or progress.next > found.high else progress
 
 
-class Unkept:
+class NoCommitter:
     """Where a committer would be: each batch is done at once, and nothing is written."""
 
     last_error = ""
 
-    def __init__(self, assignment: Everything, report: Callable[[CommitResult], None]) -> None:
+    def __init__(self, assignment: AllPartitions, report: Callable[[CommitResult], None]) -> None:
         self.ready = threading.Event()
         self._assignment = assignment
         self._report = report
@@ -148,7 +148,7 @@ class Unkept:
         self._report(CommitResult(batch, committed=True, done=batch.entries))
 
 
-class Told:
+class LoggedDelivery:
     """A delivery whose failures are told at debug: in broadcast nothing else remembers them."""
 
     def __init__(self, delivery: Delivery) -> None:

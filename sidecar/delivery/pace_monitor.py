@@ -9,19 +9,19 @@ from sidecar.clock import now
 from sidecar.core.lane.lane import Lane
 from sidecar.core.pace.pace import AWAY, Change, Pace, State
 from sidecar.core.record import Now
-from sidecar.delivery.push.health_check import Health
+from sidecar.delivery.push.health_check import HealthCheck
 from sidecar.delivery.push.target import Target
 
 _LOG = logging.getLogger("reconsume.pace")
 
 
-class Pacing:
+class PaceMonitor:
     """Listens to the pace. Made and called on the event loop. `health`: the health URL, if there is one."""
 
     def __init__(self, pace: Pace, lanes: Sequence[Lane], health: Target | None) -> None:
         self._pace = pace
         self._lanes = lanes
-        self._health = None if health is None else Health(health, pace, self._tick, now)
+        self._health = None if health is None else HealthCheck(health, pace, self._tick, now)
         pace.changed = self._changed
         if self._health is not None:
             pace.ask = self._health.ask_at_once

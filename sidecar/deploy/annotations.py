@@ -22,7 +22,7 @@ URL = "http://127.0.0.1:1/"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SidecarAnnotations:
     """Each field is an annotation of the pod (`config_map` is reconsume.io/config-map); empty is not said."""
 
     image: str = ""
@@ -65,14 +65,14 @@ class Wish:
         }
         return {name: value for name, value in said.items() if value}
 
-    def over(self, given: Mapping[str, str | None]) -> Wish:
+    def over(self, given: Mapping[str, str | None]) -> SidecarAnnotations:
         """This one, with what was given on top; an empty text takes a field back, None leaves it."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 def names() -> list[str]:
     """The fields, in the order of their annotations."""
-    return [field.name for field in fields(Wish)]
+    return [field.name for field in fields(SidecarAnnotations)]
 
 
 def annotation(name: str) -> str:
@@ -80,12 +80,12 @@ def annotation(name: str) -> str:
     return f"{DOMAIN}/{name.replace('_', '-')}"
 
 
-def read_wish(annotations: Mapping[str, str]) -> Wish:
+def read_wish(annotations: Mapping[str, str]) -> SidecarAnnotations:
     """What a pod's annotations say."""
-    return Wish(**{name: str(annotations.get(annotation(name)) or "") for name in names()})
+    return SidecarAnnotations(**{name: str(annotations.get(annotation(name)) or "") for name in names()})
 
 
-def faults(wish: Wish) -> list[str]:
+def faults(wish: SidecarAnnotations) -> list[str]:
     """What is wrong with it, one sentence each, naming the annotation or the setting."""
     found = []
     if wish.container not in ("", NATIVE, PLAIN):
@@ -98,7 +98,7 @@ def faults(wish: Wish) -> list[str]:
     return found + _setting_faults(wish)
 
 
-def _setting_faults(wish: Wish) -> list[str]:
+def _setting_faults(wish: SidecarAnnotations) -> list[str]:
     """What the settings that are given here would be refused for, and what is missing where no ConfigMap is named."""
     layers = Layers()
     read_environment(layers, wish.settings())

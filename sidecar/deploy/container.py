@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from sidecar.deploy.annotations import Wish
+from sidecar.deploy.annotations import SidecarAnnotations
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"
@@ -48,7 +48,7 @@ def drain_seconds(grace: int) -> int:
     return min(max(grace - SPARE, 1), LONGEST_DRAIN)
 
 
-def container(wish: Wish, grace: int) -> Object:
+def container(wish: SidecarAnnotations, grace: int) -> Object:
     """The container; `grace`: the pod's grace period in seconds."""
     options = ["-c", FILE] if wish.config_map else []
     made: Object = {
@@ -77,7 +77,7 @@ def container(wish: Wish, grace: int) -> Object:
     return made
 
 
-def volumes(wish: Wish) -> list[Object]:
+def volumes(wish: SidecarAnnotations) -> list[Object]:
     """The pod's volumes for it."""
     configured = [{"name": VOLUME, "configMap": {"name": wish.config_map}}] if wish.config_map else []
     return [*configured, *({"name": secret_volume(name), "secret": {"secretName": name}} for name in wish.secret_names)]
@@ -110,7 +110,7 @@ def _who() -> list[Object]:
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": place}}} for name, place in places.items()]
 
 
-def _settings(wish: Wish, grace: int) -> list[Object]:
+def _settings(wish: SidecarAnnotations, grace: int) -> list[Object]:
     given = {**wish.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
     return [{"name": name, "value": value} for name, value in given.items()]
 
@@ -119,7 +119,7 @@ def _probe(path: str, **more: int) -> Object:
     return {"httpGet": {"path": path, "port": NAME}, **more}
 
 
-def _mounts(wish: Wish) -> list[Object]:
+def _mounts(wish: SidecarAnnotations) -> list[Object]:
     config = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if wish.config_map else []
     return config + [
         {"name": secret_volume(name), "mountPath": f"{SECRETS}/{name}", "readOnly": True} for name in wish.secret_names

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sidecar.deploy.annotations import LABEL, Wish, annotation, names, read_wish
+from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_wish
 from sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -49,14 +49,14 @@ def has_sidecar(document: Object) -> bool:
     return any(item["name"] == NAME for part in ("initContainers", "containers") for item in spec.get(part) or [])
 
 
-def wish_of(document: Object) -> Wish:
+def annotations_of(document: Object) -> SidecarAnnotations:
     """What the workload's pods say about their sidecar. Raises WrongManifestError."""
     metadata = _pod(document).get("metadata")
     annotations = (metadata if isinstance(metadata, dict) else {}).get("annotations")
     return read_wish(annotations if isinstance(annotations, Mapping) else {})
 
 
-def with_sidecar(document: Object, wish: Wish) -> Object:
+def with_sidecar(document: Object, wish: SidecarAnnotations) -> Object:
     """The workload with this sidecar; one that it had is brought up to date. Raises WrongManifestError."""
     changed = copy.deepcopy(document)
     pod = _pod(changed)
@@ -129,7 +129,7 @@ def _is_ours(item: Object) -> bool:
     return isinstance(arguments, list) and arguments[:1] == ["run"]
 
 
-def _describe(pod: Object, wish: Wish) -> None:
+def _describe(pod: Object, wish: SidecarAnnotations) -> None:
     """Label and annotations; ours that are not wished for any more go."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):

@@ -24,7 +24,7 @@ from sidecar.dlq.producer import DlqProducer
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError
-from sidecar.kafka.committer.transaction import Aborted, Unsure
+from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 
 TOGETHER = 500
 
@@ -126,7 +126,7 @@ class Importer:
             entries = [_entry(letter) for letter in self.missing[start : start + TOGETHER]]
             try:
                 self._producer.write(entries, self._producer.counts)
-            except (Aborted, Unsure) as failure:
+            except (Aborted, OutcomeUnknown) as failure:
                 raise BrokerError(
                     f"{done} letters were imported, then Kafka failed: {failure}; import the file again, what is there "
                     "is passed over"

@@ -116,7 +116,7 @@ def has_header(headers: Headers, name: str, value: str | None) -> bool:
     return any(key == name and (wanted is None or data == wanted) for key, data in headers)
 
 
-class Wish(msgspec.Struct, frozen=True):
+class RedriveRequest(msgspec.Struct, frozen=True):
     """What a redrive is asked for. `forgotten`: also letters of which nobody knows any more whether they were.
 
     `topics`: the main topics that the asking configuration has, whose letters alone it can redrive; empty: not known.
@@ -128,7 +128,7 @@ class Wish(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
 
 
-class Verdict(enum.StrEnum):
+class Eligibility(enum.StrEnum):
     """What a redrive does with a letter that it is asked for, and why not."""
 
     READY = "ready"

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Letter, Verdict, Wish, read_letter
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, read_letter
 from sidecar.dlq.redrive_course import read_from
-from sidecar.dlq.redrive_history import Past, first_open, judge
+from sidecar.dlq.redrive_history import RedriveHistory, eligibility, first_open
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout, Span
 
@@ -31,7 +31,7 @@ Told = Callable[[Scan, int], None]
 """Told how far the reading is, and how many letters were met."""
 
 
-class Kind(NamedTuple):
+class LetterGroup(NamedTuple):
     """Letters that are counted together."""
 
     verdict: str
@@ -41,11 +41,11 @@ class Kind(NamedTuple):
 
 
 @dataclass
-class Tally:
+class PlanCounts:
     """How many letters of each kind were met."""
 
-    counts: Counter[Kind] = field(default_factory=Counter)
-    samples: dict[Kind, list[str]] = field(default_factory=dict)
+    counts: Counter[LetterGroup] = field(default_factory=Counter)
+    samples: dict[LetterGroup, list[str]] = field(default_factory=dict)
     """Of each kind the ids of the first."""
     complete: bool = True
     """Whether all was read that was there at the beginning."""
@@ -53,9 +53,11 @@ class Tally:
 
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
         """One more; `error` says why it is not redriven."""
-        kind = Kind(verdict, letter.reason, "" if letter.life is None else letter.life.topic, error or letter.fault)
+        kind = LetterGroup(
+            verdict, letter.reason, "" if letter.life is None else letter.life.topic, error or letter.fault
+        )
         if len(self.counts) >= MOST_KINDS and kind not in self.counts:  # reasons may be anything, and as many
-            kind = Kind(verdict, OTHERS, "")
+            kind = LetterGroup(verdict, OTHERS, "")
         self.counts[kind] += 1
         sample = self.samples.setdefault(kind, [])
         if len(sample) < SAMPLE:
@@ -66,49 +68,51 @@ class Tally:
         return sum(count for kind, count in self.counts.items() if kind.verdict == verdict)
 
 
-def why(kind: Kind, most_redrives: int) -> str:
+def why(kind: LetterGroup, most_redrives: int) -> str:
     """Why letters are not redriven; empty for those that are."""
     match kind.verdict:
-        case Verdict.QUARANTINED:
+        case Eligibility.QUARANTINED:
             return f"came back {most_redrives} times or more; --max-redrives takes more"
-        case Verdict.FORGOTTEN:
+        case Eligibility.FORGOTTEN:
             return "so old that Kafka no longer knows whether it was redriven; --forgotten takes it too"
         case _:
             return kind.error
 
 
-def to_read(topics: DlqTopics, layout: Layout, wish: Wish, pasts: Mapping[Partition, Past]) -> Layout:
+def to_read(
+    topics: DlqTopics, layout: Layout, wish: RedriveRequest, pasts: Mapping[Partition, RedriveHistory]
+) -> Layout:
     """The stretches in which the wish may still find something."""
     asked = topics.since(layout, wish.filter.since)
     return {place: _open(span, layout[place].begin, wish, pasts[place]) for place, span in asked.items()}
 
 
-def _open(span: Span, begin: int, wish: Wish, past: Past) -> Span:
+def _open(span: Span, begin: int, wish: RedriveRequest, past: RedriveHistory) -> Span:
     """The span from where the wish may find something, or a claim may go on; the partition begins at `begin`."""
     first = min(span.end, first_open(wish, past, span.begin))
     return span._replace(begin=max(begin, read_from(wish, past, first)))
 
 
 def judged(
-    scan: Scan, wish: Wish, policy: Policy, pasts: Mapping[Partition, Past]
-) -> Iterator[tuple[Letter, Verdict | None]]:
+    scan: Scan, wish: RedriveRequest, policy: Policy, pasts: Mapping[Partition, RedriveHistory]
+) -> Iterator[tuple[Letter, Eligibility | None]]:
     """Every record that is read, with what a redrive does with it."""
     for record in scan:
         letter = read_letter(record, policy)
-        yield letter, judge(letter, wish, pasts[record.source])
+        yield letter, eligibility(letter, wish, pasts[record.source])
 
 
-def survey(topics: DlqTopics, policy: Policy, wish: Wish, most: int | None, told: Told) -> Tally:
+def plan_redrive(topics: DlqTopics, policy: Policy, wish: RedriveRequest, most: int | None, told: Told) -> PlanCounts:
     """What a redrive of at most so many letters would do. Raises BrokerError, ContractError without a topic."""
     wish, layout = replace(wish, topics=policy.topics), topics.layout()
     pasts = topics.pasts(layout)
-    tally = Tally()
+    tally = PlanCounts()
     with Scan(topics, to_read(topics, layout, wish, pasts)) as scan:
         ready = 0
         for letter, verdict in judged(scan, wish, policy, pasts):
             if verdict is not None:
                 tally.count(letter, verdict)
-                ready += verdict is Verdict.READY
+                ready += verdict is Eligibility.READY
             told(scan, ready)
             if ready == most:
                 break

@@ -21,7 +21,7 @@ DEEPEST = 32
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
-def told(data: bytes | None) -> str:
+def one_line(data: bytes | None) -> str:
     """Bytes on one line."""
     if data is None:
         return "(null)"

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.dlq.topics import QUIET
 from sidecar.errors import BrokerError, ReconsumeError
-from sidecar.kafka.blocking_calls import StuckError
+from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer, Unsure, error_in
+from sidecar.kafka.committer.transaction import API_LIMIT, OutcomeUnknown, TransactionalProducer, error_in
 from topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -43,7 +43,7 @@ class DlqProducer(TransactionalProducer):
             self.prepare()
             self.counts = self.partitions()
             """How many partitions each topic has."""
-        except (KafkaException, StuckError) as failure:
+        except (KafkaException, CallTimeoutError) as failure:
             raise self._sentence(failure) from failure
 
     def redrive(self, entries: Sequence[SettledRecord], offsets: list[TopicPartition], metadata: Any) -> None:
@@ -61,7 +61,7 @@ class DlqProducer(TransactionalProducer):
         self._expect_mine(error)
         try:
             super()._abort(error, entries, stalled=stalled)
-        except Unsure as unsure:
+        except OutcomeUnknown as unsure:
             # The abort may be the first to hear of it, where the commit said "Unknown broker error".
             if isinstance(unsure.__cause__, KafkaException | SystemError):
                 self._expect_mine(error_in(unsure.__cause__))
@@ -77,8 +77,8 @@ class DlqProducer(TransactionalProducer):
                 f"(or it stood still for more than 10 s). What was committed stays, and is not redriven again"
             ) from None
 
-    def _sentence(self, failure: KafkaException | StuckError) -> BrokerError:
-        if isinstance(failure, StuckError):
+    def _sentence(self, failure: KafkaException | CallTimeoutError) -> BrokerError:
+        if isinstance(failure, CallTimeoutError):
             return BrokerError(f"no transaction can be begun: {failure} did not come back")
         error: KafkaError = failure.args[0]
         self._expect_mine(error)

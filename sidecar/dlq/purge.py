@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Filter, Verdict, Wish, read_letter
+from sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
 from sidecar.dlq.plan import Told
-from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, judge
+from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import CLIENT, DlqTopics
 from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 
-ASKED = Wish(Filter(), MOST_REDRIVES_EVER, forgotten=True)
+ASKED = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
 """Whether a letter was ever redriven is asked of each, whatever it is."""
 
 
@@ -59,8 +59,8 @@ class Purge:
                     part.behind += 1
                 else:
                     part.deleted, part.before = part.deleted + 1, record.offset + 1
-                    verdict = judge(read_letter(record, policy), ASKED, pasts[place])
-                    part.open += verdict is not Verdict.REDRIVEN
+                    verdict = eligibility(read_letter(record, policy), ASKED, pasts[place])
+                    part.open += verdict is not Eligibility.REDRIVEN
 
     @property
     def total(self) -> int:

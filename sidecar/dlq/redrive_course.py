@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
-from sidecar.dlq.redrive_history import MOST_LEFT, Claim, Past, claimed, earlier, topics_in
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from sidecar.dlq.redrive_history import MOST_LEFT, RedriveHistory, RedrivenRange, claimed, earlier, topics_in
 
 LOOK_BACK = 10_000
 """Offsets that a redrive reads again at most, to see whether an earlier claim may go on: a second's reading. With none,
@@ -26,7 +26,7 @@ class _Scope(NamedTuple):
     topics: tuple[str, ...]
 
 
-def read_from(wish: Wish, past: Past, begin: int) -> int:
+def read_from(wish: RedriveRequest, past: RedriveHistory, begin: int) -> int:
     """Where to begin reading for a redrive that may find something from `begin` on."""
     reached = [claim.next for claim in earlier(wish, past) if claim.next <= begin]
     return max((place for place in reached if begin - place <= LOOK_BACK), default=begin)
@@ -35,7 +35,7 @@ def read_from(wish: Wish, past: Past, begin: int) -> int:
 class Course:
     """What a redrive that reads from offset `begin` on has seen so far. `note` is told each letter, in order."""
 
-    def __init__(self, wish: Wish, past: Past, begin: int) -> None:
+    def __init__(self, wish: RedriveRequest, past: RedriveHistory, begin: int) -> None:
         self._wish = wish
         self._own = _Scope(claimed(wish, past), topics_in(wish))
         self._claims = tuple(claim for claim in earlier(wish, past) if claim.next >= begin)
@@ -43,9 +43,9 @@ class Course:
         """By claim: the first letter that it speaks of and that stays where it is."""
         self._refused: set[int] = set()
 
-    def note(self, letter: Letter, verdict: Verdict | None, past: Past) -> None:
+    def note(self, letter: Letter, verdict: Eligibility | None, past: RedriveHistory) -> None:
         """A letter was looked at, and judged."""
-        if verdict is Verdict.READY or verdict is Verdict.REDRIVEN:
+        if verdict is Eligibility.READY or verdict is Eligibility.REDRIVEN:
             return
         for claim in self._claims:
             scope, offset = _Scope(claim.filter, claim.topics), letter.record.offset
@@ -54,7 +54,7 @@ class Course:
                     return
                 self._ends[scope] = offset
 
-    def advanced(self, past: Past, taken: Iterable[int], refused: Collection[int]) -> Past:
+    def advanced(self, past: RedriveHistory, taken: Iterable[int], refused: Collection[int]) -> RedriveHistory:
         """The past once the letters at `taken` are redriven; those `refused` by Kafka are left for another run.
 
         All letters of the wish below the last of them must have been looked at.
@@ -71,7 +71,7 @@ class Course:
         others = (other for other in past.claims if _Scope(other.filter, other.topics) != scope)
         return replace(past, claims=(*others, claim))
 
-    def _base(self, past: Past, reached: int) -> Claim:
+    def _base(self, past: RedriveHistory, reached: int) -> RedrivenRange:
         """The claim that goes on up to offset `reached`: an earlier one if it may, else our own."""
         mine = {_Scope(claim.filter, claim.topics): claim for claim in past.claims}
         for claim in self._claims:
@@ -80,4 +80,4 @@ class Course:
             whole = scope != self._own and self._ends.get(scope, reached) >= reached
             if now is not None and whole and len({*now.left, *self._refused}) <= MOST_LEFT:
                 return now
-        return mine.get(self._own, Claim(self._own.filter, 0, (), self._own.topics))
+        return mine.get(self._own, RedrivenRange(self._own.filter, 0, (), self._own.topics))

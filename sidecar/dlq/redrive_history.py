@@ -19,7 +19,7 @@ import zlib
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 
 TAG = "rd1."
 _OURS = re.compile(r"rd[0-9]+\.")
@@ -34,7 +34,7 @@ MOST_LEFT = 50
 """Letters that Kafka refuses, of one filter in one partition; more are no single records' fault."""
 
 
-class Claim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, forbid_unknown_fields=True):
+class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, forbid_unknown_fields=True):
     """All that `filter` selects below offset `next` was redriven, but for those `left`, which Kafka had refused.
 
     `topics`: of these main topics alone, because the configuration that redrove had no others; empty: of any, which a
@@ -60,18 +60,18 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, fo
         """Whether it speaks of all that `asked` selects of these topics."""
         return asked.within(self.filter) and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
 
-    def within(self, other: Claim) -> bool:
+    def within(self, other: RedrivenRange) -> bool:
         """Whether `other` says all that this one says."""
         said = all(offset in self.left or offset >= self.next for offset in other.left)
         return self.next <= other.next and said and other.speaks_of(self.filter, self.topics)
 
 
-class Past(msgspec.Struct, frozen=True):
+class RedriveHistory(msgspec.Struct, frozen=True):
     """The redrives of one partition of the topic with Kafka's id `topic`."""
 
     topic: str
     known_since: int
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[RedrivenRange, ...] = ()
     done: frozenset[int] = frozenset()
     """Offsets of letters redriven by their ids."""
 
@@ -99,11 +99,11 @@ class NewerPast(msgspec.Struct, frozen=True):
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic: str
     known_since: int
-    claims: tuple[Claim, ...]
+    claims: tuple[RedrivenRange, ...]
     steps: tuple[int, ...]
 
 
-def encode_past(past: Past) -> str:
+def encode_past(past: RedriveHistory) -> str:
     """The metadata; longer than `LONGEST` where Kafka has no room for it."""
     ordered = sorted(past.done)
     steps = tuple(offset - before for before, offset in zip([0, *ordered], ordered, strict=False))
@@ -111,7 +111,7 @@ def encode_past(past: Past) -> str:
     return TAG + base64.b85encode(zlib.compress(data, 9)).decode()
 
 
-def decode_past(metadata: str | None) -> Past | NewerPast | None:
+def decode_past(metadata: str | None) -> RedriveHistory | NewerPast | None:
     """The past in a committed offset's metadata; None when it is not ours, or broken."""
     if metadata is None or _OURS.match(metadata) is None:
         return None
@@ -131,37 +131,37 @@ def decode_past(metadata: str | None) -> Past | NewerPast | None:
     for step in stored.steps:
         offset += step
         done.add(offset)
-    return Past(stored.topic, stored.known_since, stored.claims, frozenset(done))
+    return RedriveHistory(stored.topic, stored.known_since, stored.claims, frozenset(done))
 
 
-def judge(letter: Letter, wish: Wish, past: Past) -> Verdict | None:
+def eligibility(letter: Letter, wish: RedriveRequest, past: RedriveHistory) -> Eligibility | None:
     """What a redrive does with a letter; None: it is not asked for it."""
     if not wish.filter.selects(letter):
         return None
     if letter.life is None or letter.fault:
-        return Verdict.UNFIT
+        return Eligibility.UNFIT
     if past.covers(letter):
-        return Verdict.REDRIVEN
+        return Eligibility.REDRIVEN
     if letter.redrives >= min(wish.most_redrives, MOST_REDRIVES_EVER):
-        return Verdict.QUARANTINED
+        return Eligibility.QUARANTINED
     if letter.record.timestamp < past.known_since and not wish.forgotten:
-        return Verdict.FORGOTTEN
-    return Verdict.READY
+        return Eligibility.FORGOTTEN
+    return Eligibility.READY
 
 
-def claimed(wish: Wish, past: Past) -> Filter:
+def claimed(wish: RedriveRequest, past: RedriveHistory) -> Filter:
     """The filter that a redrive's claim in this partition is made of: the wish without what it leaves."""
     since = wish.filter.since if wish.forgotten else max(wish.filter.since, past.known_since)
     return replace(wish.filter, since=since, below=min(wish.filter.below, wish.most_redrives, MOST_REDRIVES_EVER))
 
 
-def topics_in(wish: Wish) -> tuple[str, ...]:
+def topics_in(wish: RedriveRequest) -> tuple[str, ...]:
     """The main topics that a redrive's claim is about; empty: not known."""
     asked = sorted(set(wish.topics) & set(wish.filter.topics))
     return tuple(asked or sorted(set(wish.topics)))
 
 
-def earlier(wish: Wish, past: Past) -> tuple[Claim, ...]:
+def earlier(wish: RedriveRequest, past: RedriveHistory) -> tuple[RedrivenRange, ...]:
     """Claims of the same filter, or of one that only begins earlier: what the wish asks for below them was redriven."""
     asked, topics = claimed(wish, past), topics_in(wish)
     same = replace(asked, since=0)
@@ -170,12 +170,12 @@ def earlier(wish: Wish, past: Past) -> tuple[Claim, ...]:
     )
 
 
-def first_open(wish: Wish, past: Past, begin: int) -> int:
+def first_open(wish: RedriveRequest, past: RedriveHistory, begin: int) -> int:
     """The lowest offset at which the redrive may still find something; `begin`: where the partition begins."""
     return max((begin, *(min((claim.next, *claim.left)) for claim in earlier(wish, past))))
 
 
-def tidied(past: Past, begin: int) -> Past:
+def tidied(past: RedriveHistory, begin: int) -> RedriveHistory:
     """The same without what is no longer needed: below the partition's beginning, or said by a wider claim."""
     claims = [
         replace(claim, left=tuple(offset for offset in claim.left if offset >= begin))
@@ -194,6 +194,6 @@ def tidied(past: Past, begin: int) -> Past:
     return replace(past, claims=kept, done=frozenset(offset for offset in past.done if offset >= begin))
 
 
-def fits(past: Past) -> bool:
+def fits(past: RedriveHistory) -> bool:
     """Whether Kafka has room for it."""
     return len(encode_past(past)) <= LONGEST

@@ -18,15 +18,15 @@ from sidecar.clock import now
 from sidecar.core.commit_batch import Refusal
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Letter, Verdict, Wish, redrive
-from sidecar.dlq.plan import REFUSED, Tally, Told, judged, to_read
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive
+from sidecar.dlq.plan import REFUSED, PlanCounts, Told, judged, to_read
 from sidecar.dlq.producer import DlqProducer, SupersededError
 from sidecar.dlq.redrive_course import Course
-from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, Past, encode_past, fits, tidied
+from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.committer.transaction import Aborted, Unsure
+from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 
 TOGETHER = 500
 """Letters in one transaction."""
@@ -39,9 +39,9 @@ AGAIN_AFTER = 0.2
 class Redriver:
     """One redrive, from the moment that it fences all others. A context manager."""
 
-    def __init__(self, topics: DlqTopics, policy: Policy, wish: Wish, stop: threading.Event) -> None:
+    def __init__(self, topics: DlqTopics, policy: Policy, wish: RedriveRequest, stop: threading.Event) -> None:
         topics.expect_targets()
-        self.tally = Tally()
+        self.tally = PlanCounts()
         self._topics, self._policy, self._stop = topics, policy, stop
         self._wish = replace(wish, topics=policy.topics)
         self._reader = topics.reader()
@@ -72,7 +72,7 @@ class Redriver:
     @property
     def redriven(self) -> int:
         """How many letters it has brought back."""
-        return self.tally.of(Verdict.READY)
+        return self.tally.of(Eligibility.READY)
 
     def run(self, most: int | None, rate: float | None, told: Told) -> None:
         """Redrive at most so many letters, so many a second; ends early, between two transactions, when told to stop.
@@ -89,7 +89,7 @@ class Redriver:
                 told(scan, self.redriven)
                 if self._stop.is_set():
                     break
-                if verdict is not Verdict.READY:
+                if verdict is not Eligibility.READY:
                     if verdict is not None:
                         self.tally.count(letter, verdict)
                     continue
@@ -108,7 +108,7 @@ class Redriver:
     def _begun(self, stretches: Layout) -> dict[Partition, Course]:
         return {place: Course(self._wish, self._pasts[place], span.begin) for place, span in stretches.items()}
 
-    def past_of(self, letter: Letter) -> Past:
+    def past_of(self, letter: Letter) -> RedriveHistory:
         """What is known of redrives in the letter's partition."""
         return self._pasts[letter.record.source]
 
@@ -119,7 +119,7 @@ class Redriver:
         reason = self._settle(batch, ())
         if reason is None:
             for letter in batch:
-                self.tally.count(letter, Verdict.READY)
+                self.tally.count(letter, Eligibility.READY)
         elif len(batch) == 1:
             self._settle((), batch)
             self.tally.count(batch[0], REFUSED, reason)
@@ -141,7 +141,7 @@ class Redriver:
                 raise BrokerError(f"the redrive cannot go on: {why}; run it again, nothing is redriven twice")
             time.sleep(AGAIN_AFTER)
 
-    def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, Past]:
+    def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
         """What will be known of the partitions that the letters come from; ContractError when Kafka has no room."""
         after = {}
         for place in {letter.record.source for letter in (*batch, *unsent)}:
@@ -159,7 +159,7 @@ class Redriver:
                 )
         return after
 
-    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, Past]) -> tuple[bool, Refusal | str]:
+    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> tuple[bool, Refusal | str]:
         """One try: whether it is in Kafka, and why not. Raises BrokerError when a target cannot be written at all."""
         entries = [redrive(letter, self._policy, now().wall) for letter in batch]
         try:
@@ -168,16 +168,16 @@ class Redriver:
             refusals = aborted.refusals
             if refusals and refusals[0].about != "record":
                 raise BrokerError(f"nothing can be redriven now: {refusals[0].reason}") from aborted
-            if aborted.spent:
+            if aborted.producer_unusable:
                 self._producer.end()
                 return self._renewed(after), str(aborted)
             return False, refusals[0] if refusals else str(aborted)
-        except Unsure as unsure:
+        except OutcomeUnknown as unsure:
             self._graveyard.append(self._producer)
             return self._renewed(after), str(unsure)
         return True, ""
 
-    def _renewed(self, after: Mapping[Partition, Past]) -> bool:
+    def _renewed(self, after: Mapping[Partition, RedriveHistory]) -> bool:
         """A new producer, which ends what hung; whether the transaction is in Kafka. SupersededError if others are."""
         self._producer = DlqProducer(self._topics.kafka, self._topics.names)
         found = self._topics.pasts({place: self._layout[place] for place in after}, self._reader)
@@ -192,9 +192,9 @@ class Redriver:
             self._stop.wait(max(0.0, began + self.redriven / rate - time.monotonic()))
 
 
-def _same(one: Past, other: Past) -> bool:
+def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
     return (one.claims, one.done) == (other.claims, other.done)
 
 
-def _offsets(after: Mapping[Partition, Past]) -> list[TopicPartition]:
+def _offsets(after: Mapping[Partition, RedriveHistory]) -> list[TopicPartition]:
     return [TopicPartition(*place, past.next, encode_past(past)) for place, past in after.items()]

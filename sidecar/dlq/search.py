@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.plan import Told, judged
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
@@ -28,7 +28,7 @@ class Found(NamedTuple):
     `scanned` of `total` records were looked at, `rate` a second; `cut`: older ones were not.
     """
 
-    letters: list[tuple[Letter, Verdict]]
+    letters: list[tuple[Letter, Eligibility]]
     matched: int
     scanned: int
     total: int
@@ -36,14 +36,14 @@ class Found(NamedTuple):
     cut: bool
 
 
-def find(
+def search(
     topics: DlqTopics,
     policy: Policy,
-    wish: Wish,
+    wish: RedriveRequest,
     most: int,
     scan_most: int,
     told: Told,
-    states: Collection[Verdict] = frozenset(Verdict),
+    states: Collection[Eligibility] = frozenset(Eligibility),
     *,
     whole: bool = False,
 ) -> Found:
@@ -60,7 +60,7 @@ def find(
     matched = 0
     with Scan(topics, layout) as scan:
 
-        def selected() -> Iterator[tuple[Letter, Verdict]]:
+        def selected() -> Iterator[tuple[Letter, Eligibility]]:
             nonlocal matched
             for letter, verdict in judged(scan, wish, policy, pasts):
                 matched += verdict in states
@@ -85,10 +85,10 @@ def newest(layout: Layout, most: int) -> Layout:
 
 def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
     """The newest stays of a record in the DLQ, by its origin id; or one letter, by its place in a dead letter topic."""
-    wish = Wish(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
+    wish = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     match = PLACE.fullmatch(ident)
     if match is None or match[1] not in topics.topics:
-        return find(topics, policy, wish, STAYS, scan_most, told, whole=True)
+        return search(topics, policy, wish, STAYS, scan_most, told, whole=True)
     place, offset = Partition(match[1], int(match[2])), int(match[3])
     layout = topics.layout()
     if place not in layout or not layout[place].begin <= offset < layout[place].end:

@@ -19,11 +19,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from sidecar.clock import now
 from sidecar.core.record import Partition
-from sidecar.dlq.redrive_history import NewerPast, Past, decode_past
+from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.topics import Admin, Offset
 from sidecar.kafka.client_config import FETCH, reader_config
-from sidecar.kafka.errors import ANSWER_SECONDS, asked_again, sentence_of, whole
+from sidecar.kafka.errors import ANSWER_SECONDS, raise_partition_errors, retry_transient, sentence_of
 from topics.names import Names
 
 CLIENT = "reconsume-dlq"
@@ -132,7 +132,7 @@ class DlqTopics:
 
     def pasts(
         self, layout: Layout, reader: Consumer | None = None, *, only_shown: bool = False
-    ) -> dict[Partition, Past]:
+    ) -> dict[Partition, RedriveHistory]:
         """What is known of redrives, by partition; it waits for a transaction that is still open.
 
         ContractError where a newer version has kept it. With `only_shown` nothing is known of that partition: its
@@ -150,14 +150,16 @@ class DlqTopics:
         """What is committed; asked again while the group's coordinator is not there yet."""
         ask = partial(consumer.committed, places, timeout=ANSWER_SECONDS)
         try:
-            return asked_again(lambda: whole(ask()), COORDINATOR_SECONDS, _passing)
+            return retry_transient(lambda: raise_partition_errors(ask()), COORDINATOR_SECONDS, _passing)
         except KafkaException as failure:
             raise BrokerError(
                 f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"
             ) from failure
 
-    def _told(self, layout: Layout, committed: Iterable[TopicPartition], only_shown: bool) -> dict[Partition, Past]:
-        wall, pasts = now().wall, dict[Partition, Past]()
+    def _told(
+        self, layout: Layout, committed: Iterable[TopicPartition], only_shown: bool
+    ) -> dict[Partition, RedriveHistory]:
+        wall, pasts = now().wall, dict[Partition, RedriveHistory]()
         kept: int | None = None
         for found in committed:
             place = Partition(found.topic, found.partition)
@@ -168,7 +170,7 @@ class DlqTopics:
                 # An offset that somebody has reset: nothing is known of what is there today.
                 foreign = found.offset >= 0 and past is None
                 kept = self._offsets_kept() if kept is None and not foreign else kept
-                past = Past(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
+                past = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
             pasts[place] = past
         return pasts
 

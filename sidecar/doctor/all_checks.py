@@ -7,26 +7,26 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 from sidecar.clock import now
-from sidecar.doctor.checks.clock import skew
-from sidecar.doctor.checks.groups import sharing
+from sidecar.doctor.checks.clock import clock
+from sidecar.doctor.checks.groups import groups
 from sidecar.doctor.checks.kafka import reach
 from sidecar.doctor.checks.overdue import overdue
 from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import progress
-from sidecar.doctor.checks.rights import permits
+from sidecar.doctor.checks.rights import rights
 from sidecar.doctor.checks.service import service
 from sidecar.doctor.checks.subscriptions import subscriptions
-from sidecar.doctor.checks.topics import Compare, layout
-from sidecar.doctor.checks.transactions import hanging
+from sidecar.doctor.checks.topics import Compare, topics
+from sidecar.doctor.checks.transactions import transactions
 from sidecar.doctor.checks.view import dead_view
 from sidecar.doctor.findings import Report, warn
 from sidecar.doctor.runner import Check
 from sidecar.errors import BrokerError
-from sidecar.group_policy.topic import T, Told, read_policy_topic
+from sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.settings import Settings
 from sidecar.settings.model import group_of
-from topics.acls import Group, User, rights_of
+from topics.acls import GroupShape, User, permissions_of
 
 KAFKA = "kafka"
 """The check that all but the service's depend on."""
@@ -34,7 +34,7 @@ TRANSACTION_TIMEOUT = 10_000
 """ms. Ours, where the configuration does not say."""
 
 
-def first(settings: Settings) -> list[Check]:
+def local_checks(settings: Settings) -> list[Check]:
     """What can be asked without a word from Kafka."""
     return [
         Check(KAFKA, lambda: reach(settings.kafka), 20.0),
@@ -42,24 +42,24 @@ def first(settings: Settings) -> list[Check]:
     ]
 
 
-def rest(settings: Settings, user: User, compare: Compare) -> list[Check]:
+def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check]:
     """What Kafka must answer. `user`: whose rights those of the configured Kafka user are compared with."""
     cluster = Cluster(settings.kafka)
     told = Once(lambda: read_policy_topic(cluster, settings.names))
     own = {topic.name: topic.tags for topic in settings.topics}
 
-    def group() -> Group:
+    def group() -> GroupShape:
         return group_of(in_force(heard(told), settings))
 
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     checks = [
-        Check("rights", lambda: permits(cluster, rights_of(user, group()), mend_rights(settings, user)), 40.0),
-        Check("topics", lambda: layout(cluster, group(), compare)),
-        Check("clock", lambda: skew(cluster, settings.names)),
+        Check("rights", lambda: rights(cluster, permissions_of(user, group()), mend_rights(settings, user)), 40.0),
+        Check("topics", lambda: topics(cluster, group(), compare)),
+        Check("clock", lambda: clock(cluster, settings.names)),
         Check("progress", lambda: progress(cluster, group(), heard(told))),
         Check("overdue", lambda: overdue(cluster, group())),
-        Check("transactions", lambda: hanging(cluster, group(), timeout)),
-        Check("groups", lambda: sharing(cluster, group())),
+        Check("transactions", lambda: transactions(cluster, group(), timeout)),
+        Check("groups", lambda: groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(told(), own, now())),
         Check("policy", lambda: policy(told(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
@@ -74,7 +74,7 @@ def unreachable(checks: Sequence[Check]) -> list[Report]:
     return [Report(check.name, (warn("not looked at: Kafka cannot be reached"),)) for check in checks]
 
 
-def heard(told: Once[tuple[Told, ...] | None]) -> tuple[Told, ...] | None:
+def heard(told: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
     """What the policy topic says; None where it cannot be read, which another check reports."""
     try:
         return told()

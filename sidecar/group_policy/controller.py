@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from sidecar.errors import ConfigError
-from sidecar.group_policy.follower import Look, News
+from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.peers import Peers
 from sidecar.settings.group_policy import (
     differences,
@@ -40,7 +40,7 @@ Apply = Callable[[Settings, Collection[str]], None]
 _LOG = logging.getLogger("reconsume.policy")
 
 
-class PolicyDesk:
+class PolicyController:
     """Made on the event loop; `tell`, `wanted` and `hurried` are called by the topic's thread."""
 
     def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
@@ -66,7 +66,7 @@ class PolicyDesk:
         self._peers = Peers(instance, self.subscription)
         self._loop = asyncio.get_running_loop()
 
-    async def known(self) -> None:
+    async def wait_known(self) -> None:
         """Wait until the group's policy is in force, or there is none; never returns where strict mode refuses."""
         if self._file.policy_mode == "strict":
             await self._known.wait()
@@ -79,7 +79,7 @@ class PolicyDesk:
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
 
-    def tell(self, news: News) -> None:
+    def on_update(self, news: PolicyUpdate) -> None:
         """Take in what was read."""
         self._loop.call_soon_threadsafe(self._take, news)
 
@@ -129,7 +129,7 @@ class PolicyDesk:
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
-    def _take(self, news: News) -> None:
+    def _take(self, news: PolicyUpdate) -> None:
         for heard in news.heard:
             self._hear(heard, news.live)
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
@@ -155,7 +155,7 @@ class PolicyDesk:
             case BadRecord():
                 self.bad_records += 1
 
-    def _see(self, look: Look) -> None:
+    def _see(self, look: TopicSnapshot) -> None:
         self._topics, self._unsure = look.topics, look.left is None
         # A level that left the policy after the look began was not looked at.
         if look.left is None or look.wanted != self.wanted() or look.left == self._left:

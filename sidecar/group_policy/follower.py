@@ -18,12 +18,12 @@ from confluent_kafka import (
     Message,
 )
 
-from sidecar.group_policy.heartbeat import Own, Presence
-from sidecar.group_policy.removed_levels import leftovers, strays
+from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
+from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
 from sidecar.group_policy.topic import METADATA_WITHIN, assign_all
 from sidecar.kafka.client_config import Config
-from sidecar.kafka.credentials.registry import Wearing, unchanging
-from sidecar.observability.thread_watch import FOLLOWER_LIMIT, Asked, Watched
+from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names
 from topics.policy_record import Heard, parse_record
 
@@ -39,7 +39,7 @@ AGAIN = 1.0
 _LOG = logging.getLogger("reconsume.policy")
 
 
-class Look(NamedTuple):
+class TopicSnapshot(NamedTuple):
     """What the cluster has. `left`: level topics outside `wanted` that hold records not done; None: unknown."""
 
     topics: frozenset[str]
@@ -47,22 +47,22 @@ class Look(NamedTuple):
     left: frozenset[str] | None
 
 
-class News(NamedTuple):
+class PolicyUpdate(NamedTuple):
     """What was read since the last news. `caught_up`: the topic is read to its end, or there is none.
 
     `live`: the records were written while we read, not before.
     """
 
     heard: tuple[Heard, ...]
-    look: Look | None
+    look: TopicSnapshot | None
     caught_up: bool
     live: bool
 
 
-class Desk(Protocol):
+class PolicyListener(Protocol):
     """Whom the thread tells, and what it asks; called on the thread."""
 
-    def tell(self, news: News) -> None:
+    def on_update(self, news: PolicyUpdate) -> None:
         """Take in news; returns at once."""
 
     def wanted(self) -> frozenset[str]:
@@ -72,26 +72,31 @@ class Desk(Protocol):
         """Whether something is awaited."""
 
 
-class Place(NamedTuple):
+class PolicySource(NamedTuple):
     """The group, its main topics, and what this instance tells of itself."""
 
     names: Names
     topics: tuple[str, ...]
-    own: Own
+    own: InstanceInfo
 
 
-class PolicyTopic(threading.Thread):
+class PolicyFollower(threading.Thread):
     """Follows the topic until stopped, whatever happens. `reader` and `writer` are client configurations."""
 
     def __init__(
-        self, reader: Config, writer: Config, place: Place, desk: Desk, wearing: Wearing | None = None
+        self,
+        reader: Config,
+        writer: Config,
+        place: PolicySource,
+        desk: PolicyListener,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         super().__init__(name="policy", daemon=True)
         self._reader = dict(reader)
-        self._place, self._desk, self._wearing = place, desk, unchanging() if wearing is None else wearing
+        self._place, self._desk, self._credentials = place, desk, unchanging() if credentials is None else credentials
         self._topic = place.names.policy
-        self._presence = Presence(writer, self._wearing, self._topic, place.own, self._say)
-        self._stopping = Asked()
+        self._presence = Heartbeat(writer, self._credentials, self._topic, place.own, self._say)
+        self._stopping = StopRequest()
         self._said = ""
         self._reading = self._live = False
         self._end = 0
@@ -101,9 +106,9 @@ class PolicyTopic(threading.Thread):
         """Take the subscription back and end, within a few seconds; returns at once."""
         self._stopping.set()
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """Its thread."""
-        return [Watched("policy", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+        return [WatchedThread("policy", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
         """Follow until stopped; after an error from the beginning."""
@@ -120,7 +125,7 @@ class PolicyTopic(threading.Thread):
     def _follow(self) -> None:
         self._reading = self._live = False
         self._looked_at = -LOOK_EVERY
-        consumer = Consumer(self._wearing.put_on(self._reader))
+        consumer = Consumer(self._credentials.adopt(self._reader))
         try:
             while not self._stopping.is_set() and self._keys_hold(consumer):
                 self._turn(consumer)
@@ -129,7 +134,7 @@ class PolicyTopic(threading.Thread):
 
     def _keys_hold(self, consumer: Consumer) -> bool:
         """Whether the clients may go on; else both are made anew, and all is read and told again."""
-        if self._wearing.keep(consumer, *self._presence.clients):
+        if self._credentials.apply_to(consumer, *self._presence.clients):
             return True
         self._presence.renew()
         return False
@@ -160,7 +165,7 @@ class PolicyTopic(threading.Thread):
             else:
                 self._stumble(consumer, error)
         self._live |= caught_up and self._reading
-        self._desk.tell(News(tuple(heard), None, caught_up, live))
+        self._desk.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
 
     def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
         """The topic cannot be read now: gone, or not for us to read. Look for it again later."""
@@ -182,8 +187,10 @@ class PolicyTopic(threading.Thread):
         wanted = self._desk.wanted()  # before the look: it must not be newer than what was looked at
         there = consumer.list_topics(timeout=METADATA_WITHIN).topics
         place = self._place
-        stray = {name: len(there[name].partitions) for name in strays(place.names, place.topics, there, wanted)}
-        look = Look(frozenset(there), wanted, leftovers(consumer, stray))
+        stray = {
+            name: len(there[name].partitions) for name in unlisted_levels(place.names, place.topics, there, wanted)
+        }
+        look = TopicSnapshot(frozenset(there), wanted, undrained_levels(consumer, stray))
         if self._topic in there and not self._reading:
             begin, self._end = assign_all(consumer, self._topic)
             self._reading, self._live = True, begin >= self._end
@@ -192,7 +199,7 @@ class PolicyTopic(threading.Thread):
                 f"{self._topic} is missing: the retry policy of each instance's configuration holds, and differing "
                 "subscriptions are not noticed; `reconsume topics apply` creates it"
             )
-        self._desk.tell(News((), look, self._live or not self._reading, False))
+        self._desk.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
         if self._topic in there:
             self._presence.tell()
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sidecar.kafka.client_config import Config
-from sidecar.kafka.credentials.registry import Wearing
+from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.policy_record import PARTITION, PaceTold, SubscriptionRecord, instance_key, render_record
 
 TELL_EVERY = 60.0
@@ -25,7 +25,7 @@ LATE = 60_000
 """ms from which on it is told soon that a retry is overdue: as long as the alert and the doctor wait."""
 
 
-class Own(NamedTuple):
+class InstanceInfo(NamedTuple):
     """What is told: the instance's name, tags by topic, and at the moment the pace (None: nothing is delivered) and by
     how many ms its most overdue retry is late."""
 
@@ -35,19 +35,19 @@ class Own(NamedTuple):
     overdue: Callable[[], int] = lambda: 0
 
 
-class Presence:
+class Heartbeat:
     """Tells it. `say` is given what goes wrong, as a sentence. Nothing is connected before the first word."""
 
     def __init__(
         self,
         writer: Config,
-        wearing: Wearing,
+        credentials: ClientCredentials,
         topic: str,
-        own: Own,
+        own: InstanceInfo,
         say: Callable[[str], None],
         change_every: float = CHANGE_EVERY,
     ) -> None:
-        self._writer, self._wearing, self._topic = dict(writer), wearing, topic
+        self._writer, self._credentials, self._topic = dict(writer), credentials, topic
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
@@ -85,7 +85,7 @@ class Presence:
             return
         self._told_at = now
         if self._producer is None:
-            self._producer = Producer(self._wearing.newest(self._writer))
+            self._producer = Producer(self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
         record = SubscriptionRecord(dict(self._own.subscription), time.time_ns() // 1_000_000, pace, overdue)
         self._write(self._producer, render_record(record))

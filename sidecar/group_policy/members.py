@@ -30,7 +30,7 @@ class Member(NamedTuple):
     until: int
 
 
-class Roster:
+class GroupMembers:
     """The other instances of the group."""
 
     def __init__(self, instance: str, own: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from sidecar.clock import now
-from sidecar.group_policy.members import Roster
+from sidecar.group_policy.members import GroupMembers
 from sidecar.settings.group_policy import flow
 from topics import versions
 from topics.policy_record import SubscriptionRecord
@@ -19,7 +19,7 @@ class Peers:
 
     def __init__(self, instance: str, subscription: Mapping[str, str]) -> None:
         self._own = subscription
-        self._roster = Roster(instance, subscription)
+        self._roster = GroupMembers(instance, subscription)
         self._differing: Mapping[str, Mapping[str, str]] = {}
         self._newer_told = False
 

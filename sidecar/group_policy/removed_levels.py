@@ -11,14 +11,16 @@ from collections.abc import Collection, Iterable, Mapping
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.record import Partition
-from sidecar.kafka.errors import whole
+from sidecar.kafka.errors import raise_partition_errors
 from topics.names import Kind, Names
 
 ANSWER_WITHIN = 1.0
 """Seconds. An offset that a dead pod's transaction holds back is unknown for longer; then all is asked again."""
 
 
-def strays(names: Names, mains: Collection[str], there: Iterable[str], wanted: Collection[str]) -> frozenset[str]:
+def unlisted_levels(
+    names: Names, mains: Collection[str], there: Iterable[str], wanted: Collection[str]
+) -> frozenset[str]:
     """The level topics of the group that are there and not wanted. Matched exactly, never by a pattern."""
     found = set()
     for name in there:
@@ -29,7 +31,7 @@ def strays(names: Names, mains: Collection[str], there: Iterable[str], wanted: C
     return frozenset(found)
 
 
-def leftovers(consumer: Consumer, partitions: Mapping[str, int]) -> frozenset[str] | None:
+def undrained_levels(consumer: Consumer, partitions: Mapping[str, int]) -> frozenset[str] | None:
     """Those of the topics (with their numbers of partitions) that hold records which the consumer's group has not
     done; None when Kafka does not say."""
     places = [(topic, number) for topic, count in partitions.items() for number in range(count)]
@@ -59,4 +61,4 @@ def _found(consumer: Consumer, places: Iterable[tuple[str, int]], which: int) ->
 
 
 def _offsets(places: list[TopicPartition]) -> dict[Partition, int]:
-    return {Partition(place.topic, place.partition): place.offset for place in whole(places)}
+    return {Partition(place.topic, place.partition): place.offset for place in raise_partition_errors(places)}

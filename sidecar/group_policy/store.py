@@ -16,7 +16,7 @@ from sidecar.errors import BrokerError, ContractError
 from sidecar.group_policy.topic import assign_all
 from sidecar.kafka.admin.topics import Admin
 from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS, asked_again, sentence_of
+from sidecar.kafka.errors import ANSWER_SECONDS, retry_transient, sentence_of
 from topics import versions
 from topics.names import Names
 from topics.policy_record import (
@@ -66,7 +66,7 @@ class PolicyStore:
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         deadline = time.monotonic() + ANSWER_SECONDS
         try:
-            return asked_again(lambda: self._read(deadline), ANSWER_SECONDS, lambda e: e.code() in UNLED, AGAIN)
+            return retry_transient(lambda: self._read(deadline), ANSWER_SECONDS, lambda e: e.code() in UNLED, AGAIN)
         except KafkaException as failure:
             raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
 

@@ -16,7 +16,7 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import ANSWER_SECONDS, DeniedError, busy, refused
 from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.errors import asked_again
+from sidecar.kafka.errors import retry_transient
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
 
@@ -28,7 +28,7 @@ POLICY, INSTANCE = "policy", "instance/"
 T = TypeVar("T")
 
 
-class Told(NamedTuple):
+class PolicyTopicRecord(NamedTuple):
     """A record of the policy topic, and when it was written (epoch ms)."""
 
     heard: Heard
@@ -42,10 +42,10 @@ class Latest:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[Told, int]] = {}
+        self._found: dict[str, tuple[PolicyTopicRecord, int]] = {}
         self._bytes = 0
 
-    def add(self, told: Told, size: int) -> None:
+    def add(self, told: PolicyTopicRecord, size: int) -> None:
         """One more record, of so many bytes."""
         match told.heard:
             case PolicyHeard():
@@ -60,7 +60,7 @@ class Latest:
         while self._bytes > MOST:
             self._forget(next(one for one in self._found if one != POLICY))
 
-    def records(self) -> tuple[Told, ...]:
+    def records(self) -> tuple[PolicyTopicRecord, ...]:
         """All that is kept."""
         return tuple(told for told, _ in self._found.values())
 
@@ -68,7 +68,7 @@ class Latest:
         self._bytes -= self._found.pop(name, (None, 0))[1]
 
 
-def read_policy_topic(cluster: Cluster, names: Names) -> tuple[Told, ...] | None:
+def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord, ...] | None:
     """The last record of the policy and of each instance; None where the topic does not exist. Raises BrokerError."""
     found, denied = cluster.topics([names.policy])
     if denied:
@@ -87,10 +87,10 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[Told, ...] | None
 
 def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
     """Have it read the topic from its beginning; where that is, and its end. Raises KafkaException."""
-    return asked_again(lambda: assign_all(consumer, topic), ANSWER_SECONDS, busy)
+    return retry_transient(lambda: assign_all(consumer, topic), ANSWER_SECONDS, busy)
 
 
-def read_to(consumer: Consumer, end: int, topic: str) -> tuple[Told, ...]:
+def read_to(consumer: Consumer, end: int, topic: str) -> tuple[PolicyTopicRecord, ...]:
     """The last records up to an offset; raises KafkaException. After compaction only the partition's end tells it."""
     found = Latest()
     deadline = time.monotonic() + ANSWER_SECONDS
@@ -98,7 +98,7 @@ def read_to(consumer: Consumer, end: int, topic: str) -> tuple[Told, ...]:
         for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
             error = message.error()
             if error is None:
-                told = Told(parse_record(message.key(), message.value()), message.timestamp()[1])
+                told = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
                 found.add(told, len(message.value() or b""))
                 if (message.offset() or 0) + 1 >= end:
                     return found.records()

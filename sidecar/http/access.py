@@ -50,7 +50,7 @@ class Access:
     body_within: float = BODY_WITHIN
 
 
-class Guard:
+class AccessMiddleware:
     """ASGI middleware that answers by itself whatever may not come in."""
 
     def __init__(self, app: ASGIApp, access: Access | None) -> None:

@@ -21,7 +21,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" 2>/dev/null && break; sleep 0.2; d
 """
 
 
-class Guard:
+class OrphanGuard:
     """Kills the nodes, and removes `folder` if given, when this process ends without having done so."""
 
     def __init__(self, folder: Path | None) -> None:

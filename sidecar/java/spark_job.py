@@ -21,7 +21,7 @@ from sidecar.java.download_bar import progress_bar
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import fetch
 from sidecar.java.kafka_properties import properties_text
-from sidecar.java.orphan_guard import Guard
+from sidecar.java.orphan_guard import OrphanGuard
 
 SPARK_LOCK = Path(__file__).with_name("spark.lock")
 TAIL = 2_000
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     """A folder that only we may read and that is removed with us, and the guard that ends what we have started."""
 
     folder: Path
-    guard: Guard
+    guard: OrphanGuard
 
 
 def prepare() -> list[Path]:
@@ -55,7 +55,7 @@ def prepare() -> list[Path]:
 def guarded_folder() -> Iterator[Place]:
     """A folder for secrets and logs; whatever becomes of us, it is removed."""
     folder = Path(tempfile.mkdtemp(prefix="reconsume-view-"))
-    guard = Guard(folder)
+    guard = OrphanGuard(folder)
     try:
         yield Place(folder, guard)
     finally:
@@ -65,7 +65,7 @@ def guarded_folder() -> Iterator[Place]:
 class Started:
     """The job's process. The guard knows of it only while it runs: afterwards its id may be another process's."""
 
-    def __init__(self, command: Sequence[str], guard: Guard, **pipes: Any) -> None:
+    def __init__(self, command: Sequence[str], guard: OrphanGuard, **pipes: Any) -> None:
         # A process group of its own: Ctrl-C in a terminal is ours to pass on.
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, text=True, **pipes)
         self._guard = guard

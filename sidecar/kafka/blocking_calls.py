@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 Job: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-class StuckError(Exception):
+class CallTimeoutError(Exception):
     """A call did not come back in time. Its producer must not be used, nor destroyed, any more."""
 
 
-class Guard:
+class BlockingCalls:
     """One thread that makes the blocking calls of one producer."""
 
     def __init__(self, name: str) -> None:
@@ -35,7 +35,7 @@ class Guard:
             failure = self._answers.get(timeout=limit)
         except Empty:
             self.stuck = True
-            raise StuckError(getattr(function, "__name__", "call")) from None
+            raise CallTimeoutError(getattr(function, "__name__", "call")) from None
         if failure is not None:
             raise failure
 

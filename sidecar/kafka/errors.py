@@ -17,7 +17,9 @@ AGAIN = 0.2
 T = TypeVar("T")
 
 
-def asked_again(ask: Callable[[], T], within: float, passes: Callable[[KafkaError], bool], again: float = AGAIN) -> T:
+def retry_transient(
+    ask: Callable[[], T], within: float, passes: Callable[[KafkaError], bool], again: float = AGAIN
+) -> T:
     """What `ask` gives, called again every `again` seconds while its error `passes`, for `within` seconds.
 
     Raises the last KafkaException.
@@ -32,7 +34,7 @@ def asked_again(ask: Callable[[], T], within: float, passes: Callable[[KafkaErro
         time.sleep(again)
 
 
-def whole(found: list[TopicPartition]) -> list[TopicPartition]:
+def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:
     """An answer about partitions, if it is one about each of them. Raises KafkaException with the first error."""
     for place in found:
         if place.error is not None:

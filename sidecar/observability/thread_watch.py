@@ -21,7 +21,7 @@ FOLLOWER_LIMIT = 600.0
 _LOG = logging.getLogger("reconsume.run")
 
 
-class Asked(threading.Event):
+class StopRequest(threading.Event):
     """Whether a thread is asked to end. Its loops look at this in each turn, so it knows when that last was."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Thread(Protocol):
         """Whether it runs."""
 
 
-class Watched:
+class WatchedThread:
     """One thread. `turned_at`: when it last came round (monotonic seconds), None while it has nothing to do.
 
     `limit`: seconds without a turn after which it counts as stuck. `why`: what ended it, as far as it is known.
@@ -86,11 +86,11 @@ class Watched:
 class HasThreads(Protocol):
     """A part of the sidecar with threads of its own."""
 
-    def watched(self) -> Sequence[Watched]:
+    def watched(self) -> Sequence[WatchedThread]:
         """Its threads."""
 
 
-class Watch:
+class ThreadWatch:
     """All threads of a sidecar."""
 
     def __init__(self, parts: Iterable[HasThreads | None]) -> None:

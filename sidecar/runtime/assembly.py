@@ -16,25 +16,25 @@ from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.ports import Delivery
 from sidecar.core.tag_filter import TagFilter, parse_tags
-from sidecar.delivery.broadcast import Told
-from sidecar.delivery.pace_monitor import Pacing
-from sidecar.delivery.pull.queue import Leases
+from sidecar.delivery.broadcast import LoggedDelivery
+from sidecar.delivery.pace_monitor import PaceMonitor
+from sidecar.delivery.pull.queue import PullQueue
 from sidecar.delivery.push.batch import BatchPush, Limits
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import parse_target
-from sidecar.delivery.relay.no_delivery import Nobody
-from sidecar.delivery.relay.post_writer import Poster
+from sidecar.delivery.relay.no_delivery import NoDelivery
+from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.errors import ConfigError
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.credentials.registry import Keyring
-from sidecar.runtime.lane_runner import Engine, Plan
+from sidecar.kafka.credentials.registry import CredentialRegistry
+from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from sidecar.settings.model import Settings
 from sidecar.settings.sections.deliver import Deliver
 
 
-def policy_of(settings: Settings, instance: str) -> Policy:
+def build_policy(settings: Settings, instance: str) -> Policy:
     """The retry policy that the settings describe."""
     return Policy(
         names=settings.names,
@@ -67,7 +67,7 @@ def in_place_of(settings: Settings) -> InPlace | None:
     return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
 
 
-def pace_of(settings: Settings) -> Pace:
+def build_pace(settings: Settings) -> Pace:
     """How many deliveries may be out. Only a service that is pushed to can be away."""
     deliver = settings.deliver
     if deliver.mode == "pull":
@@ -84,19 +84,19 @@ def pace_of(settings: Settings) -> Pace:
     )
 
 
-def pacing_of(settings: Settings, gate: Dispatcher, engines: list[Engine]) -> Pacing:
+def build_pace_monitor(settings: Settings, gate: Dispatcher, engines: list[LaneRunner]) -> PaceMonitor:
     """Who listens to the pace; ConfigError when the health URL cannot be used."""
     deliver, lanes = settings.deliver, [engine.lane for engine in engines]
     try:
         health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
     except ValueError as fault:
         raise ConfigError([f"deliver.health_url: {fault}"]) from None
-    pacing = Pacing(gate.pace, lanes, health)
+    pacing = PaceMonitor(gate.pace, lanes, health)
     gate.at_close.append(pacing.close)
     return pacing
 
 
-def plans_of(settings: Settings) -> tuple[Plan, ...]:
+def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
     """The lanes: main and retry; in relay mode the service reads main topics and ready topic itself."""
     match settings.deliver:
         case Deliver(mode="relay"):
@@ -107,21 +107,21 @@ def plans_of(settings: Settings) -> tuple[Plan, ...]:
             return (main_plan(settings), retry_plan(settings, with_ready=True))
 
 
-def main_plan(settings: Settings) -> Plan:
+def main_plan(settings: Settings) -> LaneSpec:
     """The lane of the service's own topics."""
     terms = LaneOptions(settings.deliver.max_held, order_of(settings), wanted_of(settings))
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
-    return Plan("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
+    return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
 
-def broadcast_plan(settings: Settings) -> Plan:
+def broadcast_plan(settings: Settings) -> LaneSpec:
     """The only lane of an instance that gets everything. The client asks for a group's name even where there is none;
     what other systems' headers say is of no use where nothing is retried."""
     name = f"{settings.group}-BROADCAST"
     return replace(main_plan(settings), group=name, understand=(), broadcast=True)
 
 
-def retry_plan(settings: Settings, *, with_ready: bool) -> Plan:
+def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
     """The lane of level topics and ready topic. Its records were wanted once, whatever is subscribed to now."""
     names = settings.names
     waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
@@ -129,7 +129,7 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> Plan:
         waits[names.ready] = 0
     terms = LaneOptions(settings.deliver.max_held, order_of(settings))
     # A level's record without a committed offset is a waiting retry: it must never be passed over.
-    return Plan("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
+    return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
 
 
 def order_of(settings: Settings) -> OrderBy | None:
@@ -143,30 +143,30 @@ def wanted_of(settings: Settings) -> TagFilter | None:
     return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
 
 
-def delivery_of(settings: Settings, gate: Dispatcher) -> Delivery:
+def build_delivery(settings: Settings, gate: Dispatcher) -> Delivery:
     """Who hands records to the service; ConfigError when the URL cannot be used."""
     if settings.deliver.mode == "relay":
-        return Nobody()
+        return NoDelivery()
     if settings.deliver.mode == "pull":
-        leases = Leases(now)
+        leases = PullQueue(now)
         gate.at_close.append(leases.close)
         return leases
-    push = push_of(settings) if settings.deliver.batch.max_size == 1 else batches_of(settings, gate)
+    push = build_push(settings) if settings.deliver.batch.max_size == 1 else build_batch_push(settings, gate)
     if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
-        return Told(push)
+        return LoggedDelivery(push)
     return push
 
 
-def batches_of(settings: Settings, gate: Dispatcher) -> BatchPush:
+def build_batch_push(settings: Settings, gate: Dispatcher) -> BatchPush:
     """The push client for many records a request; ConfigError when the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
-    push = push_of(settings)
+    push = build_push(settings)
     render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
     return BatchPush(push, render, limits, gate, now)
 
 
-def push_of(settings: Settings) -> Push:
+def build_push(settings: Settings) -> Push:
     """The push client that the settings describe; ConfigError when the URL cannot be used."""
     deliver = settings.deliver
     push = PushSettings(
@@ -194,14 +194,14 @@ def needed_topics(settings: Settings) -> frozenset[str]:
     )
 
 
-def poster_of(
-    settings: Settings, policy: Policy, observe: Callable[[str, float], None], keyring: Keyring
-) -> Poster | None:
+def build_post_writer(
+    settings: Settings, policy: Policy, observe: Callable[[str, float], None], registry: CredentialRegistry
+) -> PostWriter | None:
     """Who writes what services post; None where no service reads Kafka itself."""
     if settings.deliver.mode != "relay":
         return None
     identity = f"{policy.names.group}-post-{policy.instance}"
-    return Poster(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe, keyring)
+    return PostWriter(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe, registry)
 
 
 def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:

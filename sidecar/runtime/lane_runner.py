@@ -17,15 +17,15 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, Ports
 from sidecar.core.record import Partition
-from sidecar.delivery.broadcast import Everything, Unkept
+from sidecar.delivery.broadcast import AllPartitions, NoCommitter
 from sidecar.kafka.client_config import Properties, consumer_config, producer_config, reader_config
 from sidecar.kafka.committer.committer import Committer
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.credentials.registry import Keyring
+from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
-from sidecar.observability.thread_watch import Watched
-from sidecar.runtime.loop_bridge import Driver
+from sidecar.observability.thread_watch import WatchedThread
+from sidecar.runtime.loop_bridge import LoopBridge
 
 QUEUE_KIB = {"main": 16_384, "retry": 4_096}
 """What librdkafka fetches ahead, by lane: this sets the memory at full speed."""
@@ -36,7 +36,7 @@ _LOG = logging.getLogger("reconsume.lane")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaneSpec:
     """What one lane is to do. `waits`: its topics and their delay in ms, empty for main topics; on these the retry
     headers of the systems in `understand` are read. `terms`: which records, and how many of them."""
 
@@ -52,29 +52,29 @@ class Plan:
     """All partitions, whoever else has them, and nothing is kept: `group` never has a member nor an offset."""
 
 
-class Engine:
+class LaneRunner:
     """One lane at work. Made on the event loop. `observe` gets each transaction's result and seconds."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: LaneSpec,
         policy: Policy,
         kafka: Properties,
         gate: Dispatcher,
         delivery: Delivery,
         observe: Callable[[str, float], None],
-        keyring: Keyring,
+        registry: CredentialRegistry,
     ) -> None:
         self.plan = plan
         self.policy = policy
         self._waits = plan.waits
-        self.driver = Driver(asyncio.get_running_loop())
+        self.driver = LoopBridge(asyncio.get_running_loop())
         self.assignment: Assignment
-        self.committer: Committer | Unkept
+        self.committer: Committer | NoCommitter
         client = f"reconsume-{plan.group}-{policy.instance}"
         if plan.broadcast:
-            everything = Everything(self.driver, lock_timeout=plan.lock_timeout)
-            self.assignment, self.committer = everything, Unkept(everything, self.driver.committed)
+            everything = AllPartitions(self.driver, lock_timeout=plan.lock_timeout)
+            self.assignment, self.committer = everything, NoCommitter(everything, self.driver.committed)
         else:
             self.assignment = Assignment(self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout)
             self.committer = Committer(
@@ -83,7 +83,7 @@ class Engine:
                 self.assignment,
                 self.driver.committed,
                 observe,
-                keyring,
+                registry,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, queue_kib=QUEUE_KIB[plan.name]),
@@ -91,9 +91,9 @@ class Engine:
             self.driver,
             self.assignment,
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
-            keyring.wearing(f"consumer-{plan.group}"),
+            registry.register(f"consumer-{plan.group}"),
         )
-        self.consumer.heads.waits, self.consumer.heads.tell = lambda: self._waits, self.driver.looked
+        self.consumer.due_offsets.waits, self.consumer.due_offsets.tell = lambda: self._waits, self.driver.looked
         ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
 
@@ -108,7 +108,7 @@ class Engine:
         await known()
         self.consumer.start()
 
-    def govern(self, policy: Policy, waits: Mapping[str, int]) -> None:
+    def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Go on by another policy; a lane of waiting records reads the topics of `waits` from now on."""
         # Never fewer: a topic that is read no more may stay assigned until the rebalance is over.
         self._waits = {**self._waits, **waits}
@@ -125,7 +125,7 @@ class Engine:
     @property
     def last_error(self) -> str:
         """What Kafka said last that was wrong, to either thread; empty when nothing was."""
-        return self.committer.last_error or self.consumer.last_error or self.consumer.heads.problem
+        return self.committer.last_error or self.consumer.last_error or self.consumer.due_offsets.problem
 
     def status(self) -> list[PartitionStatus]:
         """The present state of each partition."""
@@ -139,13 +139,15 @@ class Engine:
         """The topics that the cluster has; None when it does not say. Blocks: not for the event loop."""
         return self.committer.topics()
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """Its threads. A committer that keeps nothing has none."""
         name, consumer, committer = self.plan.name, self.consumer, self.committer
         limit = STALLED_AFTER + self.plan.lock_timeout
-        found = [Watched(f"consumer-{name}", consumer, lambda: consumer.turned_at, limit, lambda: consumer.failure)]
+        found = [
+            WatchedThread(f"consumer-{name}", consumer, lambda: consumer.last_poll_at, limit, lambda: consumer.failure)
+        ]
         if isinstance(committer, Committer):
-            found.append(Watched(f"committer-{name}", committer, lambda: committer.turned_at))
+            found.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
         return found
 
     async def drain(self, timeout: float) -> int:

@@ -19,7 +19,7 @@ HAND_OVERS = 2
 """Hand-overs that may wait for the loop: one in work and one behind it keep it busy, more only take memory."""
 
 
-class Driver:
+class LoopBridge:
     """Runs one lane on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

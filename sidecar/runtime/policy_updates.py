@@ -14,34 +14,34 @@ from sidecar.core.pace.pace import AWAY, State
 from sidecar.core.ports import Delivery
 from sidecar.delivery.push.batch import BatchPush
 from sidecar.delivery.push.pool import Push
-from sidecar.group_policy.controller import PolicyDesk
-from sidecar.group_policy.follower import News, Place, PolicyTopic
-from sidecar.group_policy.heartbeat import Own
+from sidecar.group_policy.controller import PolicyController
+from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
+from sidecar.group_policy.heartbeat import InstanceInfo
 from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.credentials.registry import Keyring
+from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.observability.metrics import Sources
-from sidecar.observability.thread_watch import Watched
-from sidecar.runtime.assembly import pace_of, plans_of, policy_of
-from sidecar.runtime.lane_runner import Engine
+from sidecar.observability.thread_watch import WatchedThread
+from sidecar.runtime.assembly import build_lane_specs, build_pace, build_policy
+from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from topics.policy_record import LONGEST_REASON, PaceTold
 
 
 @dataclass(frozen=True, slots=True)
-class Governed:
+class PolicyTargets:
     """The parts of a sidecar that follow the policy."""
 
     instance: str
-    engines: list[Engine]
+    engines: list[LaneRunner]
     gate: Dispatcher
     delivery: Delivery
 
-    def follow(self, settings: Settings, leftovers: Collection[str]) -> None:
+    def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
         """Go on by these settings; level topics that are no longer theirs, and not empty, are read too."""
-        policy = policy_of(settings, self.instance)
-        for engine, plan in zip(self.engines, plans_of(settings), strict=True):
-            engine.govern(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
-        deliver, full = settings.deliver, pace_of(settings).full
+        policy = build_policy(settings, self.instance)
+        for engine, plan in zip(self.engines, build_lane_specs(settings), strict=True):
+            engine.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
+        deliver, full = settings.deliver, build_pace(settings).full
         match self.delivery:
             case Push():
                 self.delivery.set_timeout(deliver.timeout)
@@ -57,25 +57,25 @@ def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
     return {name: role.delay for name, role in roles.items() if role is not None and role.delay is not None}
 
 
-def desk_of(settings: Settings, governed: Governed) -> PolicyDesk:
+def build_policy_controller(settings: Settings, governed: PolicyTargets) -> PolicyController:
     """Who decides which policy is in force."""
-    return PolicyDesk(settings, governed.instance, governed.follow)
+    return PolicyController(settings, governed.instance, governed.apply)
 
 
-def with_policy(sources: Sources, desk: PolicyDesk) -> Sources:
+def with_policy(sources: Sources, desk: PolicyController) -> Sources:
     """What a scrape reads, with what the desk counts."""
     return replace(sources, subscriptions_differ=desk.subscriptions_differ, bad_policy_records=lambda: desk.bad_records)
 
 
-class Unfollowed:
+class NoPolicyTopic:
     """Where the policy topic would be, for a broadcast: nothing is retried, so no policy is needed."""
 
-    def __init__(self, desk: PolicyDesk) -> None:
+    def __init__(self, desk: PolicyController) -> None:
         self._desk = desk
 
     def start(self) -> None:
         """Say that there is nothing to wait for."""
-        self._desk.tell(News(heard=(), look=None, caught_up=True, live=False))
+        self._desk.on_update(PolicyUpdate(heard=(), look=None, caught_up=True, live=False))
 
     def stop(self) -> None:
         """There is nothing to end."""
@@ -83,7 +83,7 @@ class Unfollowed:
     def join(self, timeout: float) -> None:
         """There is nothing to wait for."""
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """There is no thread."""
         return []
 
@@ -95,17 +95,22 @@ def pace_told(gate: Dispatcher) -> PaceTold:
     return PaceTold(str(state), pace.since.wall, gate.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
 
 
-def policy_topic_of(
-    settings: Settings, desk: PolicyDesk, gate: Dispatcher, keyring: Keyring, instance: str, overdue: Callable[[], int]
-) -> PolicyTopic | Unfollowed:
+def build_policy_follower(
+    settings: Settings,
+    desk: PolicyController,
+    gate: Dispatcher,
+    registry: CredentialRegistry,
+    instance: str,
+    overdue: Callable[[], int],
+) -> PolicyFollower | NoPolicyTopic:
     """The thread that follows the policy topic. `overdue`: ms by which a retry is late, for any thread."""
     if settings.deliver.broadcast:
-        return Unfollowed(desk)
+        return NoPolicyTopic(desk)
     names = settings.names
     client = f"reconsume-{settings.group}-policy-{instance}"
     delivers = settings.deliver.mode != "relay"
-    own = Own(instance, desk.subscription, lambda: pace_told(gate) if delivers else None, overdue)
-    place = Place(names, settings.topic_names, own)
+    own = InstanceInfo(instance, desk.subscription, lambda: pace_told(gate) if delivers else None, overdue)
+    place = PolicySource(names, settings.topic_names, own)
     # The offsets that it asks for are those of the retry lanes; it never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)
-    return PolicyTopic(reader, teller_config(settings.kafka, client), place, desk, keyring.wearing("policy"))
+    return PolicyFollower(reader, teller_config(settings.kafka, client), place, desk, registry.register("policy"))

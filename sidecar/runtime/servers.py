@@ -17,22 +17,22 @@ from sidecar.core.counters import LaneCounters
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery
-from sidecar.delivery.pull.queue import Leases
+from sidecar.delivery.pull.queue import PullQueue
 from sidecar.delivery.push.batch import BatchPush
-from sidecar.delivery.relay.post_writer import Poster
-from sidecar.delivery.relay.posts import Posting
+from sidecar.delivery.relay.post_writer import PostWriter
+from sidecar.delivery.relay.posts import FailurePosts
 from sidecar.http.access import LOOPBACK_NAMES
 from sidecar.http.protocol import PROBE_LIMITS
 from sidecar.http.server import Server
 from sidecar.observability.cached_answer import sparing
 from sidecar.observability.metrics import LaneSource, Sources, TransactionMeter
-from sidecar.runtime.lane_runner import Engine
+from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from topics.durations import render_duration
 
 
-def sources_of(
-    settings: Settings, engines: list[Engine], gate: Dispatcher, delivery: Delivery, transactions: TransactionMeter
+def build_metric_sources(
+    settings: Settings, engines: list[LaneRunner], gate: Dispatcher, delivery: Delivery, transactions: TransactionMeter
 ) -> Sources:
     """What a scrape of the metrics reads."""
     return Sources(
@@ -44,24 +44,26 @@ def sources_of(
         levels=(*map(render_duration, settings.delays), "ready"),
         version=version("reconsume"),
         now=now,
-        late_verdicts=lambda: delivery.fenced if isinstance(delivery, Leases) else 0,
+        late_verdicts=lambda: delivery.fenced if isinstance(delivery, PullQueue) else 0,
         unknown_verdicts=lambda: delivery.unknown_verdicts if isinstance(delivery, BatchPush) else 0,
     )
 
 
-def _lane_source(engine: Engine) -> LaneSource:
+def _lane_source(engine: LaneRunner) -> LaneSource:
     rebalances, starts = engine.assignment.rebalances, engine.assignment.starts
     return LaneSource(engine.lane, rebalances, engine.ends, engine.driver.standing, lambda: starts.unread_progress)
 
 
-def retry_calls(settings: Settings, policy: Callable[[], Policy], poster: Poster, tally: LaneCounters) -> list[Route]:
+def retry_calls(
+    settings: Settings, policy: Callable[[], Policy], poster: PostWriter, tally: LaneCounters
+) -> list[Route]:
     """The call by which a service posts what it could not handle."""
-    return retry_routes(Posting(policy, settings.retry.understand, poster, tally, now))
+    return retry_routes(FailurePosts(policy, settings.retry.understand, poster, tally, now))
 
 
 def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     """The calls by which a service receives records and answers; in other modes they say that they are not for it."""
-    if isinstance(delivery, Leases):
+    if isinstance(delivery, PullQueue):
         return pull_routes(delivery, settings.pull.min_invisible)
     return no_pull_routes(settings.deliver.mode)
 
@@ -76,7 +78,7 @@ class Serving(Protocol):
         """Answer no more; what is under way may take `grace` seconds."""
 
 
-def servers_of(
+def build_servers(
     settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
 ) -> list[Serving]:
     """The API for the service, and the probes for the kubelet where they have an address of their own."""

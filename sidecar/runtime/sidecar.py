@@ -13,29 +13,29 @@ from sidecar.api.policy import policy_routes
 from sidecar.background import background
 from sidecar.core.counters import strays_in
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.delivery.relay.post_writer import Poster
-from sidecar.kafka.credentials.watcher import Credentials, keyring_of
+from sidecar.delivery.relay.post_writer import PostWriter
+from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
 from sidecar.observability.metrics import TransactionMeter, scraper
-from sidecar.observability.thread_watch import Watch
-from sidecar.observability.tracing.setup import tracing_of
+from sidecar.observability.thread_watch import ThreadWatch
+from sidecar.observability.tracing.setup import build_tracing
 from sidecar.runtime.assembly import (
-    delivery_of,
+    build_delivery,
+    build_lane_specs,
+    build_pace,
+    build_pace_monitor,
+    build_policy,
+    build_post_writer,
     instance_name,
     needed_topics,
-    pace_of,
-    pacing_of,
-    plans_of,
-    policy_of,
-    poster_of,
 )
-from sidecar.runtime.lane_runner import Engine
+from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
-from sidecar.runtime.policy_updates import Governed, desk_of, policy_topic_of, with_policy
-from sidecar.runtime.servers import pull_calls, retry_calls, servers_of, sources_of
-from sidecar.runtime.view_service import view_calls, viewing_of, with_view
+from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
+from sidecar.runtime.servers import build_metric_sources, build_servers, pull_calls, retry_calls
+from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
-from sidecar.ui.in_sidecar import dashboards_of
+from sidecar.ui.in_sidecar import build_dashboards
 
 LOOK_EVERY = 1.0
 """Seconds between looks at whether every thread is alive."""
@@ -62,24 +62,28 @@ class Sidecar:
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
-        self._gate = Dispatcher(pace_of(settings))
-        self._delivery = delivery_of(settings, self._gate)
-        self._tracing = tracing_of(settings, self._instance)
+        self._gate = Dispatcher(build_pace(settings))
+        self._delivery = build_delivery(settings, self._gate)
+        self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
-        keyring = keyring_of(settings.kafka)
-        self._credentials = Credentials(settings.kafka, keyring, lambda: not self.started())
-        policy = policy_of(settings, self._instance)
+        registry = registry_of(settings.kafka)
+        self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
+        policy = build_policy(settings, self._instance)
         self._engines = [
-            Engine(plan, policy, settings.kafka, self._gate, handed, transactions.observe, keyring)
-            for plan in plans_of(settings)
+            LaneRunner(plan, policy, settings.kafka, self._gate, handed, transactions.observe, registry)
+            for plan in build_lane_specs(settings)
         ]
-        self._pacing = pacing_of(settings, self._gate, self._engines)
-        self._desk = desk_of(settings, Governed(self._instance, self._engines, self._gate, self._delivery))
-        self._policy_topic = policy_topic_of(settings, self._desk, self._gate, keyring, self._instance, self._overdue)
-        sources = sources_of(settings, self._engines, self._gate, self._delivery, transactions)
-        self._poster = poster_of(settings, policy, transactions.observe, keyring)
-        self._viewing = viewing_of(settings, self._instance, self._pacing.storm, keyring)
+        self._pacing = build_pace_monitor(settings, self._gate, self._engines)
+        self._desk = build_policy_controller(
+            settings, PolicyTargets(self._instance, self._engines, self._gate, self._delivery)
+        )
+        self._policy_topic = build_policy_follower(
+            settings, self._desk, self._gate, registry, self._instance, self._overdue
+        )
+        sources = build_metric_sources(settings, self._engines, self._gate, self._delivery, transactions)
+        self._poster = build_post_writer(settings, policy, transactions.observe, registry)
+        self._viewing = build_view_service(settings, self._instance, self._pacing.storm, registry)
         calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery), *view_calls(self._viewing)]
         if self._poster is not None:
             lane = self._engines[-1]
@@ -90,11 +94,11 @@ class Sidecar:
             credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
         )
-        self._servers = servers_of(settings, self, scraper(sources), calls)
-        dashboards = dashboards_of(settings, policy, None if self._viewing is None else self._viewing.topic)
+        self._servers = build_servers(settings, self, scraper(sources), calls)
+        dashboards = build_dashboards(settings, policy, None if self._viewing is None else self._viewing.topic)
         self._servers += dashboards
         followers = [self._policy_topic, self._credentials, self._poster, self._viewing]
-        self._watch = Watch([*self._engines, *followers, *dashboards])
+        self._watch = ThreadWatch([*self._engines, *followers, *dashboards])
         self._gave_up: list[str] = []
         self._missing = MissingTopics(lambda: needed_topics(self._desk.settings), self._engines[0].topics)
         self._starting: list[asyncio.Task[None]] = []
@@ -114,7 +118,7 @@ class Sidecar:
         if self._viewing is not None:
             self._viewing.start()
         self._starting = [
-            background(engine.start(self._desk.known), f"start-{engine.plan.name}") for engine in self._engines
+            background(engine.start(self._desk.wait_known), f"start-{engine.plan.name}") for engine in self._engines
         ]
         self._starting.append(background(self._name_missing_topics(), "topics"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -197,7 +201,7 @@ class Sidecar:
         found = [self._credentials.problem, *(source.last_error for source in self._sources())]
         return next(filter(None, found), None)
 
-    def _sources(self) -> list[Engine | Poster]:
+    def _sources(self) -> list[LaneRunner | PostWriter]:
         return [*self._engines, *([] if self._poster is None else [self._poster])]
 
     async def drain(self, timeout: float) -> int:
@@ -221,5 +225,5 @@ class Sidecar:
         return self._gate.in_flight + sum(left)
 
     async def _name_missing_topics(self) -> None:
-        await self._desk.known()
+        await self._desk.wait_known()
         await self._missing.name()

@@ -13,12 +13,12 @@ from pathlib import Path
 from starlette.routing import Route
 
 from sidecar.api.view import no_view_routes, view_routes
-from sidecar.kafka.credentials.registry import Keyring
+from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.observability.metrics import Sources
-from sidecar.observability.thread_watch import Watched
+from sidecar.observability.thread_watch import WatchedThread
 from sidecar.settings.model import Settings
-from sidecar.view.follower import ViewTopic
-from sidecar.view.query_pool import Readers, age
+from sidecar.view.follower import ViewFollower
+from sidecar.view.query_pool import QueryPool, age
 from sidecar.view.storm import Rule
 from sidecar.view.storm_watch import StormWatch
 
@@ -27,11 +27,11 @@ STOPPED_WITHIN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Viewing:
+class ViewService:
     """The parts, of a sidecar that follows the view. Made and called on the event loop."""
 
-    topic: ViewTopic
-    readers: Readers
+    topic: ViewFollower
+    readers: QueryPool
     watch: StormWatch | None
     rule: Rule
 
@@ -49,7 +49,7 @@ class Viewing:
         self.readers.close()
         await asyncio.to_thread(self.topic.join, STOPPED_WITHIN)
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """The thread that follows; the watch for storms is a task of the loop."""
         return self.topic.watched()
 
@@ -68,25 +68,27 @@ class Viewing:
         return {str(kind): count for kind, count in self.topic.seen.bad.items()}
 
 
-def viewing_of(settings: Settings, instance: str, storm: Callable[[], None], keyring: Keyring) -> Viewing | None:
+def build_view_service(
+    settings: Settings, instance: str, storm: Callable[[], None], registry: CredentialRegistry
+) -> ViewService | None:
     """The view's parts; None where none is followed. `storm` is called when there is one, if that is asked for."""
     view = settings.view
     if not view.enabled:
         return None
     rule = Rule(view.storm_window, view.storm_share, view.storm_min)
     folder = None if view.folder is None else Path(view.folder)
-    client, wearing = f"reconsume-{settings.group}-view-{instance}", keyring.wearing("view")
-    topic = ViewTopic(settings.kafka, settings.names, folder, client, wearing=wearing)
-    readers = Readers(topic)
-    return Viewing(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
+    client, credentials = f"reconsume-{settings.group}-view-{instance}", registry.register("view")
+    topic = ViewFollower(settings.kafka, settings.names, folder, client, credentials=credentials)
+    readers = QueryPool(topic)
+    return ViewService(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
 
 
-def view_calls(viewing: Viewing | None) -> list[Route]:
+def view_calls(viewing: ViewService | None) -> list[Route]:
     """The calls that tell of the view; without one they say so."""
     return no_view_routes() if viewing is None else view_routes(viewing.readers, viewing.rule)
 
 
-def with_view(sources: Sources, viewing: Viewing | None) -> Sources:
+def with_view(sources: Sources, viewing: ViewService | None) -> Sources:
     """What a scrape reads, with what is known of the view."""
     if viewing is None:
         return sources

@@ -19,7 +19,7 @@ from sidecar.settings.sections.telemetry import Log, Tracing
 from sidecar.settings.sections.ui import Ui
 from sidecar.settings.sections.view import FOLDER, View
 from sidecar.settings.values import Section, duration, text
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.durations import parse_duration as ms
 from topics.levels import Ladder, build_ladder, level_delays
 from topics.names import Names
@@ -168,10 +168,10 @@ class Settings(Section):
         return None if self.api.probe_listen is None else parse_listen(self.api.probe_listen)
 
 
-def group_of(settings: Settings, *, direct: bool = False) -> Group:
+def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
     """The group as its users' rights see it. `direct`: the service of a relay writes retries by itself."""
     deliver = settings.deliver
-    return Group(
+    return GroupShape(
         names=settings.names,
         topics=settings.topic_names,
         delays=settings.delays,

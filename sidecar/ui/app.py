@@ -21,21 +21,21 @@ from starlette.routing import Route
 from sidecar.core.policy import Policy
 from sidecar.dlq.plan import why
 from sidecar.errors import ConfigError
-from sidecar.http.access import LOOPBACK_NAMES, Access, Guard
+from sidecar.http.access import LOOPBACK_NAMES, Access, AccessMiddleware
 from sidecar.http.server import Server
 from sidecar.http.tokens import Tokens
 from sidecar.settings import Settings
 from sidecar.settings.addresses import Listen, is_loopback
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.endpoint import Asker, Front
-from sidecar.ui.forms import Doing
+from sidecar.ui.endpoint import Endpoints, ThreadQueries
+from sidecar.ui.forms import Forms
 from sidecar.ui.pages import Pages
-from sidecar.ui.queries import Looks
-from sidecar.ui.redrives import Desk
+from sidecar.ui.queries import Queries
+from sidecar.ui.redrives import Redrives
 from sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
 from sidecar.ui.templating import ASSETS, FOLDER, Renderer
-from sidecar.view.follower import ViewTopic
-from sidecar.view.query_pool import Readers
+from sidecar.view.follower import ViewFollower
+from sidecar.view.query_pool import QueryPool
 
 STOPPED_WITHIN = 15.0
 """Seconds that a redrive under way has to end its transaction."""
@@ -44,7 +44,7 @@ VIEW_WITHIN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DashboardOptions:
     """How the dashboard is to be served. `hosts`: further names by which it may be called."""
 
     listen: Listen
@@ -66,19 +66,24 @@ class Dashboard:
     """
 
     def __init__(
-        self, settings: Settings, policy: Policy, wanted: Wanted, topic: ViewTopic | None = None, share: float = 1.0
+        self,
+        settings: Settings,
+        policy: Policy,
+        wanted: DashboardOptions,
+        topic: ViewFollower | None = None,
+        share: float = 1.0,
     ) -> None:
         if not wanted.near and wanted.token_file is None:
             raise ConfigError(
                 [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
             )
-        self._looks = Looks(settings, policy, share)
-        self._asker, self._scans = Asker(), Asker.one_by_one()
-        self._topic = topic or ViewTopic(settings.kafka, settings.names, None, "reconsume-ui")
+        self._looks = Queries(settings, policy, share)
+        self._asker, self._scans = ThreadQueries(), ThreadQueries.one_by_one()
+        self._topic = topic or ViewFollower(settings.kafka, settings.names, None, "reconsume-ui")
         self._own = self._topic if topic is None else None
-        self._readers = Readers(self._topic)
+        self._readers = QueryPool(self._topic)
         self._audit = AuditLog(wanted.audit_file)
-        self._desk = Desk(self._looks, self._audit)
+        self._desk = Redrives(self._looks, self._audit)
         self._sessions = Sessions(far=not wanted.near)
         self._render = Renderer(
             {
@@ -113,7 +118,7 @@ class Dashboard:
 
     def _app(self) -> Starlette:
         wanted = self._wanted
-        front = Front(self._render, self._sessions, everyone_reads=wanted.near)
+        front = Endpoints(self._render, self._sessions, everyone_reads=wanted.near)
         pages = Pages(self._render, self._asker, self._scans, self._looks, self._topic, self._readers)
         routes = [*_assets(), *_showing(front, pages)]
         if wanted.token_file is not None:
@@ -123,13 +128,13 @@ class Dashboard:
                     f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
                 )
                 raise ConfigError([f"{wanted.token_file}: {text}"])
-            doing = Doing(self._render, self._asker, self._scans, self._desk, self._audit, self._sessions, tokens)
+            doing = Forms(self._render, self._asker, self._scans, self._desk, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms look at their type themselves
         app = Starlette(
             routes=routes,
-            middleware=[Middleware(Hardened), Middleware(Guard, access=access)],
+            middleware=[Middleware(Hardened), Middleware(AccessMiddleware, access=access)],
             exception_handlers={HTTPException: self._on_http_error, Exception: self._on_fault},
         )
         app.router.redirect_slashes = False
@@ -145,7 +150,7 @@ class Dashboard:
         return self._render("error.html", 500, here="", text="A fault of the dashboard itself; its log says more.")
 
 
-def _showing(front: Front, pages: Pages) -> Sequence[Route]:
+def _showing(front: Endpoints, pages: Pages) -> Sequence[Route]:
     shown = {
         "/": pages.group,
         "/part/group": pages.group_part,
@@ -161,7 +166,7 @@ def _showing(front: Front, pages: Pages) -> Sequence[Route]:
     return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
 
 
-def _changing(front: Front, doing: Doing) -> Sequence[Route]:
+def _changing(front: Endpoints, doing: Forms) -> Sequence[Route]:
     return [
         Route("/sign-in", front(doing.ask_token, open_to_all=True), methods=["GET"]),
         Route("/sign-in", front(doing.sign_in, open_to_all=True), methods=["POST"]),

@@ -31,7 +31,7 @@ class BusyError(ReconsumeError):
     """Too many questions at once."""
 
 
-class Asker:
+class ThreadQueries:
     """Blocking questions, on a few threads; `most` at once, with those that wait."""
 
     def __init__(self, threads: int = THREADS, most: int = MOST_WAITING) -> None:
@@ -49,7 +49,7 @@ class Asker:
             self._waiting -= 1
 
     @classmethod
-    def one_by_one(cls) -> Asker:
+    def one_by_one(cls) -> ThreadQueries:
         """For readings of whole topics: each takes some of the memory that all share."""
         return cls(1, MOST_SCANS)
 
@@ -58,7 +58,7 @@ class Asker:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-class Front:
+class Endpoints:
     """Makes endpoints of pages: who asks, and what to say when it cannot be answered."""
 
     def __init__(self, render: Renderer, sessions: Sessions, *, everyone_reads: bool) -> None:

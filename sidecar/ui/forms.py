@@ -7,24 +7,24 @@ from starlette.responses import RedirectResponse, Response
 
 from sidecar.http.tokens import Tokens
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.endpoint import Asker
+from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.pages import letter_filter, wall
-from sidecar.ui.redrives import Desk, RefusedError
+from sidecar.ui.redrives import Redrives, RefusedError
 from sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
 from sidecar.ui.templating import Renderer
 
 NOBODY = "visitor"
 
 
-class Doing:
+class Forms:
     """The endpoints; made only where there is a token."""
 
     def __init__(
         self,
         render: Renderer,
-        asker: Asker,
-        scans: Asker,
-        desk: Desk,
+        asker: ThreadQueries,
+        scans: ThreadQueries,
+        desk: Redrives,
         audit: AuditLog,
         sessions: Sessions,
         tokens: Tokens,

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.core.policy import Policy
-from sidecar.observability.thread_watch import Watched
+from sidecar.observability.thread_watch import WatchedThread
 from sidecar.settings.model import Settings
 
 if TYPE_CHECKING:
     from sidecar.http.server import Server
-    from sidecar.view.follower import ViewTopic
+    from sidecar.view.follower import ViewFollower
 
 SHARE = 0.25
 """Of a processor, for one question to Kafka: the lanes need the same interpreter."""
@@ -40,7 +40,7 @@ class Served(Protocol):
         """End, in so many seconds."""
 
 
-class Beside:
+class DashboardThread:
     """Serves a dashboard from a thread of its own. `start` and `stop` are called on the sidecar's loop, once each."""
 
     def __init__(self, dashboard: Served) -> None:
@@ -69,9 +69,9 @@ class Beside:
         self._end()
         await asyncio.to_thread(self._thread.join, grace)
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """Its thread."""
-        return [Watched("dashboard", self._thread)]
+        return [WatchedThread("dashboard", self._thread)]
 
     def _run(self) -> None:
         try:
@@ -86,14 +86,17 @@ class Beside:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
-def dashboards_of(settings: Settings, policy: Policy, topic: ViewTopic | None) -> list[Beside]:
+def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | None) -> list[DashboardThread]:
     """The dashboard, where one is wanted. `topic`: who follows the group's view already, if anybody does."""
     ui = settings.ui
     if not ui.enabled:
         return []
-    from sidecar.ui.app import Dashboard, Wanted  # templates and all: memory that a sidecar without it need not have
+    from sidecar.ui.app import (
+        Dashboard,
+        DashboardOptions,
+    )  # templates and all: memory that a sidecar without it need not have
 
     tokens = None if ui.token_file is None else Path(ui.token_file)
     # Without a token nothing can be done, and nothing is written.
-    wanted = Wanted(ui.place, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts)
-    return [Beside(Dashboard(settings, policy, wanted, topic, SHARE))]
+    wanted = DashboardOptions(ui.place, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts)
+    return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

@@ -13,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sidecar.dlq.letters import Filter
-from sidecar.dlq.preview import preview, told
+from sidecar.dlq.preview import one_line, preview
 from sidecar.ui.charts import due_picture, minutes_picture
-from sidecar.ui.endpoint import Asker
+from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.journey_chart import journey_picture
-from sidecar.ui.queries import Looks
+from sidecar.ui.queries import Queries
 from sidecar.ui.security import Session
 from sidecar.ui.summary import MINUTES, summarize
 from sidecar.ui.templating import Renderer
-from sidecar.view.follower import ViewTopic
+from sidecar.view.follower import ViewFollower
 from sidecar.view.query import Filters
-from sidecar.view.query_pool import Readers, UnknownError
+from sidecar.view.query_pool import QueryPool, UnknownError
 from sidecar.view.storm import Rule
 from topics.events import State
 
@@ -38,7 +38,13 @@ class Pages:
     """The endpoints."""
 
     def __init__(
-        self, render: Renderer, asker: Asker, scans: Asker, looks: Looks, topic: ViewTopic, readers: Readers
+        self,
+        render: Renderer,
+        asker: ThreadQueries,
+        scans: ThreadQueries,
+        looks: Queries,
+        topic: ViewFollower,
+        readers: QueryPool,
     ) -> None:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers = topic, readers
@@ -127,10 +133,10 @@ class Pages:
                 "error.html", 404, session=session, here="/dlq", text="There is no such dead letter (any more)."
             )
         letter, verdict = found.letters[0]
-        headers = [(name, told(value)) for name, value in letter.record.headers or []]
+        headers = [(name, one_line(value)) for name, value in letter.record.headers or []]
         return self._render(
             "letter.html", session=session, here="/dlq", letter=letter, verdict=verdict, headers=headers,
-            key=told(letter.record.key), value=preview(letter.record.value), now=wall(),
+            key=one_line(letter.record.key), value=preview(letter.record.value), now=wall(),
         )  # fmt: skip
 
     async def policy(self, request: Request, session: Session | None) -> Response:

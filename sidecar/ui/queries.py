@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Filter, Wish
-from sidecar.dlq.search import Found, find, find_id
+from sidecar.dlq.letters import Filter, RedriveRequest
+from sidecar.dlq.search import Found, find_id, search
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.group_policy.members import SILENT_AFTER
@@ -23,7 +23,7 @@ from sidecar.kafka.admin.topics import SPECS, Offset
 from sidecar.kafka.client_config import LITTLE
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
-from sidecar.view.journey import Scan, scan_events
+from sidecar.view.journey import Journey, read_journey
 from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord
 
 LONGEST = 30.0
@@ -110,7 +110,7 @@ class Rules(NamedTuple):
     fault: str
 
 
-class Looks:
+class Queries:
     """The questions of one group. `share`: how much of a processor one question may take."""
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
@@ -192,16 +192,18 @@ class Looks:
 
     def find(self, asked: Filter) -> Found:
         """The newest dead letters of a filter."""
-        return find(self.letters, self.policy, Wish(asked), MOST_LETTERS, MOST_SCANNED, self.within(LONGEST))
+        return search(
+            self.letters, self.policy, RedriveRequest(asked), MOST_LETTERS, MOST_SCANNED, self.within(LONGEST)
+        )
 
     def letter(self, place: str) -> Found:
         """One dead letter by its place, or all stays of an id."""
         return find_id(self.letters, self.policy, place, MOST_SCANNED, self.within(LONGEST))
 
-    def journey(self, record: str, since: int | None) -> Scan:
+    def journey(self, record: str, since: int | None) -> Journey:
         """The events of a record, since it failed first (epoch ms)."""
         told = self.within(LONGEST)
-        return scan_events(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told, LITTLE)
+        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told, LITTLE)
 
     def within(self, seconds: float) -> Callable[[object, int], None]:
         """As `within`, by this one's share."""

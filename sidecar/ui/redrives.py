@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
-from sidecar.dlq.plan import Kind, Tally, survey
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
 from sidecar.dlq.redriver import Redriver
 from sidecar.errors import ReconsumeError
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.queries import Looks
+from sidecar.ui.queries import Queries
 
 MOST_KEPT = 32
 MOST_RESULTS = 1_000
@@ -41,8 +41,8 @@ class Plan(NamedTuple):
 
     id: str
     who: str
-    wish: Wish
-    tally: Tally
+    wish: RedriveRequest
+    tally: PlanCounts
     target: str
     at: int
     made: float
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     @property
     def ready(self) -> int:
         """How many would be redriven."""
-        return self.tally.of(Verdict.READY)
+        return self.tally.of(Eligibility.READY)
 
 
 class Result(NamedTuple):
@@ -58,10 +58,10 @@ class Result(NamedTuple):
 
     id: str
     place: str
-    kind: Kind
+    kind: LetterGroup
 
 
-class Recorded(Tally):
+class Recorded(PlanCounts):
     """A tally that also keeps each record's result, up to a limit."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Recorded(Tally):
         super().count(letter, verdict, error)
         if len(self.results) < MOST_RESULTS:
             topic = "" if letter.life is None else letter.life.topic
-            kind = Kind(str(verdict), letter.reason, topic, error or letter.fault)
+            kind = LetterGroup(str(verdict), letter.reason, topic, error or letter.fault)
             self.results.append(Result(letter.id, letter.place, kind))
 
 
@@ -92,13 +92,13 @@ class Job:
     @property
     def redriven(self) -> int:
         """How many are brought back by now."""
-        return self.tally.of(Verdict.READY)
+        return self.tally.of(Eligibility.READY)
 
 
-class Desk:
+class Redrives:
     """The plans and redrives of this dashboard. Called from any thread."""
 
-    def __init__(self, looks: Looks, audit: AuditLog) -> None:
+    def __init__(self, looks: Queries, audit: AuditLog) -> None:
         self._looks, self._audit = looks, audit
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._jobs: OrderedDict[str, Job] = OrderedDict()
@@ -108,9 +108,11 @@ class Desk:
     def plan(self, asked: Filter, who: str) -> Plan:
         """A dry run. Raises BrokerError, ContractError, SetupError."""
         at = _wall()
-        wish = Wish(replace(asked, until=min(asked.until, at)))  # what dies from now on is not meant
+        wish = RedriveRequest(replace(asked, until=min(asked.until, at)))  # what dies from now on is not meant
         self._audit.write("dry-run", who, filter=_told(asked))
-        tally = survey(self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS))
+        tally = plan_redrive(
+            self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
+        )
         plan = Plan(secrets.token_urlsafe(16), who, wish, tally, self._looks.settings.names.ready, at, time.monotonic())
         with self._lock:
             _keep(self._plans, plan.id, plan)

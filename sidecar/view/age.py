@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.topics import Admin, Offset
-from sidecar.kafka.errors import whole
+from sidecar.kafka.errors import raise_partition_errors
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
@@ -64,7 +64,11 @@ def ask_events(admin: Admin, job: Consumer, events: Mapping[str, int], low: int,
 
 def committed(job: Consumer, ends: Mapping[Place, int]) -> dict[Place, int] | None:
     """The job's place in each partition; None where it never told one. Raises KafkaException."""
-    found = whole(job.committed([TopicPartition(*place) for place in ends], timeout=ANSWER_WITHIN)) if ends else []
+    found = (
+        raise_partition_errors(job.committed([TopicPartition(*place) for place in ends], timeout=ANSWER_WITHIN))
+        if ends
+        else []
+    )
     read = {(place.topic, place.partition): place.offset for place in found}
     return {place: max(0, offset) for place, offset in read.items()} if max(read.values(), default=-1) >= 0 else None
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 
 from sidecar.errors import ReconsumeError
-from sidecar.kafka.credentials.registry import Wearing, unchanging
-from sidecar.observability.thread_watch import FOLLOWER_LIMIT, Asked, Watched
-from sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReading
+from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
 from sidecar.view.store import ViewStore, open_store
 from topics.names import Kind, Names
 
@@ -30,7 +30,7 @@ LONGEST_REST = 0.1
 _LOG = logging.getLogger("reconsume.view")
 
 
-class Seen(NamedTuple):
+class CopyStatus(NamedTuple):
     """The copy as it is. `as_of`: epoch ms up to which it is complete; None: nothing is known, and `problem` says why.
 
     `path`: the file; None while there is none. `bad`: records passed over so far.
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     bad: Mapping[Kind, int]
 
 
-class ViewTopic(threading.Thread):
+class ViewFollower(threading.Thread):
     """Follows until stopped. `folder`: where the file is kept; None: a temporary folder. `check_every`: seconds."""
 
     def __init__(
@@ -52,14 +52,14 @@ class ViewTopic(threading.Thread):
         folder: Path | None,
         client: str,
         check_every: float = CHECK_EVERY,
-        wearing: Wearing | None = None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         super().__init__(name="view", daemon=True)
-        self.seen = Seen(None, None, "the view has not been read yet", {})
+        self.seen = CopyStatus(None, None, "the view has not been read yet", {})
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
         self._check_every = check_every
-        self._wearing = unchanging() if wearing is None else wearing
-        self._stopping = Asked()
+        self._credentials = unchanging() if credentials is None else credentials
+        self._stopping = StopRequest()
         self._said = ""
         self._bad: dict[Kind, int] = {Kind.VIEW: 0, Kind.STATS: 0}
 
@@ -67,9 +67,9 @@ class ViewTopic(threading.Thread):
         """End, within a few seconds; returns at once."""
         self._stopping.set()
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """Its thread."""
-        return [Watched("view", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+        return [WatchedThread("view", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
         """Follow until stopped; what breaks is made anew."""
@@ -95,13 +95,13 @@ class ViewTopic(threading.Thread):
 
     def _follow(self, store: ViewStore) -> None:
         """One consumer, until it fails."""
-        reading: ViewReading | None = None
+        reading: ViewReader | None = None
         self._show(store, None)
         try:
-            reading = ViewReading(
-                self._wearing.put_on(self._kafka), self._names, store, self._client, self._check_every
+            reading = ViewReader(
+                self._credentials.adopt(self._kafka), self._names, store, self._client, self._check_every
             )
-            while not self._stopping.is_set() and store.intact() and not self._wearing.due:
+            while not self._stopping.is_set() and store.intact() and not self._credentials.due:
                 self._turn(store, reading)
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {failure}")
@@ -112,7 +112,7 @@ class ViewTopic(threading.Thread):
                     self._bad[kind] += count
                 reading.close()
 
-    def _turn(self, store: ViewStore, reading: ViewReading) -> None:
+    def _turn(self, store: ViewStore, reading: ViewReader) -> None:
         items = reading.turn(POLL)
         self._show(store, reading)
         if not reading.problem:
@@ -121,12 +121,12 @@ class ViewTopic(threading.Thread):
             # It shares the interpreter with the records' event loop: half of the time at most, while it catches up.
             self._stopping.wait(min(reading.took, LONGEST_REST))
 
-    def _show(self, store: ViewStore, reading: ViewReading | None) -> None:
+    def _show(self, store: ViewStore, reading: ViewReader | None) -> None:
         if reading is None:
             self.seen = self.seen._replace(path=store.path, as_of=store.facts().as_of)
             return
         bad = {kind: count + reading.bad[kind] for kind, count in self._bad.items()}
-        self.seen = Seen(store.path, reading.facts.as_of, reading.problem, bad)
+        self.seen = CopyStatus(store.path, reading.facts.as_of, reading.problem, bad)
         if reading.problem and reading.problem != BEING_READ:
             self._say(reading.problem)
 

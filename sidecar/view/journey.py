@@ -32,7 +32,7 @@ Told = Callable[[int, int], None]
 """Told how many records were read, of how many."""
 
 
-class Scan(NamedTuple):
+class Journey(NamedTuple):
     """What was found, in the order of the record's life. `missing`: why there may be more; empty: that is all."""
 
     events: tuple[Event, ...]
@@ -47,9 +47,9 @@ class Span(NamedTuple):
     cut: bool
 
 
-def scan_events(
+def read_journey(
     kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told, fetch: int = FETCH
-) -> Scan:
+) -> Journey:
     """The events of one record, since it failed first (epoch ms; None: unknown); at most `most` records are read.
 
     `fetch`: bytes asked for at a time. Raises ContractError without the topic, BrokerError.
@@ -80,7 +80,9 @@ def _spans(admin: Admin, consumer: Consumer, topic: str, since: int | None) -> d
     return {place: Span(start, ends[place], 0 < start == begins[place]) for place, start in starts.items()}
 
 
-def _found(consumer: Consumer, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told) -> Scan:
+def _found(
+    consumer: Consumer, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told
+) -> Journey:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
     key, kept = record.encode(), Kept()
     for message in _messages(consumer, spans, lambda count: told(count, total)):
@@ -99,7 +101,7 @@ def _found(consumer: Consumer, names: Names, record: str, spans: Mapping[Place, 
         missing = f"only {read} of some {total} records of the events topic were read"
     elif cut or (not events and any(span.cut for span in spans.values())):
         missing = "older events may have left the topic by its retention"
-    return Scan(tuple(sorted(events, key=order)), missing)
+    return Journey(tuple(sorted(events, key=order)), missing)
 
 
 class Kept:

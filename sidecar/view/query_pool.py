@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from sidecar.clock import now
-from sidecar.view.follower import Seen
+from sidecar.view.follower import CopyStatus
 from sidecar.view.query import ViewQuery, questions
 
 THREADS = 2
@@ -25,14 +25,14 @@ T = TypeVar("T")
 class Followed(Protocol):
     """Whoever keeps the local copy."""
 
-    seen: Seen
+    seen: CopyStatus
 
 
 class UnknownError(Exception):
     """Nothing is known of the view now; the sentence says why."""
 
 
-class Readers:
+class QueryPool:
     """Asks the local copy on threads of its own. Made and called on the event loop."""
 
     def __init__(self, view: Followed) -> None:

@@ -49,7 +49,7 @@ class Checked(NamedTuple):
     events: Told
 
 
-class ViewReading:
+class ViewReader:
     """One consumer of all partitions, without a group. Raises KafkaException, BrokerError, sqlite3.Error."""
 
     def __init__(

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from sidecar.view.query import ViewQuery, questions
-from sidecar.view.reader import ViewReading
+from sidecar.view.reader import ViewReader
 from sidecar.view.store import ViewStore, open_store
 from sidecar.view.tables import Item
 from topics.names import Names
@@ -26,10 +26,10 @@ Told = Callable[[int, int], None]
 """Told how many records were read, of how many."""
 
 
-class Look:
+class ViewSnapshot:
     """The view as it is read. `turn` goes on reading."""
 
-    def __init__(self, reading: ViewReading, store: ViewStore) -> None:
+    def __init__(self, reading: ViewReader, store: ViewStore) -> None:
         self._reading, self._store = reading, store
 
     @property
@@ -71,13 +71,13 @@ class Look:
 
 
 @contextmanager
-def looking(kafka: Mapping[str, str], names: Names) -> Iterator[Look]:
+def looking(kafka: Mapping[str, str], names: Names) -> Iterator[ViewSnapshot]:
     """A look at the view, in a temporary file that goes with it. Raises ConfigError, BrokerError."""
     store = open_store(None, names.group)
     try:
-        reading = ViewReading(kafka, names, store, CLIENT)
+        reading = ViewReader(kafka, names, store, CLIENT)
         try:
-            yield Look(reading, store)
+            yield ViewSnapshot(reading, store)
         finally:
             reading.close()
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sidecar.background import background
 from sidecar.clock import now
-from sidecar.view.query_pool import Readers, UnknownError
+from sidecar.view.query_pool import QueryPool, UnknownError
 from sidecar.view.storm import Alarm, Rule, Storm, storm_of
 
 LOOK_EVERY = 5.0
@@ -24,7 +24,7 @@ _LOG = logging.getLogger("reconsume.view")
 class StormWatch:
     """Made and called on the event loop. `tell` is called when there is a storm."""
 
-    def __init__(self, readers: Readers, rule: Rule, tell: Callable[[], None], every: float = LOOK_EVERY) -> None:
+    def __init__(self, readers: QueryPool, rule: Rule, tell: Callable[[], None], every: float = LOOK_EVERY) -> None:
         self._readers, self._rule, self._tell, self._every = readers, rule, tell, every
         self._alarm = Alarm(rule.window)
         self._looking: asyncio.Task[None] | None = None

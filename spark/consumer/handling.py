@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from spark.consumer.isolation import CRASHED, Apart, Ask
-from spark.consumer.record import Read, Record, Taken, given, take
+from spark.consumer.record import ParsedRecord, Read, Record, for_handler, parse
 from spark.consumer.routing import NEAR, Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
@@ -74,12 +74,12 @@ def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable
         if not asks:
             asks.append(Apart(ask) if apart else ask)
         now = row["now"]
-        taken = take(read_of(row), rules, now)
+        taken = parse(read_of(row), rules, now)
         routed = before_handling(taken, rules, now)
         if routed is not None:
             return result_of(routed)
         await_due(taken)
-        outcome = asks[0](given(taken))
+        outcome = asks[0](for_handler(taken))
         routed = after_handling(taken, outcome, rules, now)
         # Where most records end their process, something else is wrong: that stops the batch, as an outage does.
         failed = isinstance(outcome, Retry) or (isinstance(outcome, DeadLetter) and outcome.reason == CRASHED)
@@ -101,7 +101,7 @@ def call(handler: Handler, record: Record) -> Outcome:
     return answer if isinstance(answer, Retry | DeadLetter) else None
 
 
-def await_due(taken: Taken) -> None:
+def await_due(taken: ParsedRecord) -> None:
     """Wait out the little that is left of a record's wait: the clocks of two machines differ by so much."""
     if taken.life is not None:
         left = taken.life.due_at - time.time_ns() // 1_000_000

@@ -30,7 +30,7 @@ class Read(NamedTuple):
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
-class Taken(NamedTuple):
+class ParsedRecord(NamedTuple):
     """A row and what its headers say: `life` is None on a main topic, where ours mean nothing.
 
     `fault` says why it may not be handled; empty for a good record.
@@ -69,20 +69,20 @@ class Record(NamedTuple):
     redrives: int
 
 
-def take(row: Read, rules: Rules, now: int) -> Taken:
+def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
     """Read what a record's headers say, as of `now` (epoch ms). Never raises."""
     if any(REPLACED in key for key, _ in row.headers):
-        return Taken(row, None, UNREADABLE)
+        return ParsedRecord(row, None, UNREADABLE)
     if row.topic in rules.topics:
-        return Taken(row, None)
+        return ParsedRecord(row, None)
     latest = rules.latest_due(now)
     life = parse_rendered(row.headers, rules.topics, latest) or parse_retry_headers(row.headers, rules, latest)
     if isinstance(life, BadHeader):
-        return Taken(row, None, f"bad-header: {life.text}")
-    return Taken(row, life)
+        return ParsedRecord(row, None, f"bad-header: {life.text}")
+    return ParsedRecord(row, life)
 
 
-def given(taken: Taken) -> Record:
+def for_handler(taken: ParsedRecord) -> Record:
     """The record for its handler."""
     row, life = taken.row, taken.life
     own = without_ours(row.headers)

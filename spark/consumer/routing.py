@@ -1,7 +1,7 @@
 """What is written about a record: two pure questions, before the handler and after it.
 
 The copies and events are byte for byte what the sidecar writes for the same record, outcome and time; only a wait that
-is shorter than every level differs (`Rules.level_for`).
+is shorter than every level differs (`VerdictRules.level_for`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from spark.consumer.record import UNREADABLE, Taken
+from spark.consumer.record import UNREADABLE, ParsedRecord
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
 from topics.events import State, encode_event, event_of
@@ -45,7 +45,7 @@ Outcome: TypeAlias = Retry | DeadLetter | None
 """What a handler came to; None: it took the record."""
 
 
-def before_handling(taken: Taken, rules: Rules, now: int) -> Routed | None:
+def before_handling(taken: ParsedRecord, rules: Rules, now: int) -> Routed | None:
     """What is done with a record that may not be handled at `now` (epoch ms); None: it may, once it is due."""
     if taken.fault:
         return _condemned(taken, rules, now)
@@ -58,7 +58,7 @@ def before_handling(taken: Taken, rules: Rules, now: int) -> Routed | None:
     return Routed("hop", (_copy(taken, topic, life, rules),))
 
 
-def after_handling(taken: Taken, outcome: Outcome, rules: Rules, now: int) -> Routed:
+def after_handling(taken: ParsedRecord, outcome: Outcome, rules: Rules, now: int) -> Routed:
     """What follows from what the handler said; `now` (epoch ms) is the time that is written."""
     if outcome is None:
         life = taken.life
@@ -74,7 +74,7 @@ def after_handling(taken: Taken, outcome: Outcome, rules: Rules, now: int) -> Ro
     return Routed("retry", (copy, _event(life, State.WAITING_RETRY, level, rules, now)))
 
 
-def _stray(taken: Taken, life: RetryState, rules: Rules, now: int) -> Routed:
+def _stray(taken: ParsedRecord, life: RetryState, rules: Rules, now: int) -> Routed:
     """Pass on a record of a main topic that another job or sidecar of the group consumes: during a change there are two
     configurations. When nobody has taken it for too long, to the DLQ with its whole life."""
     row = taken.row
@@ -85,21 +85,21 @@ def _stray(taken: Taken, life: RetryState, rules: Rules, now: int) -> Routed:
     return Routed("hop", (Out(topic, row.key, row.value, for_topic(row.headers, topic)),))
 
 
-def _ended(taken: Taken, reason: str, now: int) -> RetryState:
+def _ended(taken: ParsedRecord, reason: str, now: int) -> RetryState:
     """The life of a record whose handling has failed at `now`, due at once."""
     row, text = taken.row, reason_text(reason, "")
     life = taken.life or RetryState(taken.id, row.topic, timestamp=row.timestamp)
     return replace(life, due_at=now, first_failed_at=life.first_failed_at or now, reason=text)
 
 
-def _condemned(taken: Taken, rules: Rules, now: int) -> Routed:
+def _condemned(taken: ParsedRecord, rules: Rules, now: int) -> Routed:
     """To the DLQ unseen: its id is its own place, its count 0, nothing in it can be trusted."""
     row = taken.row
     life = RetryState(row.place, row.topic, 0, 0, now, row.timestamp, now, taken.fault)
     return _dead(life, taken, 0, rules, now)._replace(outcome="refused")
 
 
-def _dead(life: RetryState, taken: Taken, deliveries: int, rules: Rules, now: int) -> Routed:
+def _dead(life: RetryState, taken: ParsedRecord, deliveries: int, rules: Rules, now: int) -> Routed:
     more = dead_letter_headers(life, rules.names.group, deliveries)
     found = life.topic if life.topic in rules.topics else taken.row.topic
     copy = _copy(taken, rules.dlq_of(found), life, rules)
@@ -107,7 +107,7 @@ def _dead(life: RetryState, taken: Taken, deliveries: int, rules: Rules, now: in
     return Routed("dead_letter", (copy, _event(life, State.DLQ, None, rules, now)))
 
 
-def _copy(taken: Taken, topic: str, life: RetryState, rules: Rules) -> Out:
+def _copy(taken: ParsedRecord, topic: str, life: RetryState, rules: Rules) -> Out:
     own = [] if taken.fault == UNREADABLE else without_ours(taken.row.headers)
     return Out(topic, taken.row.key, taken.row.value, own + render_retry_headers(life, rules.names.group, topic))
 

@@ -25,7 +25,7 @@ class Sweeping(Running, Protocol):
         """How many batches it has ended. Raises GoneError."""
 
 
-class Swept:
+class EvictingQuery:
     """A running query that gives way to `sweep` for BATCHES every `every` seconds; `now` are seconds.
 
     Whatever `quick` raises in the beginning is raised; later, what either raises is the query's fault.

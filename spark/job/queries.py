@@ -15,10 +15,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark import stats, view
 from spark.checkpoint import Folder
-from spark.java import hearing_of_death
+from spark.java import raising_gone
 from spark.job.cluster import Cluster
 from spark.job.display import say
-from spark.job.eviction import Swept
+from spark.job.eviction import EvictingQuery
 from spark.job.groups import Plan, planned
 from spark.job.meters import Meters
 from spark.job.running_query import SparkQuery
@@ -55,11 +55,11 @@ class Queries:
         options = self._options
 
         def look() -> Plan:
-            with hearing_of_death():
+            with raising_gone():
                 return planned(options.groups, options.pattern, self._cluster.topics(), target)
 
         def renewing(plan: Plan) -> Running:
-            with hearing_of_death():
+            with raising_gone():
                 self._renew(name, plan)
             return begin(plan)
 
@@ -96,7 +96,7 @@ class Queries:
     def _swept(self, plan: Plan) -> Running:
         keep = f"{self._options.keep} milliseconds"
         turns = (lambda: self._viewing(plan, None)), (lambda: self._viewing(plan, keep))
-        return Swept(*turns, self._options.evict_every / 1000, time.monotonic, say)
+        return EvictingQuery(*turns, self._options.evict_every / 1000, time.monotonic, say)
 
     def _viewing(self, plan: Plan, keep: str | None) -> SparkQuery:
         rows = view.records(view.view(self._events(plan).good, keep))
@@ -127,7 +127,7 @@ class Queries:
         # One folder for each query, under the name that it keeps for ever.
         place = f"{self._options.checkpoint.rstrip('/')}/{name}"
         named = writer.queryName(name).option("checkpointLocation", place)
-        with hearing_of_death():
+        with raising_gone():
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())
 

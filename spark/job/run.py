@@ -13,7 +13,7 @@ from prometheus_client import start_http_server
 
 from spark.checkpoint import write_plainly
 from spark.errors import GoneError
-from spark.java import end, end_java, hearing_of_death, java_process, start_anew, submitted
+from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
 from spark.job.listener import Listener
@@ -38,7 +38,7 @@ SETTINGS = {
 }
 
 
-class Wish:
+class StopSignal:
     """The clock of the supervisor, and the wish to stop that signals set."""
 
     def __init__(self) -> None:
@@ -58,10 +58,10 @@ class Wish:
         return self._stop.wait(seconds)
 
 
-def run(options: Run, master: str, kafka: Mapping[str, str], wish: Wish) -> int:
+def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -> int:
     """Run until told to stop (0), or until every query was given up (1, as when one was). Raises GoneError."""
     meters = Meters(QUERIES)
-    with hearing_of_death(), ExitStack() as stack:
+    with raising_gone(), ExitStack() as stack:
         if options.metrics_listen is not None:
             stack.callback(serve(meters, *options.metrics_listen))
         jars = [Path(jar) for jar in options.jars]
@@ -96,7 +96,7 @@ def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
     return server.shutdown
 
 
-def after_death(options: Run, ran: float, gone: GoneError, wish: Wish) -> int:
+def after_death(options: Run, ran: float, gone: GoneError, wish: StopSignal) -> int:
     """The Java process has died: start anew after a wait, unless it dies too often or we are told to stop."""
     if (process := java_process()) is not None:
         end(process)

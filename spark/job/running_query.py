@@ -7,7 +7,7 @@ import time
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.errors import first_line
-from spark.java import hearing_of_death
+from spark.java import raising_gone
 
 STOP_SECONDS = 20.0
 """How long a stop waits for the end of a batch; less than the 30 s after which Kubernetes kills."""
@@ -23,7 +23,7 @@ class SparkQuery:
     @property
     def fault(self) -> str | None:
         """Why it has ended; None while it runs. Raises GoneError."""
-        with hearing_of_death():
+        with raising_gone():
             if self._query.isActive:
                 return None
             error = self._query.exception()
@@ -32,13 +32,13 @@ class SparkQuery:
     @property
     def batches(self) -> int:
         """How many batches it has ended since it was started, as far as Spark remembers. Raises GoneError."""
-        with hearing_of_death():
+        with raising_gone():
             return len({each["batchId"] for each in self._query.recentProgress})
 
     def stop(self) -> None:
         """End it between two batches, or in one after STOP_SECONDS: that one is done again. Raises GoneError."""
         end = time.monotonic() + STOP_SECONDS
-        with hearing_of_death():
+        with raising_gone():
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
                 time.sleep(STEP)
             self._query.stop()

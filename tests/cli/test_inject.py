@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from sidecar.deploy.annotations import LABEL, Wish, annotation
+from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation
 from sidecar.deploy.container import container, image
 from tests.support.sidecar.cli import reconsume
 
@@ -89,7 +89,7 @@ def test_each_kind_gets_the_same_sidecar(kind: str) -> None:
     api, pod_of = KINDS[kind]
     text = workload(kind, api, {"spec": {"containers": [{"name": "billing", "image": "billing:1.0"}]}})
     pod = pod_of(yaml.safe_load(changed(text, *WISH)))
-    assert sidecar(pod) == container(Wish(config_map="billing", url=URL), 30)
+    assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 30)
     assert pod["spec"]["volumes"] == [{"name": "reconsume-config", "configMap": {"name": "billing"}}]
     assert pod["metadata"]["labels"][LABEL] == "true"
     assert pod["metadata"]["annotations"] == {annotation("config_map"): "billing", annotation("url"): URL}
@@ -156,7 +156,7 @@ def test_a_list_and_many_documents_are_one_file_with_all_else_passed_on() -> Non
 def test_json_stays_json() -> None:
     text = json.dumps(yaml.safe_load(DEPLOYMENT), indent=2)
     pod = template(json.loads(changed(text, *WISH)))
-    assert sidecar(pod) == container(Wish(config_map="billing", url=URL), 30)
+    assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 30)
 
 
 def test_without_a_config_map_the_options_say_all() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from sidecar.deploy.annotations import Wish
+from sidecar.deploy.annotations import SidecarAnnotations
 from sidecar.deploy.container import container, memory_limit
 from sidecar.deploy.workload import with_sidecar
 from spark import options as spark_options
@@ -42,7 +42,7 @@ def grace(part: Part) -> int:
 @pytest.mark.parametrize("name", ["keda", "plain-container"])
 def test_the_component_does_what_inject_does(name: str) -> None:
     """Given the example without a sidecar, then the component and the command make the same pod of it."""
-    wish = Wish(config_map="reconsume", container="plain" if name == "plain-container" else "")
+    wish = SidecarAnnotations(config_map="reconsume", container="plain" if name == "plain-container" else "")
     bare = named(documents(kustomized(K8S / "example")), "Deployment", "billing")
     expected = pod_of(with_sidecar(bare, wish)) or {}
     made = pod_of(named(overlay(name), "Deployment", "billing")) or {}
@@ -92,13 +92,15 @@ def test_every_kind_of_workload_is_patched() -> None:
     targets = {patch["target"]["kind"] for patch in yaml.safe_load(text)["patches"]}
     assert targets == {"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"}
     patched = (yaml.safe_load((K8S / "components/sidecar" / name).read_text()) for name in ("pod.yaml", "cronjob.yaml"))
-    assert [sidecars([patch])[0].container for patch in patched] == [container(Wish(config_map="reconsume"), 30)] * 2
+    assert [sidecars([patch])[0].container for patch in patched] == [
+        container(SidecarAnnotations(config_map="reconsume"), 30)
+    ] * 2
 
 
 def test_the_memory_limit_is_that_of_the_formula() -> None:
     """As docs/kubernetes.md tells it."""
     assert memory_limit() == 256
-    assert container(Wish(), 30)["resources"]["limits"]["memory"] == f"{memory_limit()}Mi"
+    assert container(SidecarAnnotations(), 30)["resources"]["limits"]["memory"] == f"{memory_limit()}Mi"
     assert memory_limit(max_held=64 << 20) == 320
     assert memory_limit(concurrency=4096) == 448
 

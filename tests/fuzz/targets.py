@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from sidecar.core.progress import decode as decode_progress
 from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import Reading
-from sidecar.delivery.push.verdict import Rules
+from sidecar.delivery.push.response_reader import ResponseReader
+from sidecar.delivery.push.verdict import VerdictRules
 from sidecar.deploy.manifest_file import change_all
-from sidecar.deploy.workload import wish_of, with_sidecar
+from sidecar.deploy.workload import annotations_of, with_sidecar
 from sidecar.dlq.archive import ImportedError, import_line
 from sidecar.dlq.preview import preview
 from sidecar.dlq.redrive_history import decode_past
 from sidecar.errors import ConfigError
-from sidecar.runtime.assembly import policy_of
+from sidecar.runtime.assembly import build_policy
 from sidecar.settings import Settings, load
 from sidecar.settings.group_policy import overridden
 from sidecar.settings.yaml_text import read_yaml
@@ -107,7 +107,7 @@ def _settings() -> Settings:
 
 
 SETTINGS = _settings()
-RULES = policy_of(SETTINGS, "pod-0")
+RULES = build_policy(SETTINGS, "pod-0")
 
 
 def headers_of(data: bytes) -> Headers:
@@ -150,7 +150,7 @@ def policy(data: bytes) -> None:
 
 def answers(data: bytes) -> None:
     """What a service answers, in two reads."""
-    reading = Reading(Rules(), lambda: NOW, {}, 64 * 1024)
+    reading = ResponseReader(VerdictRules(), lambda: NOW, {}, 64 * 1024)
     assert reading.feed(data[: len(data) // 2]) or reading.feed(data[len(data) // 2 :]) or reading.end()
 
 
@@ -166,7 +166,9 @@ def yaml_text(data: bytes) -> None:
 def manifests(data: bytes) -> None:
     """What a sidecar is put into."""
     with suppress(ConfigError):
-        change_all("x", data.decode("utf-8", "replace"), lambda document: with_sidecar(document, wish_of(document)))
+        change_all(
+            "x", data.decode("utf-8", "replace"), lambda document: with_sidecar(document, annotations_of(document))
+        )
 
 
 def imports(data: bytes) -> None:

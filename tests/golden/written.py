@@ -14,10 +14,10 @@ from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN, Progress, encode
 from sidecar.core.record import Partition, Record
-from sidecar.delivery.pull.handles import Handles
+from sidecar.delivery.pull.handles import ReceiptHandles
 from sidecar.dlq.archive import export_line
 from sidecar.dlq.letters import Filter, Letter
-from sidecar.dlq.redrive_history import Claim, Past, encode_past
+from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
 from tests.sim.samples import policy
 from topics.events import Event, State, encode_event, event_of
 from topics.headers import Headers, RetryState, render_retry_headers
@@ -47,17 +47,17 @@ PROGRESS: Mapping[str, Progress] = {
     "the last record's time": Progress(1_024, clean=True, last_at=NOW),
     "all of it": Progress(1_024, frozenset({1_026}), deaths=2, mark=1_025, reach=1_030, width=6, last_at=NOW),
 }
-PASTS: Mapping[str, Past] = {
-    "nothing": Past("AAAAAAAAAAAAAAAAAAAAAQ", NOW),
-    "everything up to an offset": Past("AAAAAAAAAAAAAAAAAAAAAQ", NOW, (Claim(Filter(below=3), 30),)),
-    "of the main topics that were known": Past(
-        "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (Claim(Filter(below=3), 30, (), ("invoices", "orders")),)
+PASTS: Mapping[str, RedriveHistory] = {
+    "nothing": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW),
+    "everything up to an offset": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30),)),
+    "of the main topics that were known": RedriveHistory(
+        "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30, (), ("invoices", "orders")),)
     ),
-    "every condition, letters refused, single ids": Past(
+    "every condition, letters refused, single ids": RedriveHistory(
         "AAAAAAAAAAAAAAAAAAAAAQ",
         NOW,
         (
-            Claim(
+            RedrivenRange(
                 Filter((), ("http-500", "timeout"), ("orders",), (("n", None), ("tenant", "7")), NOW - 5, NOW, 3),
                 40,
                 (31, 35),
@@ -144,7 +144,7 @@ def redrives() -> Any:
     return [{"what": what, "metadata": encode_past(past), "means": past_meaning(past)} for what, past in PASTS.items()]
 
 
-def past_meaning(past: Past) -> dict[str, Any]:
+def past_meaning(past: RedriveHistory) -> dict[str, Any]:
     """A past, as JSON has it."""
     claims = [{"filter": asdict(claim.filter), "next": claim.next, "left": claim.left} for claim in past.claims]
     plain: dict[str, Any] = json.loads(json.dumps(asdict(past) | {"claims": claims, "done": sorted(past.done)}))
@@ -153,8 +153,8 @@ def past_meaning(past: Past) -> dict[str, Any]:
 
 def handles() -> Any:
     """Handles of a process with a fixed key."""
-    ours = Handles(INCARNATION, SECRET)
-    return [{"handle": ours.seal(epoch, number), "epoch": epoch, "number": number} for epoch, number in HANDLES]
+    ours = ReceiptHandles(INCARNATION, SECRET)
+    return [{"handle": ours.encode(epoch, number), "epoch": epoch, "number": number} for epoch, number in HANDLES]
 
 
 def letters() -> Any:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
-from sidecar.kafka.committer.committer import UNNAMED, _apart, _as_found, _fenced, _refused, _without
+from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _result_from_progress, _without
 from sidecar.kafka.consumer.assignment import Membership
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class CommitterModel:
 
     def _ask_kafka(self, batch: CommitBatch) -> None:
         found = {source: self._kafka.progress(self._host.group, source) for source in batch.commits}
-        result = _as_found(batch, found)
+        result = _result_from_progress(batch, found)
         if result is None:
             self._try(batch)
         else:

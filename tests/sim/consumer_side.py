@@ -42,7 +42,7 @@ class ConsumerSide(DriverModel):
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
         client: Any = self.client
         self.consumer._consumer = client
-        self.consumer.heads.waits = lambda: self.waits
+        self.consumer.due_offsets.waits = lambda: self.waits
         self._looked_at = 0
         self.assignment.join(client, sorted(topics))
         self._client: Any = client
@@ -107,7 +107,7 @@ class ConsumerSide(DriverModel):
 
     def _turn(self) -> None:
         self.assignment.answer(self._client)
-        self.consumer._obey()
+        self.consumer._run_commands()
         if self.world.steady - self._looked_at >= ENDS_EVERY * 1000:
             self._looked_at = self.world.steady
             self.consumer._look()
@@ -115,8 +115,8 @@ class ConsumerSide(DriverModel):
             self._wait_for_room()
             return
         self._full_since = NEVER
-        if self.consumer._choked:
-            self.consumer._choke(False)
+        if self.consumer._all_paused:
+            self.consumer._pause_all(False)
         self._fetch()
         self._take(self.random.randint(1, MOST))
 
@@ -137,12 +137,12 @@ class ConsumerSide(DriverModel):
 
     def _wait_for_room(self) -> None:
         self.turn_soon(LOOK)
-        if self.consumer._choked:
+        if self.consumer._all_paused:
             self._take(1)
         elif self._full_since == NEVER:
             self._full_since = self.world.steady
         elif self.world.steady - self._full_since >= CHOKED_AFTER * 1000:
-            self.consumer._choke(True)
+            self.consumer._pause_all(True)
 
     # --- rebalances --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sidecar.core import copies, decide, outcome, policy
 from sidecar.core import record as core
 from sidecar.core.main_topics import MainTopics
-from spark.consumer.record import Read, given, take
+from spark.consumer.record import Read, for_handler, parse
 from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules, build_rules
 from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
@@ -70,7 +70,7 @@ def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[copies.Copy]:
 
 
 def ours(row: Read, rules: Rules, verdict: Outcome) -> Routed:
-    return after_handling(take(row, rules, NOW), verdict, rules, NOW)
+    return after_handling(parse(row, rules, NOW), verdict, rules, NOW)
 
 
 VERDICTS: list[Outcome] = [
@@ -128,7 +128,7 @@ def test_a_success_at_once_writes_nothing_and_a_success_after_a_retry_one_event(
 def test_a_record_on_a_hop_is_sent_on_and_not_handled(rest: int, level: int) -> None:
     rules = rules_of()
     row = retried_row(rules, due=NOW + rest)
-    routed = before_handling(take(row, rules, NOW), rules, NOW)
+    routed = before_handling(parse(row, rules, NOW), rules, NOW)
     assert routed is not None
     (copy,) = routed.writes
     before, after = (
@@ -141,15 +141,15 @@ def test_a_record_on_a_hop_is_sent_on_and_not_handled(rest: int, level: int) -> 
 @pytest.mark.parametrize("rest", [-5, 0, 1, 1_000])
 def test_a_record_that_is_due_within_a_second_is_handled(rest: int) -> None:
     rules = rules_of()
-    assert before_handling(take(retried_row(rules, due=NOW + rest), rules, NOW), rules, NOW) is None
+    assert before_handling(parse(retried_row(rules, due=NOW + rest), rules, NOW), rules, NOW) is None
 
 
 def test_a_main_record_is_handled_whatever_headers_of_ours_it_brings() -> None:
     rules = rules_of()
     row = main_row([("RECONSUMETIMES", b"no number"), ("RETRY_DUE_AT", b"%d" % (NOW + 10**9))])
-    taken = take(row, rules, NOW)
+    taken = parse(row, rules, NOW)
     assert before_handling(taken, rules, NOW) is None
-    assert given(taken).headers == []
+    assert for_handler(taken).headers == []
 
 
 BROKEN: dict[str, tuple[int, bytes | None]] = {"count": (3, b"-1"), "topic": (0, b"other"), "null": (1, None)}
@@ -161,7 +161,7 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
     row = retried_row(rules)
     place = len(OWN) + broken[0]
     headers = [(key, broken[1] if at == place else value) for at, (key, value) in enumerate(row.headers)]
-    taken = take(row._replace(headers=headers), rules, NOW)
+    taken = parse(row._replace(headers=headers), rules, NOW)
     record = core.Record(
         core.Partition(row.topic, row.partition), row.offset, 1, row.timestamp, None, None, headers, None, taken.fault
     )
@@ -187,7 +187,7 @@ def test_a_retry_of_a_topic_that_another_configuration_consumes_is_passed_on_as_
     rules = rules_of(topic_prefix=prefix)
     for found in (rules.names.ready, *(rules.names.level(delay, "orders") for delay in rules.delays[:3])):
         row = stray_row(rules, found, NOW + rest)
-        routed = before_handling(take(row, rules, NOW), rules, NOW)
+        routed = before_handling(parse(row, rules, NOW), rules, NOW)
         assert routed is not None
         assert (routed.outcome, [tuple(out) for out in routed.writes]) == ("hop", stray_of_the_sidecar(row, rules))
 
@@ -195,7 +195,7 @@ def test_a_retry_of_a_topic_that_another_configuration_consumes_is_passed_on_as_
 def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after_unknown_topic() -> None:
     rules = rules_of(unknown_topic="10m")
     row = stray_row(rules, rules.names.ready, NOW - 600_000)
-    routed = before_handling(take(row, rules, NOW), rules, NOW)
+    routed = before_handling(parse(row, rules, NOW), rules, NOW)
     assert routed is not None
     assert (routed.outcome, [tuple(out) for out in routed.writes]) == ("dead_letter", stray_of_the_sidecar(row, rules))
     event = decode_event(routed.writes[1].value)
@@ -219,7 +219,7 @@ def stray_of_the_sidecar(row: Read, rules: Rules) -> list[tuple[Any, ...]]:
 
 def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() -> None:
     rules = rules_of()
-    routed = before_handling(take(main_row([("a\ufffd", b"1")]), rules, NOW), rules, NOW)
+    routed = before_handling(parse(main_row([("a\ufffd", b"1")]), rules, NOW), rules, NOW)
     assert routed is not None
     copy = routed.writes[0]
     names = [key for key, _ in copy.headers]
@@ -230,9 +230,9 @@ def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() ->
 
 def test_a_handler_gets_the_first_copys_place_and_its_own_headers() -> None:
     rules = rules_of()
-    record = given(take(retried_row(rules), rules, NOW))
+    record = for_handler(parse(retried_row(rules), rules, NOW))
     assert record == ("orders:3:1024", "orders", 3, 1024, NOW - 9_000, None, None, OWN, 1, 2)
-    assert given(take(main_row(), rules, NOW)).headers == OWN
+    assert for_handler(parse(main_row(), rules, NOW)).headers == OWN
 
 
 def test_the_same_time_gives_the_same_bytes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark.errors import GoneError
-from spark.java import hearing_of_death
+from spark.java import raising_gone
 from spark.job.running_query import SparkQuery
 
 DEATHS = [
@@ -42,5 +42,5 @@ def test_java_is_gone_however_py4j_says_it(death: Exception) -> None:
 def test_what_java_itself_raises_is_no_death() -> None:
     thrown = SimpleNamespace(_target_id="o1", _gateway_client=SimpleNamespace(address="", port=0))
     error = Py4JJavaError("An error occurred while calling o1.start", thrown)
-    with pytest.raises(Py4JJavaError), hearing_of_death():
+    with pytest.raises(Py4JJavaError), raising_gone():
         raise error

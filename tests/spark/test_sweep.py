@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark.errors import GoneError
-from spark.job.eviction import SETTLED, Swept
+from spark.job.eviction import SETTLED, EvictingQuery
 
 
 class Query:
@@ -25,7 +25,9 @@ class World:
     def __init__(self, every: float = 86_400.0) -> None:
         self.at, self.begun = 0.0, list[Query]()
         self.failure: Exception | None = None
-        self.swept = Swept(lambda: self.begin("quick"), lambda: self.begin("sweep"), every, lambda: self.at, print)
+        self.swept = EvictingQuery(
+            lambda: self.begin("quick"), lambda: self.begin("sweep"), every, lambda: self.at, print
+        )
 
     def begin(self, name: str) -> Query:
         if self.begun and self.failure is not None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.runtime.assembly import policy_of
+from sidecar.runtime.assembly import build_policy
 from sidecar.settings import Settings, load
 from sidecar.settings.addresses import parse_listen
-from sidecar.ui.app import Dashboard, Wanted
+from sidecar.ui.app import Dashboard, DashboardOptions
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
 from tests.support.kafka.topic_io import SECONDS, Out, produce
@@ -224,9 +224,9 @@ def dashboard(group: GroupTopics, folder: Path, *, token: bool = True, listen: s
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
     settings = settings_of(group, folder)
-    wanted = Wanted(parse_listen(listen), tokens if token else None, audit)
+    wanted = DashboardOptions(parse_listen(listen), tokens if token else None, audit)
     loop = Loop()
-    served = Dashboard(settings, policy_of(settings, "ui"), wanted)
+    served = Dashboard(settings, build_policy(settings, "ui"), wanted)
     try:
         loop.run(served.start)
         yield Scene(group, f"http://127.0.0.1:{served.server.port}", audit)

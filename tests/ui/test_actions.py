@@ -11,11 +11,11 @@ import pytest
 
 from sidecar.dlq.letters import Filter
 from sidecar.errors import BrokerError
-from sidecar.runtime.assembly import policy_of
+from sidecar.runtime.assembly import build_policy
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.endpoint import MOST_WAITING, Asker, BusyError
-from sidecar.ui.queries import Looks, within
-from sidecar.ui.redrives import PLAN_AGE, Desk, Job, RefusedError
+from sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
+from sidecar.ui.queries import Queries, within
+from sidecar.ui.redrives import PLAN_AGE, Job, Redrives, RefusedError
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -36,23 +36,23 @@ def group(kafka: Broker) -> GroupTopics:
 
 
 @pytest.fixture
-def desk(group: GroupTopics, tmp_path: Path) -> Desk:
+def desk(group: GroupTopics, tmp_path: Path) -> Redrives:
     settings = settings_of(group, tmp_path)
-    return Desk(Looks(settings, policy_of(settings, "ui")), AuditLog(tmp_path / "audit.jsonl"))
+    return Redrives(Queries(settings, build_policy(settings, "ui")), AuditLog(tmp_path / "audit.jsonl"))
 
 
-def ended(desk: Desk, job: Job) -> Job:
+def ended(desk: Redrives, job: Job) -> Job:
     until(lambda: job.ended is not None, SECONDS, "the redrive has ended")
     return job
 
 
-def test_a_plan_means_what_was_dead_when_it_was_made(desk: Desk) -> None:
+def test_a_plan_means_what_was_dead_when_it_was_made(desk: Redrives) -> None:
     plan = desk.plan(Filter(), "alice")
     assert plan.ready == 2
     assert plan.wish.filter.until == plan.at
 
 
-def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Desk, tmp_path: Path) -> None:
+def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Redrives, tmp_path: Path) -> None:
     job = ended(desk, desk.carry_out(desk.plan(Filter(), "alice").id, "alice"))
     assert "must exist before anything is redriven" in job.error
     assert job.redriven == 0
@@ -60,7 +60,7 @@ def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(de
     assert (last["action"], last["who"], last["error"]) == ("redrive-end", "alice", job.error)
 
 
-def test_a_plan_is_anothers_used_up_or_too_old(desk: Desk) -> None:
+def test_a_plan_is_anothers_used_up_or_too_old(desk: Redrives) -> None:
     plan = desk.plan(Filter(), "alice")
     with pytest.raises(RefusedError, match="new dry run"):
         desk.carry_out(plan.id, "bob")
@@ -73,14 +73,14 @@ def test_a_plan_is_anothers_used_up_or_too_old(desk: Desk) -> None:
         desk.carry_out(old.id, "alice")
 
 
-def test_one_redrive_at_a_time(desk: Desk) -> None:
+def test_one_redrive_at_a_time(desk: Redrives) -> None:
     plan = desk.plan(Filter(), "alice")
     desk._jobs["other"] = Job("other", plan, 0)
     with pytest.raises(RefusedError, match="under way"):
         desk.carry_out(plan.id, "alice")
 
 
-def test_a_reading_that_takes_too_long_is_ended(desk: Desk) -> None:
+def test_a_reading_that_takes_too_long_is_ended(desk: Redrives) -> None:
     within(SECONDS)(None, 0)
     with pytest.raises(BrokerError, match="longer than 0 s"):
         until(lambda: within(0)(None, 0), SECONDS, "it is told")
@@ -88,7 +88,7 @@ def test_a_reading_that_takes_too_long_is_ended(desk: Desk) -> None:
 
 def test_one_question_too_many_is_refused_and_not_queued() -> None:
     async def ask() -> None:
-        asker, answer = Asker(), threading.Event()
+        asker, answer = ThreadQueries(), threading.Event()
         asked = [asyncio.ensure_future(asker(lambda: answer.wait(3.0))) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(BusyError):

@@ -11,9 +11,9 @@ from starlette.requests import Request
 
 from sidecar.errors import ConfigError, SetupError
 from sidecar.http.tokens import Tokens
-from sidecar.runtime.assembly import policy_of
+from sidecar.runtime.assembly import build_policy
 from sidecar.settings.addresses import parse_listen
-from sidecar.ui.app import Dashboard, Wanted
+from sidecar.ui.app import Dashboard, DashboardOptions
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, SHORTEST_TOKEN, Sessions
 from tests.support.kafka.group_topics import GroupTopics
@@ -127,7 +127,11 @@ def test_a_token_that_could_be_guessed_is_refused_at_the_start_and_after_a_rotat
     file.write_text(f"{TOKEN}\n{'x' * (SHORTEST_TOKEN - 1)}\n")
     settings = good(tmp_path)
     with pytest.raises(ConfigError) as refused:
-        Dashboard(settings, policy_of(settings, "ui"), Wanted(parse_listen("127.0.0.1:0"), file, tmp_path / "audit"))
+        Dashboard(
+            settings,
+            build_policy(settings, "ui"),
+            DashboardOptions(parse_listen("127.0.0.1:0"), file, tmp_path / "audit"),
+        )
     assert "must have at least 16 characters" in refused.value.problems[0]
     tokens = Tokens(file, SHORTEST_TOKEN)
     assert tokens.accepts(TOKEN.encode())
@@ -163,9 +167,9 @@ def test_an_action_that_cannot_be_written_down_does_not_happen(planted: GroupTop
 
 def test_the_network_is_not_listened_to_without_a_token(tmp_path: Path) -> None:
     settings = good(tmp_path)
-    wanted = Wanted(parse_listen("0.0.0.0:0"), None, tmp_path / "audit")
+    wanted = DashboardOptions(parse_listen("0.0.0.0:0"), None, tmp_path / "audit")
     with pytest.raises(ConfigError, match="--token-file"):
-        Dashboard(settings, policy_of(settings, "ui"), wanted)
+        Dashboard(settings, build_policy(settings, "ui"), wanted)
 
 
 def test_over_the_network_only_those_who_signed_in_read_and_the_cookie_needs_tls(

@@ -17,7 +17,7 @@ from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk, write
 from sidecar.settings import Settings, load
 from sidecar.settings.model import group_of
-from topics.acls import Right, User, rights_of
+from topics.acls import Permission, User, permissions_of
 
 if TYPE_CHECKING:
     from sidecar.kafka.admin.acls import Acls
@@ -127,9 +127,9 @@ def export(
     settings = load(options.config, options.sets)
     group, principals = group_of(settings, direct=direct), named(settings, role, principal)
     for who in principals:
-        if not rights_of(who, group):
+        if not permissions_of(who, group):
             talk(f"the {who} needs no rights in this mode")
-    wanted = {who: rights for who in principals if (rights := rights_of(who, group))}
+    wanted = {who: rights for who in principals if (rights := permissions_of(who, group))}
     if form is Form.STRIMZI:
         users = [user_resource(user_name(principals[who]), rights, cluster, login) for who, rights in wanted.items()]
         sys.stdout.write(documents(users))
@@ -159,9 +159,9 @@ def look(
     return acls, make_plan(group_of(settings, direct=direct), whose, acls.found())
 
 
-def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Right], str]:
+def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Permission], str]:
     """What came of each missing right: why it could not be created, or nothing."""
-    results: dict[tuple[str, Right], str] = {}
+    results: dict[tuple[str, Permission], str] = {}
     for principal in dict.fromkeys(step.principal for step in missing):
         rights = list(dict.fromkeys(step.right for step in missing if step.principal == principal))
         for right, error in acls.create(principal, rights).items():
@@ -169,7 +169,7 @@ def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Right], str]:
     return results
 
 
-def result_row(step: Step, results: Mapping[tuple[str, Right], str], dry_run: bool) -> Row:
+def result_row(step: Step, results: Mapping[tuple[str, Permission], str], dry_run: bool) -> Row:
     """What came of one right."""
     error = results.get((step.principal, step.right), "") if step.action == "create" else ""
     would = "would be created" if dry_run else "failed" if error else "created"
@@ -177,7 +177,7 @@ def result_row(step: Step, results: Mapping[tuple[str, Right], str], dry_run: bo
     return {**step.row, "result": result, "error": error or (step.by if step.action in ("denied", "extra") else "")}
 
 
-def sum_up(steps: list[Step], results: Mapping[tuple[str, Right], str]) -> int:
+def sum_up(steps: list[Step], results: Mapping[tuple[str, Permission], str]) -> int:
     """The exit code, and a word about what is left to do."""
     denied = sum(step.action == "denied" for step in steps)
     extra = sum(step.action == "extra" for step in steps)

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator
 
 from sidecar.cli.acls.strimzi import camel, resource_name, together
-from topics.acls import Resource, Right
+from topics.acls import Permission, Resource
 
 FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACTIONAL_ID: "--transactional-id"}
 
 
-def commands(bootstrap: str, principal: str, rights: tuple[Right, ...]) -> Iterator[str]:
+def commands(bootstrap: str, principal: str, rights: tuple[Permission, ...]) -> Iterator[str]:
     """The kafka-acls.sh commands that give a principal its rights, one for each resource."""
     head = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
     for same in together(rights):

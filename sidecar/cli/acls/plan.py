@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from topics.acls import Group, Operation, Resource, Right, User, rights_of
+from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 
 if TYPE_CHECKING:
     from sidecar.kafka.admin.acls import Rule
@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
     role: str
     principal: str
-    right: Right
+    right: Permission
     action: Action
     by: str = ""
 
@@ -76,17 +76,17 @@ def checked(principal: str) -> str:
     return principal
 
 
-def make_plan(group: Group, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
+def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
     """A step for each right of each role, then one for each rule that none of the principal's roles needs."""
     steps = [
         step_of(role, principal, right, rules)
         for role, principal in principals.items()
-        for right in rights_of(role, group)
+        for right in permissions_of(role, group)
     ]
     return steps + list(extras(group, principals, rules))
 
 
-def step_of(role: User, principal: str, right: Right, rules: Sequence[Rule]) -> Step:
+def step_of(role: User, principal: str, right: Permission, rules: Sequence[Rule]) -> Step:
     """What to do about one right."""
     denying = next((rule for rule in rules if not rule.allow and touches(rule, principal, right)), None)
     if denying is not None:
@@ -97,13 +97,13 @@ def step_of(role: User, principal: str, right: Right, rules: Sequence[Rule]) -> 
     return Step(role, principal, right, "ok", "" if is_exact(giving, principal, right) else spelled(giving))
 
 
-def gives(rule: Rule, principal: str, right: Right) -> bool:
+def gives(rule: Rule, principal: str, right: Permission) -> bool:
     """Whether an allowing rule gives a right as a whole, from every host."""
     carried = {"ALL", right.operation, *CARRIED.get(right.operation, ())}
     return applies(rule, principal, right.resource) and rule.operation in carried and holds(rule, right)
 
 
-def touches(rule: Rule, principal: str, right: Right) -> bool:
+def touches(rule: Rule, principal: str, right: Permission) -> bool:
     """Whether a denying rule takes a right away; a denied DESCRIBE takes away none of the others."""
     return (
         applies(rule, principal, right.resource, every_host=False)
@@ -118,24 +118,24 @@ def applies(rule: Rule, principal: str, resource: Resource, *, every_host: bool 
     return rule.principal in (principal, EVERYBODY) and rule.resource is resource and hosts
 
 
-def holds(rule: Rule, right: Right) -> bool:
+def holds(rule: Rule, right: Permission) -> bool:
     """Whether all the names that a right is on are among a rule's."""
     if rule.pattern == "prefixed":
         return right.name.startswith(rule.name)
     return rule.name == EVERYTHING or (rule.name == right.name and not right.prefixed)
 
 
-def is_exact(rule: Rule, principal: str, right: Right) -> bool:
+def is_exact(rule: Rule, principal: str, right: Permission) -> bool:
     """Whether a rule says just what is wanted."""
     return (rule.principal, rule.operation, rule.name) == (principal, right.operation, right.name)
 
 
-def extras(group: Group, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:
+def extras(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:
     """The rules that give a principal more on the group's names than its roles need."""
     ours = own_names(group)
     for principal in dict.fromkeys(principals.values()):
         roles = [role for role, whose in principals.items() if whose == principal]
-        wanted = {right for role in roles for right in rights_of(role, group)}
+        wanted = {right for role in roles for right in permissions_of(role, group)}
         for rule in rules:
             if not rule.allow or rule.principal != principal or any(is_exact(rule, principal, r) for r in wanted):
                 continue
@@ -143,9 +143,9 @@ def extras(group: Group, principals: Mapping[User, str], rules: Sequence[Rule]) 
                 yield Step("+".join(roles), principal, loose(rule), "extra", spelled(rule))
 
 
-def own_names(group: Group) -> set[tuple[Resource, str]]:
+def own_names(group: GroupShape) -> set[tuple[Resource, str]]:
     """All names that rights of this group can be on."""
-    return {(right.resource, right.name) for user in User for right in rights_of(user, group)}
+    return {(right.resource, right.name) for user in User for right in permissions_of(user, group)}
 
 
 def reaches(rule: Rule, resource: Resource, name: str) -> bool:
@@ -154,10 +154,10 @@ def reaches(rule: Rule, resource: Resource, name: str) -> bool:
     return rule.resource is resource and inside
 
 
-def loose(rule: Rule) -> Right:
+def loose(rule: Rule) -> Permission:
     """What a rule gives, as a right; operations that we never ask for are named by its text alone."""
     known = Operation(rule.operation) if rule.operation in set(Operation) else Operation.DESCRIBE
-    return Right(rule.resource, rule.name, known, rule.pattern == "prefixed")
+    return Permission(rule.resource, rule.name, known, rule.pattern == "prefixed")
 
 
 def spelled(rule: Rule) -> str:

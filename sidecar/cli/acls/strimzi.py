@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from topics.acls import Resource, Right
+from topics.acls import Permission, Resource
 from topics.specs import TopicSpec
 
 API = "kafka.strimzi.io/v1"
@@ -54,7 +54,9 @@ def topic_resource(spec: TopicSpec, cluster: str) -> dict[str, Any]:
     }
 
 
-def user_resource(name: str, rights: Sequence[Right], cluster: str, authentication: Authentication) -> dict[str, Any]:
+def user_resource(
+    name: str, rights: Sequence[Permission], cluster: str, authentication: Authentication
+) -> dict[str, Any]:
     """A user with its rights as a KafkaUser."""
     return {
         **head("KafkaUser", name, cluster),
@@ -65,7 +67,7 @@ def user_resource(name: str, rights: Sequence[Right], cluster: str, authenticati
     }
 
 
-def acl(rights: Sequence[Right]) -> dict[str, Any]:
+def acl(rights: Sequence[Permission]) -> dict[str, Any]:
     """The rights on one resource as one entry."""
     first = rights[0]
     return {
@@ -78,9 +80,9 @@ def acl(rights: Sequence[Right]) -> dict[str, Any]:
     }
 
 
-def together(rights: Iterable[Right]) -> list[list[Right]]:
+def together(rights: Iterable[Permission]) -> list[list[Permission]]:
     """The rights by what they are on."""
-    found: dict[tuple[Resource, str, bool], list[Right]] = {}
+    found: dict[tuple[Resource, str, bool], list[Permission]] = {}
     for right in rights:
         found.setdefault((right.resource, right.name, right.prefixed), []).append(right)
     return list(found.values())

@@ -20,10 +20,10 @@ from sidecar.cli.dlq.filters import (
     Until,
     Yes,
     filter_of,
-    look,
-    telling,
+    open_dlq,
+    progress_line,
 )
-from sidecar.cli.terminal.confirm import ask, stopping
+from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options, command
 from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
@@ -78,13 +78,13 @@ def export(
 
 def write_letters(options: Options, asked: Filter, most: int | None) -> int:
     """A line for each letter; how many of them have headers that could not be read."""
-    _, there, policy = look(options)
+    _, there, policy = open_dlq(options)
     from sidecar.dlq.archive import export_line
     from sidecar.dlq.letters import read_letter
     from sidecar.dlq.scan import Scan
 
     count = unreadable = 0
-    tell = telling("exported")
+    tell = progress_line("exported")
     with Scan(there, there.since(there.layout(), asked.since)) as scan:
         for record in scan:
             letter = read_letter(record, policy)
@@ -114,13 +114,13 @@ def import_(
     Example:
       reconsume dlq import dead.jsonl
     """
-    _, there, policy = look(options)
+    _, there, policy = open_dlq(options)
     letters = read_letters(file, policy)
     if not dry_run and not yes:
         ask(f"Import up to {len(letters)} dead letters into {', '.join(there.topics)}? [y/N]")
     from sidecar.dlq.archive import Importer, life_of
 
-    with Importer(there, policy, letters, telling("there already"), fence=not dry_run) as importer:
+    with Importer(there, policy, letters, progress_line("there already"), fence=not dry_run) as importer:
         missing = {life_of(letter) for letter in importer.missing}
         done = 0 if dry_run else importer.write()
     result = "would be imported" if dry_run else "imported"
@@ -175,12 +175,12 @@ def purge(
       reconsume dlq purge --until 2026-10-01T00:00:00Z
     """
     asked = filter_of(Asked(since=since, until=until))
-    settings, there, policy = look(options)
+    settings, there, policy = open_dlq(options)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
     from sidecar.dlq.purge import Purge
 
-    planned = Purge(there, policy, asked.since, asked.until, telling("to delete"))
+    planned = Purge(there, policy, asked.since, asked.until, progress_line("to delete"))
     explain(planned)
     if dry_run or not planned.total:
         options.output.rows(PURGE, rows_of(planned))
@@ -188,7 +188,7 @@ def purge(
     options.output.talk_rows(PURGE, rows_of(planned))
     if confirm is None:
         ask(f"Type {settings.group} to delete {planned.total} dead letters for good:", (settings.group,))
-    with stopping():
+    with stop_signal():
         planned.carry_out()
     options.output.rows(PURGE, rows_of(planned))
     return code_of(planned)

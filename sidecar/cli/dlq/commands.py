@@ -20,14 +20,14 @@ from sidecar.cli.dlq.filters import (
     Topics,
     Until,
     filter_of,
-    look,
-    telling,
+    open_dlq,
+    progress_line,
 )
 from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk, visible, write
-from sidecar.dlq.letters import MOST_REDRIVES, Verdict, Wish
+from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
 
 if TYPE_CHECKING:
     from sidecar.dlq.letters import Letter
@@ -51,7 +51,7 @@ def list_(
     until: Until = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="STATE", help=f"Only {', '.join(Verdict)}, joined by commas."),
+        typer.Option("--state", metavar="STATE", help=f"Only {', '.join(Eligibility)}, joined by commas."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
     scan: ScanMost = SCANNED,
@@ -70,10 +70,10 @@ def list_(
       reconsume dlq list --reason http-500 --since 2h --state ready
     """
     asked, states = filter_of(Asked(ids, reasons, topics, headers, since, until)), states_of(state)
-    _, there, policy = look(options)
-    from sidecar.dlq.search import find
+    _, there, policy = open_dlq(options)
+    from sidecar.dlq.search import search
 
-    found = find(there, policy, Wish(asked, most_redrives), limit, scan, telling("matched"), states)
+    found = search(there, policy, RedriveRequest(asked, most_redrives), limit, scan, progress_line("matched"), states)
     options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters])
     sum_up(found)
 
@@ -99,10 +99,10 @@ def show(
       reconsume dlq show orders:3:1024 -o table
       reconsume dlq show billing-DLQ:0:17
     """
-    _, there, policy = look(options)
+    _, there, policy = open_dlq(options)
     from sidecar.dlq.search import find_id
 
-    found = find_id(there, policy, ident, scan, telling("found"))
+    found = find_id(there, policy, ident, scan, progress_line("found"))
     if not found.letters:
         talk(f"there is no dead letter {visible(ident)}{f' among the newest {found.scanned}' if found.cut else ''}")
         return FAILED
@@ -113,12 +113,14 @@ def show(
     return DONE
 
 
-def states_of(text: str | None) -> frozenset[Verdict]:
+def states_of(text: str | None) -> frozenset[Eligibility]:
     """The states that are asked for; wrong usage for what is none."""
     try:
-        return frozenset(Verdict) if text is None else frozenset(Verdict(word.strip()) for word in text.split(","))
+        return (
+            frozenset(Eligibility) if text is None else frozenset(Eligibility(word.strip()) for word in text.split(","))
+        )
     except ValueError as fault:
-        raise typer.BadParameter(f"--state is {', '.join(Verdict)}") from fault
+        raise typer.BadParameter(f"--state is {', '.join(Eligibility)}") from fault
 
 
 def sum_up(found: Found) -> None:
@@ -133,12 +135,12 @@ def sum_up(found: Found) -> None:
 def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
     """The record's events as rows, and why they may not be all of them."""
     from sidecar.cli.retries.rows import journey
-    from sidecar.view.journey import scan_events
+    from sidecar.view.journey import read_journey
 
     if letter.life is None:
         return [], "the record's id is not known"
     since = letter.life.first_failed_at or None
-    scan = scan_events(there.kafka, there.names, letter.id, since, most, lambda _read, _of: None)
+    scan = read_journey(there.kafka, there.names, letter.id, since, most, lambda _read, _of: None)
     return list(journey(scan.events)), scan.missing
 
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, look, telling
+from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
 from sidecar.cli.dlq.redrive import code_of
 from sidecar.cli.terminal.arguments import author
-from sidecar.cli.terminal.confirm import ask, stopping
+from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command
 from sidecar.cli.terminal.output import Row, talk, visible
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish, edited
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.errors import ConfigError, ContractError, SetupError
 
@@ -57,7 +57,7 @@ def edit(
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
     given = None if value_file is None else from_file(value_file)
-    settings, there, policy = look(options, who)
+    settings, there, policy = open_dlq(options, who)
     letter = the_letter(there, policy, ident, scan)
     value = from_editor(letter.record.value or b"") if given is None else given
     if value == (letter.record.value or b""):
@@ -75,12 +75,12 @@ def edit(
 
 def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, row: Row) -> int:
     """Redrive the changed letter, unless somebody has redriven it meanwhile."""
-    from sidecar.dlq.redrive_history import judge
+    from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
-    wish = Wish(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
-    with stopping() as stop, Redriver(there, policy, wish, stop) as redriver:
-        if judge(letter, wish, redriver.past_of(letter)) is not Verdict.READY:
+    wish = RedriveRequest(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
+    with stop_signal() as stop, Redriver(there, policy, wish, stop) as redriver:
+        if eligibility(letter, wish, redriver.past_of(letter)) is not Eligibility.READY:
             raise ContractError(f"{letter.place} was redriven meanwhile, and is not sent twice")
         redriver.commit([letter])
     options.output.rows(CHANGE, [row])
@@ -91,14 +91,14 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
     """The newest dead letter of this id; ContractError when it is not there, or not to be sent."""
     from sidecar.dlq.search import find_id
 
-    found = find_id(there, policy, ident, scan, telling("found"))
+    found = find_id(there, policy, ident, scan, progress_line("found"))
     if not found.letters:
         more = "; --scan looks at more" if found.cut else ""
         raise ContractError(f"there is no dead letter {visible(ident)}{more}")
     letter, verdict = found.letters[0]
-    if verdict is Verdict.REDRIVEN:
+    if verdict is Eligibility.REDRIVEN:
         raise ContractError(f"{letter.place} was redriven before, and is not sent twice")
-    if verdict is Verdict.UNFIT:
+    if verdict is Eligibility.UNFIT:
         raise ContractError(f"{letter.place} cannot be sent: {letter.fault}")
     return letter
 

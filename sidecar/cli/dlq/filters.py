@@ -77,17 +77,19 @@ def unique(values: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(sorted(set(values or ())))
 
 
-def look(options: Options, who: str | None = None) -> tuple[Settings, DlqTopics, Policy]:
+def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTopics, Policy]:
     """The configuration, the way to the dead letter topics, and the policy; `who` is named in events."""
     from sidecar.dlq.topics import DlqTopics
-    from sidecar.runtime.assembly import policy_of  # slow to import, as is the Kafka client, and --help needs neither
+    from sidecar.runtime.assembly import (
+        build_policy,
+    )  # slow to import, as is the Kafka client, and --help needs neither
 
     settings = load(options.config, options.sets)
-    policy = policy_of(settings, f"redrive:{author(who)}")
+    policy = build_policy(settings, f"redrive:{author(who)}")
     return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names), policy
 
 
-def telling(what: str) -> Callable[[Scan, int], None]:
+def progress_line(what: str) -> Callable[[Scan, int], None]:
     """Tells on a terminal, each second, how far the reading is."""
     told = time.monotonic()
 

@@ -18,18 +18,18 @@ from sidecar.cli.dlq.filters import (
     Until,
     Yes,
     filter_of,
-    look,
-    telling,
+    open_dlq,
+    progress_line,
 )
 from sidecar.cli.dlq.rows import PLAN, plan_rows
-from sidecar.cli.terminal.confirm import ask, stopping
+from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options, command
 from sidecar.cli.terminal.output import talk
-from sidecar.dlq.letters import MOST_REDRIVES, Verdict, Wish
+from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
 
 if TYPE_CHECKING:
-    from sidecar.dlq.plan import Tally
+    from sidecar.dlq.plan import PlanCounts
     from sidecar.dlq.redriver import Redriver
 
 
@@ -79,20 +79,20 @@ def redrive(
       reconsume dlq redrive --topic orders --rate 50 --yes
       reconsume dlq redrive --id orders:3:1024
     """
-    wish = Wish(filter_of(Asked(ids, reasons, topics, headers, since, until)), most_redrives, forgotten)
+    wish = RedriveRequest(filter_of(Asked(ids, reasons, topics, headers, since, until)), most_redrives, forgotten)
     return plan_and_redrive(options, wish, most, rate, yes=yes, dry_run=dry_run)
 
 
 def plan_and_redrive(
-    options: Options, wish: Wish, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
+    options: Options, wish: RedriveRequest, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
 ) -> int:
     """Show the plan, let a person agree, carry it out."""
-    settings, there, policy = look(options)
-    from sidecar.dlq.plan import survey
+    settings, there, policy = open_dlq(options)
+    from sidecar.dlq.plan import plan_redrive
     from sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
 
-    plan = survey(there, policy, wish, most, telling("ready"))
-    count, ready = plan.of(Verdict.READY), settings.names.ready
+    plan = plan_redrive(there, policy, wish, most, progress_line("ready"))
+    count, ready = plan.of(Eligibility.READY), settings.names.ready
     rows = plan_rows(plan, ready, wish.most_redrives, done=False)
     if dry_run or count == 0:
         options.output.rows(PLAN, rows)
@@ -102,16 +102,21 @@ def plan_and_redrive(
     options.output.talk_rows(PLAN, rows)
     if not yes:
         ask(f"Redrive {count} dead letters to {ready}? [y/N]")
-    with stopping() as stop, Redriver(there, policy, wish, stop) as redriver:
+    with stop_signal() as stop, Redriver(there, policy, wish, stop) as redriver:
         return carry_out(options, redriver, wish, most, rate, stop)
 
 
 def carry_out(
-    options: Options, redriver: Redriver, wish: Wish, most: int | None, rate: float | None, stop: threading.Event
+    options: Options,
+    redriver: Redriver,
+    wish: RedriveRequest,
+    most: int | None,
+    rate: float | None,
+    stop: threading.Event,
 ) -> int:
     """Redrive, and show what came of it, also when it ends before its time; KeyboardInterrupt when told to stop."""
     try:
-        redriver.run(most, rate, telling("redriven"))
+        redriver.run(most, rate, progress_line("redriven"))
     finally:
         options.output.rows(PLAN, plan_rows(redriver.tally, redriver.target, wish.most_redrives, done=True))
         talk(f"{redriver.redriven} redriven to {redriver.target}")
@@ -120,14 +125,14 @@ def carry_out(
     return code_of(redriver.tally)
 
 
-def code_of(tally: Tally) -> int:
+def code_of(tally: PlanCounts) -> int:
     """3 when Kafka refused some, 1 when it refused all."""
     from sidecar.dlq.plan import REFUSED
 
     if not tally.of(REFUSED):
         return DONE
     talk(f"{tally.of(REFUSED)} were refused by Kafka and stay in the DLQ; the next run tries them again")
-    return PARTLY if tally.of(Verdict.READY) else FAILED
+    return PARTLY if tally.of(Eligibility.READY) else FAILED
 
 
 def add_to(app: typer.Typer) -> None:

@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.terminal.output import Row, clock
-from sidecar.dlq.letters import Letter, Verdict
-from sidecar.dlq.preview import preview, told
+from sidecar.dlq.letters import Eligibility, Letter
+from sidecar.dlq.preview import one_line, preview
 
 if TYPE_CHECKING:
-    from sidecar.dlq.plan import Tally
+    from sidecar.dlq.plan import PlanCounts
 
 LIST = ("id", "died", "reason", "topic", "times", "redrives", "state", "place", "fault")
 PLAN = ("action", "reason", "topic", "target", "letters", "why")
 
 BEFORE = {
-    Verdict.READY: "redrive",
-    Verdict.REDRIVEN: "redriven before",
-    Verdict.QUARANTINED: "quarantined",
-    Verdict.FORGOTTEN: "forgotten",
-    Verdict.UNFIT: "unfit",
+    Eligibility.READY: "redrive",
+    Eligibility.REDRIVEN: "redriven before",
+    Eligibility.QUARANTINED: "quarantined",
+    Eligibility.FORGOTTEN: "forgotten",
+    Eligibility.UNFIT: "unfit",
 }
-AFTER = {**BEFORE, Verdict.READY: "redriven"}
+AFTER = {**BEFORE, Eligibility.READY: "redriven"}
 
 
-def list_row(letter: Letter, verdict: Verdict) -> Row:
+def list_row(letter: Letter, verdict: Eligibility) -> Row:
     """A dead letter in a list."""
     life = letter.life
     return {
@@ -41,18 +41,18 @@ def list_row(letter: Letter, verdict: Verdict) -> Row:
     }
 
 
-def plan_rows(tally: Tally, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
+def plan_rows(tally: PlanCounts, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
     """A row for each kind of letter, those that are redriven first; `ready` is the topic that they go to."""
     from sidecar.dlq.plan import why
 
     words = AFTER if done else BEFORE
-    kinds = sorted(tally.counts.items(), key=lambda item: (item[0].verdict != Verdict.READY, -item[1], item[0]))
+    kinds = sorted(tally.counts.items(), key=lambda item: (item[0].verdict != Eligibility.READY, -item[1], item[0]))
     return [
         {
-            "action": words[Verdict(kind.verdict)] if kind.verdict in list(Verdict) else kind.verdict,
+            "action": words[Eligibility(kind.verdict)] if kind.verdict in list(Eligibility) else kind.verdict,
             "reason": kind.reason,
             "topic": kind.topic,
-            "target": ready if kind.verdict == Verdict.READY else "",
+            "target": ready if kind.verdict == Eligibility.READY else "",
             "letters": count,
             "why": why(kind, most_redrives),
             "ids": tally.samples[kind],
@@ -61,7 +61,7 @@ def plan_rows(tally: Tally, ready: str, most_redrives: int, *, done: bool) -> li
     ]
 
 
-def letter_row(letter: Letter, verdict: Verdict) -> dict[str, Any]:
+def letter_row(letter: Letter, verdict: Eligibility) -> dict[str, Any]:
     """All of a dead letter."""
     from sidecar.dlq.archive import export_line
 
@@ -77,13 +77,13 @@ def letter_row(letter: Letter, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def letter_facts(letter: Letter, verdict: Verdict) -> Iterator[Row]:
+def letter_facts(letter: Letter, verdict: Eligibility) -> Iterator[Row]:
     """A dead letter for people, a line a field; its value follows apart."""
     row = letter_row(letter, verdict)
     for name in (*LIST, "reason_text", "first_failed"):
         yield {"field": name, "value": row[name]}
-    yield {"field": "key", "value": told(letter.record.key)}
+    yield {"field": "key", "value": one_line(letter.record.key)}
     for name, value in letter.record.headers or []:
-        yield {"field": f"header {name}", "value": told(value)}
+        yield {"field": f"header {name}", "value": one_line(value)}
     value = row["value"]
     yield {"field": "value", "value": f"{value['kind']}, {value['bytes']} bytes, sha256 {value['sha256']}"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.retries.filters import ALL, duration, filters_of, rule_of, telling
+from sidecar.cli.retries.filters import ALL, duration, filters_of, progress_line, rule_of
 from sidecar.cli.retries.rows import JOURNEY, LIST, STATS, age_text, facts, for_people, journey, row_of, storm_text
 from sidecar.cli.terminal.arguments import wall
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
@@ -21,7 +21,7 @@ from topics.events import State
 
 if TYPE_CHECKING:
     from sidecar.view.query import Filters
-    from sidecar.view.snapshot import Look
+    from sidecar.view.snapshot import ViewSnapshot
 
 PAGE = 1_000
 MOST_SCANNED = 5_000_000
@@ -84,13 +84,15 @@ def show(
     Example:
       reconsume retries show orders:3:1024 -o table
     """
-    from sidecar.view.journey import scan_events
+    from sidecar.view.journey import read_journey
 
     settings = load(options.config, options.sets)
     with view(settings) as look, look.questions() as ask:
         value = ask.message(record)
     row = {} if value is None else row_of(value)
-    scan = scan_events(settings.kafka, settings.names, record, row.get("first_failed_at"), most, telling("events"))
+    scan = read_journey(
+        settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress_line("events")
+    )
     if not row and not scan.events:
         talk("neither the view nor the events have such a record" + (f"; {scan.missing}" if scan.missing else ""))
         return FAILED
@@ -170,19 +172,19 @@ def watch(
 
 
 @contextmanager
-def view(settings: Settings) -> Iterator[Look]:
+def view(settings: Settings) -> Iterator[ViewSnapshot]:
     """The view, read to its end; says how old it is."""
     from sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
 
     with looking(settings.kafka, settings.names) as look:
-        look.read_all(telling("records of the view"))
+        look.read_all(progress_line("records of the view"))
         talk(age_text(look.as_of, wall()))
         if look.bad:
             talk(f"warning: {look.bad} records of the view are no such, and passed over")
         yield look
 
 
-def values(look: Look, filters: Filters, limit: int | None) -> Iterator[bytes]:
+def values(look: ViewSnapshot, filters: Filters, limit: int | None) -> Iterator[bytes]:
     """The values of a list, page by page."""
     left, cursor = limit, None
     with look.questions() as ask:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-def telling(what: str) -> Callable[[int, int], None]:
+def progress_line(what: str) -> Callable[[int, int], None]:
     """Tells on a terminal, each second, how far the reading is."""
     told = time.monotonic()
 

@@ -14,7 +14,7 @@ from topics.view_record import ViewRow, encode_row
 
 if TYPE_CHECKING:
     from sidecar.view.query import Filters
-    from sidecar.view.snapshot import Look
+    from sidecar.view.snapshot import ViewSnapshot
 
 POLL = 0.2
 DRAW_EVERY = 1.0
@@ -23,7 +23,7 @@ FRAME = 9
 """Lines of the screen that are not rows."""
 
 
-def changes(look: Look, filters: Filters, end: float | None) -> Iterator[dict[str, Any]]:
+def changes(look: ViewSnapshot, filters: Filters, end: float | None) -> Iterator[dict[str, Any]]:
     """Each new row of the view that fits, until the end (steady seconds)."""
     while end is None or time.monotonic() < end:
         for item in look.turn(POLL):
@@ -37,7 +37,7 @@ def fits(row: ViewRow, filters: Filters) -> bool:
     return all(asked in (None, found) for asked, found in (*wanted, (filters.reason, row.reason)))
 
 
-def draw(look: Look, filters: Filters, rule: Rule, end: float | None, *, color: bool) -> None:
+def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, *, color: bool) -> None:
     """Draw the table each second, until the end (steady seconds) or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
@@ -52,7 +52,7 @@ def draw(look: Look, filters: Filters, rule: Rule, end: float | None, *, color: 
             look.turn(POLL)
 
 
-def screen(look: Look, filters: Filters, rule: Rule, height: int) -> Any:
+def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int) -> Any:
     """What is drawn: the sums of states, whether there is a storm, and those that are due first."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group

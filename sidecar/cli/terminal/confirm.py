@@ -27,7 +27,7 @@ def ask(question: str, agreed: Sequence[str] = ("y", "yes")) -> None:
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
+def stop_signal() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C, or SIGTERM, sets: what is under way ends whole. The second ends it at once."""
     stop = threading.Event()
 

@@ -13,7 +13,7 @@ DIRECTIONS = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)
 """Of stdin, stdout, stderr where they are closed. Data that nobody takes is a failure, so stdout cannot be written."""
 
 
-def make_good() -> None:
+def repair_streams() -> None:
     """Give each closed stream a place, and let stdout say every character."""
     for number, (name, direction) in enumerate(zip(("stdin", "stdout", "stderr"), DIRECTIONS, strict=True)):
         if getattr(sys, name) is None:  # Python leaves None, and the next file or connection would get its number

@@ -19,7 +19,7 @@ REMEMBERED = 1 << 20
 """The fate of so many leases, the latest, is kept, at one byte each: some minutes at ten thousand a second."""
 
 
-class Fate(IntEnum):
+class LeaseEnd(IntEnum):
     """How a lease ended. The first four are verdicts of the service."""
 
     ACKED = 1
@@ -30,7 +30,7 @@ class Fate(IntEnum):
     FENCED = 6
 
 
-class Status(StrEnum):
+class HandleStatus(StrEnum):
     """What a call with a handle is told (INTERFACE §3).
 
     ok: it holds, or the same verdict was given before. expired: the lease ended before it. fenced: the handle does not
@@ -43,7 +43,7 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Waiting(NamedTuple):
+class ReadyRecord(NamedTuple):
     """A record that may be received, and whom to tell what comes of it."""
 
     record: Record
@@ -64,7 +64,7 @@ class LeaseTable:
     """All records of pull mode, in the order in which they became ready."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
-        self.ready: deque[Waiting] = deque()
+        self.ready: deque[ReadyRecord] = deque()
         self._out: dict[int, Lease] = {}
         self._ends: list[tuple[int, int]] = []
         """(until, number); entries of leases that are over stay until they are met, or become too many."""
@@ -82,7 +82,7 @@ class LeaseTable:
 
     def add(self, record: Record, reply: Reply) -> None:
         """A record may be received."""
-        self.ready.append(Waiting(record, reply))
+        self.ready.append(ReadyRecord(record, reply))
 
     def take(self, most: int, weight: int, invisible: int, now: int) -> list[Lease]:
         """Lease at most `most` records, of at most `weight` bytes after the first, until `now` + `invisible` ms."""
@@ -95,16 +95,16 @@ class LeaseTable:
             taken.append(self._lease(record, reply, now, now + invisible))
         return taken
 
-    def settle(self, number: int, verdict: Fate) -> tuple[Status, Lease | None]:
+    def settle(self, number: int, verdict: LeaseEnd) -> tuple[HandleStatus, Lease | None]:
         """End a lease by a verdict; with the lease when this call has ended it."""
         lease = self._end(number, verdict)
         if lease is not None:
-            return Status.OK, lease
+            return HandleStatus.OK, lease
         return self._status(number, verdict), None
 
-    def change(self, number: int, invisible: int, now: int) -> Lease | Status:
+    def change(self, number: int, invisible: int, now: int) -> Lease | HandleStatus:
         """A new lease of the record, from now on, in place of this one; else why not."""
-        lease = self._end(number, Fate.FENCED)
+        lease = self._end(number, LeaseEnd.FENCED)
         if lease is None:
             return self._status(number, None)
         return self._lease(lease.record, lease.reply, lease.since, now + invisible)
@@ -113,22 +113,22 @@ class LeaseTable:
         """End the leases whose time is over."""
         over = []
         while self._ends and self._ends[0][0] <= now:
-            lease = self._end(heappop(self._ends)[1], Fate.EXPIRED)
+            lease = self._end(heappop(self._ends)[1], LeaseEnd.EXPIRED)
             if lease is not None:
                 over.append(lease)
         return over
 
-    def recall(self, partitions: Collection[Partition], *, lost: bool) -> list[Waiting]:
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> list[ReadyRecord]:
         """Take back what may be received of some partitions; when `lost`, end their leases too."""
         back = [waiting for waiting in self.ready if waiting.record.source in partitions]
         if back:
             self.ready = deque(waiting for waiting in self.ready if waiting.record.source not in partitions)
         return [*back, *self._fence(partitions)] if lost else back
 
-    def _fence(self, partitions: Collection[Partition]) -> Iterable[Waiting]:
+    def _fence(self, partitions: Collection[Partition]) -> Iterable[ReadyRecord]:
         for lease in [lease for lease in self._out.values() if lease.record.source in partitions]:
-            self._end(lease.number, Fate.FENCED)
-            yield Waiting(lease.record, lease.reply)
+            self._end(lease.number, LeaseEnd.FENCED)
+            yield ReadyRecord(lease.record, lease.reply)
 
     def _lease(self, record: Record, reply: Reply, since: int, until: int) -> Lease:
         number, self._next = self._next, self._next + 1
@@ -137,7 +137,7 @@ class LeaseTable:
         heappush(self._ends, (until, number))
         return lease
 
-    def _end(self, number: int, fate: Fate) -> Lease | None:
+    def _end(self, number: int, fate: LeaseEnd) -> Lease | None:
         lease = self._out.pop(number, None)
         if lease is None:
             return None
@@ -151,9 +151,9 @@ class LeaseTable:
     def _remembers(self, number: int) -> bool:
         return number >= self._next - len(self._fates)
 
-    def _status(self, number: int, verdict: Fate | None) -> Status:
+    def _status(self, number: int, verdict: LeaseEnd | None) -> HandleStatus:
         """What to say of a lease that is over; expired where that is so long ago that its fate is forgotten."""
-        fate = self._fates[number % len(self._fates)] if self._remembers(number) else Fate.EXPIRED
+        fate = self._fates[number % len(self._fates)] if self._remembers(number) else LeaseEnd.EXPIRED
         if fate == verdict:
-            return Status.OK
-        return Status.EXPIRED if fate == Fate.EXPIRED else Status.FENCED
+            return HandleStatus.OK
+        return HandleStatus.EXPIRED if fate == LeaseEnd.EXPIRED else HandleStatus.FENCED

@@ -11,7 +11,7 @@ SETTLING = 4
 """Rounds of the event loop in which a hang-up that is in the socket already is read and made known."""
 
 
-class WaitingLine:
+class LongPollQueue:
     """`there` says whether it is worth calling anybody. Used on one event loop."""
 
     def __init__(self, there: Callable[[], bool]) -> None:
@@ -23,13 +23,13 @@ class WaitingLine:
         """How many wait."""
         return len(self._line)
 
-    def ring(self) -> None:
+    def wake_next(self) -> None:
         """Something is there: call the first in the line, unless the one who was called has not taken its part yet."""
         if self._line and self._called is None and self._there():
             self._called = self._line.popleft()
             self._called.set_result(None)
 
-    def dismiss(self) -> None:
+    def wake_all(self) -> None:
         """Nothing will be there any more: call everybody."""
         while self._line:
             self._line.popleft().set_result(None)
@@ -43,7 +43,7 @@ class WaitingLine:
         call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append(call)
         try:
-            self.ring()
+            self.wake_next()
             await asyncio.wait((call, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             # After a pause of the whole process the record, the end of the wait and the hang-up come at once.
             for _ in range(SETTLING):
@@ -54,4 +54,4 @@ class WaitingLine:
                 self._line.remove(call)
             if self._called is call:
                 self._called = None
-            self.ring()
+            self.wake_next()

@@ -15,9 +15,9 @@ from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, EXPIRED, Outcome
 from sidecar.core.ports import Reply
 from sidecar.core.record import NEVER, Now, Partition, Record
-from sidecar.delivery.pull.handles import Handles
-from sidecar.delivery.pull.lease_table import Fate, Lease, LeaseTable, Status, Waiting
-from sidecar.delivery.pull.long_poll import WaitingLine
+from sidecar.delivery.pull.handles import ReceiptHandles
+from sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, LeaseTable, ReadyRecord
+from sidecar.delivery.pull.long_poll import LongPollQueue
 
 DURATION_BOUNDS = (0.01, 0.1, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 43_200.0)
 """Seconds from the receive to the end of the lease, up to the longest one."""
@@ -32,7 +32,7 @@ class Received(NamedTuple):
     record: Record
 
 
-class Leases:
+class PullQueue:
     """Implements `core.ports.Delivery`: the service asks for records and answers by their handles."""
 
     def __init__(self, clock: Callable[[], Now]) -> None:
@@ -42,8 +42,8 @@ class Leases:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._table = LeaseTable()
-        self._handles = Handles()
-        self._line = WaitingLine(lambda: bool(self._table.ready))
+        self._handles = ReceiptHandles()
+        self._line = LongPollQueue(lambda: bool(self._table.ready))
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = NEVER
         self._closed = False
@@ -53,10 +53,10 @@ class Leases:
     def __call__(self, record: Record, reply: Reply) -> None:
         """Make a record ready to be received; `reply` gets what comes of it later, exactly once."""
         if self._closed:
-            self._cancel([Waiting(record, reply)])
+            self._cancel([ReadyRecord(record, reply)])
             return
         self._table.add(record, reply)
-        self._line.ring()
+        self._line.wake_next()
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Give back what was not received; when `lost`, fence the leases too: no verdict would count."""
@@ -65,7 +65,7 @@ class Leases:
     def close(self) -> None:
         """Give back what was not received, and let the calls that wait go. What is out may still be answered."""
         self._closed = True
-        self._line.dismiss()
+        self._line.wake_all()
         self._cancel(self._table.ready)
         self._table.ready.clear()
 
@@ -82,7 +82,7 @@ class Leases:
         return len(self._line)
 
     def turn(self, seconds: float, gone: asyncio.Future[None]) -> AbstractAsyncContextManager[None]:
-        """Wait for records, at most so many seconds; see `WaitingLine.turn`."""
+        """Wait for records, at most so many seconds; see `LongPollQueue.turn`."""
         return self._line.turn(0 if self._closed else seconds, gone)
 
     def receive(self, most: int, invisible: int) -> list[Received]:
@@ -91,25 +91,25 @@ class Leases:
         self._set_alarm()
         return [Received(self._handle(lease), lease.record) for lease in leases]
 
-    def settle(self, handle: str, verdict: Fate, outcome: Outcome) -> Status:
+    def settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> HandleStatus:
         """End a lease by a verdict of the service, which is worth `outcome`; the same one again is harmless."""
         now = self._now()
-        number = self._handles.number(handle)
-        if isinstance(number, Status):
+        number = self._handles.decode(handle)
+        if isinstance(number, HandleStatus):
             return self._told(number)
         status, lease = self._table.settle(number, verdict)
         if lease is not None:
             self._end(lease, outcome, now)
         return self._told(status)
 
-    def change(self, handle: str, invisible: int) -> str | Status:
+    def change(self, handle: str, invisible: int) -> str | HandleStatus:
         """Let a lease end `invisible` ms from now instead; the handle that replaces this one, or why there is none."""
         now = self._now()
-        number = self._handles.number(handle)
-        if isinstance(number, Status):
+        number = self._handles.decode(handle)
+        if isinstance(number, HandleStatus):
             return self._told(number)
         lease = self._table.change(number, invisible, now.steady)
-        if isinstance(lease, Status):
+        if isinstance(lease, HandleStatus):
             return self._told(lease)
         self._set_alarm()
         return self._handle(lease)
@@ -145,13 +145,13 @@ class Leases:
     # --- the rest ----------------------------------------------------------------------------------------------------
 
     def _handle(self, lease: Lease) -> str:
-        return self._handles.seal(lease.record.epoch, lease.number)
+        return self._handles.encode(lease.record.epoch, lease.number)
 
-    def _told(self, status: Status) -> Status:
-        self.fenced += status is Status.FENCED
+    def _told(self, status: HandleStatus) -> HandleStatus:
+        self.fenced += status is HandleStatus.FENCED
         return status
 
-    def _cancel(self, back: Iterable[Waiting]) -> None:
+    def _cancel(self, back: Iterable[ReadyRecord]) -> None:
         for record, reply in back:
             self._loop.call_soon(self._cancelled, record, reply)
 

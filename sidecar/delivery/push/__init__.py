@@ -2,10 +2,10 @@
 
 The way of a delivery, and the file for each part:
 
-    Record -> request.py (bytes) -> connection.py (write, read) -> answer.py (Outcome) -> reply
+    Record -> request.py (bytes) -> connection.py (write, read) -> verdict.py (Outcome) -> reply
 
-`forwarded_headers.py` decides which of the record's own headers travel, `target.py` where to, and `pool.py` on which connection
-and for how long. A batch is gathered by `batch.py`, and its list of verdicts read by `batch_verdicts.py`. Everything but
+`forwarded_headers.py` decides which of the record's own headers travel, `target.py` where to, `pool.py` on which
+connection and for how long. `batch.py` gathers a batch, `batch_verdicts.py` reads its list of verdicts. Everything but
 `connection.py`, `pool.py` and `batch.py` is pure. What the service does is always an outcome, never an exception.
 """
 

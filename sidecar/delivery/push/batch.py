@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Requests in flight. Each may hold one record only, so the number of records does not bound it."""
 
 
-class Parcel:
+class BatchRequest:
     """Records that go into one request: each with whom to tell, and as it stands in the body."""
 
     __slots__ = ("parts", "records", "replies", "size")
@@ -55,9 +55,9 @@ class Parcel:
         self.size = size
         """Bytes of the body."""
 
-    def without(self, partitions: Collection[Partition], empty: int) -> tuple[Parcel, list[tuple[Record, Reply]]]:
+    def without(self, partitions: Collection[Partition], empty: int) -> tuple[BatchRequest, list[tuple[Record, Reply]]]:
         """The parcel without the records of some partitions, and these."""
-        kept, taken = Parcel(empty), []
+        kept, taken = BatchRequest(empty), []
         for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
             if record.source in partitions:
                 taken.append((record, reply))
@@ -98,8 +98,8 @@ class BatchPush:
         self._push, self._render, self._limits, self._gate, self._clock = push, render, limits, gate, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
-        self._forming = Parcel(self._empty)
-        self._sealed: deque[Parcel] = deque()
+        self._forming = BatchRequest(self._empty)
+        self._sealed: deque[BatchRequest] = deque()
         """Full ones that wait for a place."""
         self._out = 0
         self._due = False
@@ -115,11 +115,11 @@ class BatchPush:
             return
         part, limits = self._render.part(record), self._limits
         if self._forming.records and self._forming.size + len(part) > limits.max_bytes:
-            self._seal()
+            self._close_batch()
         forming = self._forming
         forming.add(record, reply, part)
         if len(forming.records) >= limits.max_size or forming.size >= limits.max_bytes:
-            self._seal()
+            self._close_batch()
         elif not self._looking:
             self._look_later()
 
@@ -175,13 +175,13 @@ class BatchPush:
         self._timer, self._due = None, True
         self._look()
 
-    def _seal(self) -> None:
+    def _close_batch(self) -> None:
         self._sealed.append(self._take())
         self._go()
 
-    def _take(self) -> Parcel:
+    def _take(self) -> BatchRequest:
         """The batch that was forming; another one begins."""
-        parcel, self._forming = self._forming, Parcel(self._empty)
+        parcel, self._forming = self._forming, BatchRequest(self._empty)
         self._unset()
         return parcel
 
@@ -191,7 +191,7 @@ class BatchPush:
             self._timer.cancel()
             self._timer = None
 
-    def _gathered(self) -> list[Parcel]:
+    def _gathered(self) -> list[BatchRequest]:
         """All that is not sent, which is ours no more."""
         parcels = [*self._sealed, self._take()]
         self._sealed.clear()
@@ -209,11 +209,11 @@ class BatchPush:
             else:
                 return
 
-    def _send(self, parcel: Parcel) -> None:
+    def _send(self, parcel: BatchRequest) -> None:
         self._out += 1
         self._push.post((parcel, self._ended), self._render(parcel.parts), partial(read_batch_answer, parcel.records))
 
-    def _ended(self, parcel: Parcel, judged: Judged, now: Now) -> None:
+    def _ended(self, parcel: BatchRequest, judged: Judged, now: Now) -> None:
         self._out -= 1
         if isinstance(judged, Verdicts):
             self.unknown_verdicts += judged.unknown

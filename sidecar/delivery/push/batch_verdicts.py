@@ -14,9 +14,9 @@ from sidecar.core.record import Record
 from sidecar.delivery.push.verdict import (
     MISSING,
     UNREADABLE,
-    Noted,
-    Rules,
-    Said,
+    VerdictFields,
+    VerdictHeaders,
+    VerdictRules,
     outcome_of,
     said_by,
     status_of,
@@ -33,11 +33,11 @@ class Verdicts(NamedTuple):
 
 
 def read_batch_answer(
-    records: Sequence[Record], status: int, noted: Noted, body: bytes, rules: Rules, wall: int
+    records: Sequence[Record], status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
 ) -> Outcome | Verdicts:
     """What a complete answer to a batch means, that came at `wall` (epoch ms); never raises."""
     said = said_by(noted, body)
-    if not isinstance(said, Said):
+    if not isinstance(said, VerdictFields):
         return said
     if said.verdict is not None:
         return verdict_of(said)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from sidecar.core.outcome import CANCELLED, Failed, NotSent
 from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import LOST, Judge, Judged, Reading
+from sidecar.delivery.push.response_reader import LOST, Interpret, Judged, ResponseReader
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent, a record or a batch, and whom to tell what came of it."""
@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         "task",
     )
 
-    def __init__(self, owner: Owner, reading: Reading, deadline: float) -> None:
+    def __init__(self, owner: Owner, reading: ResponseReader, deadline: float) -> None:
         self._owner = owner
         self._reading = reading
         self._transport: asyncio.Transport | None = None
@@ -72,11 +72,11 @@ class Connection(asyncio.Protocol):
         self.deadline = deadline
         """Loop time, seconds, by which the next thing must have happened: the connection, the answer, the next use."""
 
-    def hold(self, delivery: Delivery, request: bytes, until: float, judge: Judge | None) -> None:
+    def hold(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
         """Keep a request until the connection stands; its answer is due at `until` (loop time)."""
         self.delivery, self._request, self._until, self._judge = delivery, request, until, judge
 
-    def send(self, delivery: Delivery, request: bytes, until: float, judge: Judge | None) -> None:
+    def send(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
         """Write a request now; the connection stands and is free. `judge`: who reads the answer, if not the usual."""
         self.delivery = delivery
         self.deadline = until

@@ -16,7 +16,7 @@ from sidecar.core.record import Now
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
-from sidecar.delivery.push.verdict import Noted, Rules
+from sidecar.delivery.push.verdict import VerdictHeaders, VerdictRules
 
 ASK_EVERY = 1.0
 """Seconds between two questions, give or take a tenth, so that the sidecars of many pods do not ask in step."""
@@ -25,7 +25,7 @@ TIMEOUT_MS = 2_000
 _LOG = logging.getLogger("reconsume.health")
 
 
-class Health:
+class HealthCheck:
     """Polls one URL while the pace waits for it. Made and called on the event loop.
 
     `tick` has the lanes look at the pace anew, after each answer.
@@ -91,6 +91,6 @@ class Health:
             _LOG.warning("the health URL fails: %s", reason, extra={"event": "health-url", "reason": reason})
 
 
-def by_status(status: int, _noted: Noted, _body: bytes, _rules: Rules, _wall: int) -> Outcome:
+def by_status(status: int, _noted: VerdictHeaders, _body: bytes, _rules: VerdictRules, _wall: int) -> Outcome:
     """What a health URL's answer means: its status alone counts."""
     return COMMITTED if 200 <= status < 300 else Failed(f"http-{status}")

@@ -19,10 +19,10 @@ from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.request import Render
-from sidecar.delivery.push.response_reader import Judge, Plain, Reading
+from sidecar.delivery.push.response_reader import Interpret, Plain, ResponseReader
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target, refuse_link_local
-from sidecar.delivery.push.verdict import Rules, read_answer
+from sidecar.delivery.push.verdict import VerdictRules, verdict_from_response
 
 if TYPE_CHECKING:
     from sidecar.core.ports import Reply
@@ -56,7 +56,7 @@ class Push:
         """Seconds from the call to the answer, of deliveries that were sent."""
         self._envelope = settings.envelope
         self._longest_body = settings.longest_body
-        self._rules = Rules(settings.dead_letter_statuses, settings.longest_throttle_ms)
+        self._rules = VerdictRules(settings.dead_letter_statuses, settings.longest_throttle_ms)
         self._plain: Plain = {}
         self._target = target
         self._render = Render(target, settings)
@@ -86,10 +86,10 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: reply(record, CANCELLED, self.clock()))
             return
-        judge = partial(read_answer, identity=record.id) if self._envelope else None
+        judge = partial(verdict_from_response, identity=record.id) if self._envelope else None
         self.post((record, reply), self._render(record), judge)
 
-    def post(self, delivery: Delivery, request: bytes, judge: Judge | None) -> None:
+    def post(self, delivery: Delivery, request: bytes, judge: Interpret | None) -> None:
         """Send a request that is written already; its answer is read by `judge`, or as that to a bare record."""
         now = self._time()
         idle = self._idle
@@ -164,8 +164,8 @@ class Push:
 
     # Connecting.
 
-    def _open(self, delivery: Delivery, request: bytes, judge: Judge | None, now: float) -> None:
-        reading = Reading(self._rules, self.clock, self._plain, self._longest_body)
+    def _open(self, delivery: Delivery, request: bytes, judge: Interpret | None, now: float) -> None:
+        reading = ResponseReader(self._rules, self.clock, self._plain, self._longest_body)
         connection = Connection(self, reading, now + self._connect_timeout)
         connection.hold(delivery, request, now + self._timeout, judge)
         connection.began = now

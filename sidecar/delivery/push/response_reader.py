@@ -14,7 +14,15 @@ import httptools
 from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
 from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import Verdicts
-from sidecar.delivery.push.verdict import CONTENT_TYPE, RETRY_AFTER, VERDICT, Noted, Rules, is_json, read_answer
+from sidecar.delivery.push.verdict import (
+    CONTENT_TYPE,
+    RETRY_AFTER,
+    VERDICT,
+    VerdictHeaders,
+    VerdictRules,
+    is_json,
+    verdict_from_response,
+)
 
 LONGEST_HEAD = 16 * 1024
 """Bytes of an answer that are not its body: status line, headers, interim answers, chunk framing."""
@@ -31,7 +39,7 @@ TOO_LONG = Failed("broken-answer", "the answer's head or body is longer than a v
 
 Judged: TypeAlias = Outcome | Verdicts
 """What an answer means: one thing for all that was sent, or something else for each record of a batch."""
-Judge: TypeAlias = Callable[[int, Noted, bytes, Rules, int], Judged]
+Interpret: TypeAlias = Callable[[int, VerdictHeaders, bytes, VerdictRules, int], Judged]
 """From status, headers, body, rules and wall time (epoch ms) to what a complete answer means; never raises."""
 
 Plain: TypeAlias = dict[bytes, Judged]
@@ -40,7 +48,7 @@ start of a message is a function of the bytes that it gets: the same bytes in on
 services answer most requests with the same bytes (the `Date` changes once a second)."""
 
 
-class Reading:
+class ResponseReader:
     """Reads the answers of one connection, one after the other."""
 
     __slots__ = (
@@ -60,13 +68,13 @@ class Reading:
         "keep_alive",
     )
 
-    def __init__(self, rules: Rules, clock: Callable[[], Now], plain: Plain, longest_body: int) -> None:
+    def __init__(self, rules: VerdictRules, clock: Callable[[], Now], plain: Plain, longest_body: int) -> None:
         self._rules = rules
         self._clock = clock
         self._plain = plain
         self._longest_body = longest_body
         self._parser: Any = httptools.HttpResponseParser(self)
-        self.judge: Judge = read_answer
+        self.judge: Interpret = verdict_from_response
         """Who reads the next answer; one for an envelope or a batch knows what was sent in it."""
         self._restart()
 

@@ -18,7 +18,7 @@ import msgspec
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from topics.durations import parse_duration
 
-Noted: TypeAlias = Sequence[tuple[bytes, bytes]]
+VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, names in lower case, in their order."""
 
 VERDICT = b"reconsume-verdict"
@@ -41,14 +41,14 @@ ASKED_RETRY = "retry-asked"
 ASKED_DEAD_LETTER = "dead-letter-asked"
 
 
-class Rules(msgspec.Struct, frozen=True):
+class VerdictRules(msgspec.Struct, frozen=True):
     """What the operator decided about answers; milliseconds."""
 
     dead_letter_statuses: frozenset[int] = frozenset()
     longest_throttle_ms: int = 300_000
 
 
-class Said(msgspec.Struct, gc=False):
+class VerdictFields(msgspec.Struct, gc=False):
     """The fields of a verdict as the service wrote them; also the JSON body. Any shape may be in any field."""
 
     verdict: Any = None
@@ -59,26 +59,28 @@ class Said(msgspec.Struct, gc=False):
     verdicts: Any = None
 
 
-NOTHING = Said()
+NOTHING = VerdictFields()
 UNREADABLE = Failed("unreadable-verdict", label="broken_answer")
 MISSING = Failed("missing-verdict", "the answer has a list of verdicts, and none for this record", "broken_answer")
-BODY = msgspec.json.Decoder(Said)
+BODY = msgspec.json.Decoder(VerdictFields)
 
 
-def read_answer(status: int, noted: Noted, body: bytes, rules: Rules, wall: int, identity: str = "") -> Outcome:
+def verdict_from_response(
+    status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int, identity: str = ""
+) -> Outcome:
     """The outcome of a complete answer that came at `wall` (epoch ms); never raises.
 
     `identity` is the id of the record that was sent in an envelope, whose answer may be a list of verdicts; else empty.
     """
     said = said_by(noted, body)
-    if not isinstance(said, Said):
+    if not isinstance(said, VerdictFields):
         return said
     if identity and said.verdict is None and isinstance(said.verdicts, list):
         return entry_of(said.verdicts, identity)
     return status_of(status, noted, rules, wall) if said.verdict is None else verdict_of(said)
 
 
-def said_by(noted: Noted, body: bytes) -> Said | Failed:
+def said_by(noted: VerdictHeaders, body: bytes) -> VerdictFields | Failed:
     """What the answer says in words: the header's, else those of a JSON body; NOTHING where it has none."""
     words = [value for name, value in noted if name == VERDICT]
     if words:
@@ -88,7 +90,7 @@ def said_by(noted: Noted, body: bytes) -> Said | Failed:
     return NOTHING
 
 
-def verdict_of(said: Said) -> Outcome:
+def verdict_of(said: VerdictFields) -> Outcome:
     """The outcome that a verdict's fields ask for; one retry by the ladder for an unknown word."""
     reason, text = reason_of(said.reason)
     match said.verdict:
@@ -103,7 +105,7 @@ def verdict_of(said: Said) -> Outcome:
             return UNREADABLE
 
 
-def status_of(status: int, noted: Noted, rules: Rules, wall: int) -> Outcome:
+def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int) -> Outcome:
     """The outcome that the status alone means."""
     if 200 <= status < 300:
         return COMMITTED
@@ -116,17 +118,17 @@ def status_of(status: int, noted: Noted, rules: Rules, wall: int) -> Outcome:
     return Failed(f"http-{status}")
 
 
-def read_header(value: bytes) -> Said:
+def read_header(value: bytes) -> VerdictFields:
     """The fields of `retry; delay=90s; reason=busy`; a parameter that is unknown or has no value is passed over."""
     verdict, *rest = value.decode("latin-1").split(";")
     fields = {}
     for parameter in rest:
         name, _, text = parameter.partition("=")
         fields[name.strip().lower()] = text.strip().strip('"')
-    return Said(verdict.strip().lower(), fields.get("delay"), fields.get("level"), fields.get("reason"))
+    return VerdictFields(verdict.strip().lower(), fields.get("delay"), fields.get("level"), fields.get("reason"))
 
 
-def read_body(body: bytes) -> Said | Failed:
+def read_body(body: bytes) -> VerdictFields | Failed:
     """The fields of a JSON body, or the failure that it means.
 
     JSON that is no object says nothing. What is no JSON at all, under a JSON content type, might have been a verdict:
@@ -150,7 +152,7 @@ def entry_of(entries: list[Any], identity: str) -> Outcome:
 
 def outcome_of(entry: dict[str, Any]) -> Outcome:
     """The outcome of one entry of a list of verdicts; one without a verdict is unreadable."""
-    return verdict_of(Said(entry.get("verdict"), entry.get("delay"), entry.get("level"), entry.get("reason")))
+    return verdict_of(VerdictFields(entry.get("verdict"), entry.get("delay"), entry.get("level"), entry.get("reason")))
 
 
 def is_json(value: bytes) -> bool:

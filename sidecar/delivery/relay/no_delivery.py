@@ -9,7 +9,7 @@ from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
 
 
-class Nobody:
+class NoDelivery:
     """The delivery of relay mode, where the service reads the ready topic itself: no record ever comes here."""
 
     def __init__(self) -> None:

@@ -15,10 +15,10 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.committer.producer import Supply
-from sidecar.kafka.committer.transaction import Aborted, Unsure
-from sidecar.kafka.credentials.registry import Keyring, Refresh
-from sidecar.observability.thread_watch import Asked, Watched
+from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from sidecar.observability.thread_watch import StopRequest, WatchedThread
 
 TOGETHER = 500
 """Posts in one transaction at most: at 1 MiB a post and 128 connections the API's own limits come first."""
@@ -42,44 +42,46 @@ class UnknownError(Exception):
     """Nobody knows whether it was written; it is safe to post it again."""
 
 
-class Job(NamedTuple):
+class PendingPost(NamedTuple):
     """One post under way. `done` is cancelled by a caller who has waited too long, and ends with one of our errors."""
 
     entry: SettledRecord
     done: Future[None]
 
 
-class Poster(threading.Thread):
+class PostWriter(threading.Thread):
     """Commits posts in groups: all that came while the transaction before was under way.
 
     `observe` gets each transaction's result and seconds, on this thread.
     """
 
-    def __init__(self, config: Mapping[str, object], observe: Callable[[str, float], None], keyring: Keyring) -> None:
+    def __init__(
+        self, config: Mapping[str, object], observe: Callable[[str, float], None], registry: CredentialRegistry
+    ) -> None:
         super().__init__(name=f"poster-{config['transactional.id']}", daemon=True)
         self._observe = observe
-        self._jobs: SimpleQueue[Job | Refresh | None] = SimpleQueue()
-        self._stopping = Asked()
+        self._jobs: SimpleQueue[PendingPost | Refresh | None] = SimpleQueue()
+        self._stopping = StopRequest()
         self._busy = False
-        wearing = keyring.wearing(self.name, self._nudged)
-        self._supply = Supply(config, self._stopping, wearing)
+        credentials = registry.register(self.name, self._on_new_credentials)
+        self._supply = ReplaceableProducer(config, self._stopping, credentials)
 
     @property
     def last_error(self) -> str:
         """What Kafka said last that was wrong; empty when nothing was."""
         return self._supply.last_error
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """Its thread, which turns only while there is something to write."""
-        return [Watched("poster", self, lambda: self._stopping.turned_at if self._busy else None)]
+        return [WatchedThread("poster", self, lambda: self._stopping.turned_at if self._busy else None)]
 
-    def _nudged(self) -> None:
-        if not self._supply.take_keys():
+    def _on_new_credentials(self) -> None:
+        if not self._supply.take_credentials():
             self._jobs.put(Refresh.KEYS)
 
     async def post(self, entry: SettledRecord) -> None:
         """Write one entry; returns once it is committed. Raises TooLargeError, NotWrittenError or UnknownError."""
-        job = Job(entry, Future())
+        job = PendingPost(entry, Future())
         self._jobs.put(job)
         waiting = asyncio.wrap_future(job.done)
         waiting.add_done_callback(_heard)  # its caller may have gone
@@ -106,7 +108,7 @@ class Poster(threading.Thread):
     def run(self) -> None:
         """Make the producer, then commit what is posted until stopped."""
         self._busy = True
-        self._supply.renew()
+        self._supply.replace()
         self._busy = False
         while (job := self._jobs.get()) is not None:
             self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
@@ -119,7 +121,7 @@ class Poster(threading.Thread):
         rest = [job for job in self._waiting() if job.done.set_running_or_notify_cancel()]
         _fail(rest, NotWrittenError("the sidecar stops; nothing was written"))
 
-    def _work(self, first: Job) -> None:
+    def _work(self, first: PendingPost) -> None:
         jobs = [job for job in (first, *self._waiting()) if job.done.set_running_or_notify_cancel()]
         try:
             self._settle(jobs)
@@ -127,20 +129,20 @@ class Poster(threading.Thread):
             _fail(jobs, UnknownError(f"the sidecar failed: {type(fault).__name__}"))
             raise
 
-    def _waiting(self) -> Iterator[Job]:
+    def _waiting(self) -> Iterator[PendingPost]:
         for _ in range(TOGETHER - 1):
             try:
                 job = self._jobs.get_nowait()
             except Empty:
                 return
-            if not isinstance(job, Job):
+            if not isinstance(job, PendingPost):
                 self._jobs.put(job)
                 return
             yield job
 
-    def _settle(self, jobs: Sequence[Job]) -> None:
+    def _settle(self, jobs: Sequence[PendingPost]) -> None:
         end = time.monotonic() + TRY_FOR
-        while jobs := self._housed(jobs):
+        while jobs := self._with_existing_topics(jobs):
             started = time.monotonic()
             jobs, label = self._try(jobs)
             self._observe(label, time.monotonic() - started)
@@ -148,15 +150,15 @@ class Poster(threading.Thread):
                 _fail(jobs, NotWrittenError(f"nothing was written: {self.last_error or 'the sidecar stops'}"))
                 return
 
-    def _housed(self, jobs: Sequence[Job]) -> list[Job]:
+    def _with_existing_topics(self, jobs: Sequence[PendingPost]) -> list[PendingPost]:
         """The jobs whose topics and partitions are there; the others fail at once, somebody must mend that first."""
-        homeless = {id(refusal.entry): refusal for refusal in self._supply.homeless([job.entry for job in jobs])}
+        homeless = {id(refusal.entry): refusal for refusal in self._supply.missing_targets([job.entry for job in jobs])}
         for job in jobs:
             if id(job.entry) in homeless:
                 _fail([job], _error_of(homeless[id(job.entry)]))
         return [job for job in jobs if id(job.entry) not in homeless]
 
-    def _try(self, jobs: Sequence[Job]) -> tuple[Sequence[Job], str]:
+    def _try(self, jobs: Sequence[PendingPost]) -> tuple[Sequence[PendingPost], str]:
         """One transaction: the jobs that are to be tried again, and its result in the metrics."""
         producer = self._supply.producer
         if producer is None:  # stopped before there was one
@@ -165,18 +167,18 @@ class Poster(threading.Thread):
             producer.write([job.entry for job in jobs], self._supply.partitions)
         except Aborted as aborted:
             return self._after_abort(jobs, aborted), "aborted"
-        except Unsure as unsure:
+        except OutcomeUnknown as unsure:
             self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), unsure)
             _fail(jobs, UnknownError(str(unsure)))
-            self._supply.renew()
+            self._supply.replace()
             return (), "unknown"
         for job in jobs:
             job.done.set_result(None)
         return (), "committed"
 
-    def _after_abort(self, jobs: Sequence[Job], aborted: Aborted) -> Sequence[Job]:
-        if aborted.spent:
-            self._supply.renew()
+    def _after_abort(self, jobs: Sequence[PendingPost], aborted: Aborted) -> Sequence[PendingPost]:
+        if aborted.producer_unusable:
+            self._supply.replace()
         self._supply.warn("posts-aborted", "a transaction of %d posts was aborted: %s", len(jobs), aborted)
         refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
         self._supply.refused(aborted.refusals)
@@ -199,6 +201,6 @@ def _heard(waiting: asyncio.Future[None]) -> None:
         waiting.exception()
 
 
-def _fail(jobs: Sequence[Job], error: Exception) -> None:
+def _fail(jobs: Sequence[PendingPost], error: Exception) -> None:
     for job in jobs:
         job.done.set_exception(error)

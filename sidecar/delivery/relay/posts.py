@@ -17,7 +17,7 @@ from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, de
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Now, Record
-from sidecar.delivery.relay.post_writer import Poster
+from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.messages import foreign_reading_of, reading_of
 from topics.names import Kind
 
@@ -26,7 +26,7 @@ class NotOursError(Exception):
     """The record comes from a topic that no record of this group can have been read from."""
 
 
-class Placed(NamedTuple):
+class PostResult(NamedTuple):
     """What was done with a post: where its copy is, its count, and when it is due (epoch ms; None in the DLQ)."""
 
     id: str
@@ -36,7 +36,7 @@ class Placed(NamedTuple):
     reason: str
 
 
-class Posting:
+class FailurePosts:
     """Decides about posts and has them written; called on the event loop.
 
     `understand`: whose retry headers count on main topics. What was written is counted in `tally`.
@@ -46,7 +46,7 @@ class Posting:
         self,
         policy: Callable[[], Policy],
         understand: tuple[str, ...],
-        poster: Poster,
+        poster: PostWriter,
         tally: LaneCounters,
         now: Callable[[], Now],
     ) -> None:
@@ -56,10 +56,10 @@ class Posting:
         self._poster = poster
         self._now = now
 
-    async def post(self, record: Record, failure: Failed) -> Placed:
+    async def post(self, record: Record, failure: Failed) -> PostResult:
         """Write what follows from the failure; the record's life is read here.
 
-        Raises NotOursError, or what `Poster.post` raises.
+        Raises NotOursError, or what `PostWriter.post` raises.
         """
         entry = self._entry(record, failure)
         await self._poster.post(entry)
@@ -68,7 +68,7 @@ class Posting:
         assert isinstance(decision, Retry | DeadLetter | Hop)
         life = decision.life
         due = None if isinstance(decision, DeadLetter) else life.due_at
-        return Placed(life.id, copy.topic, life.times, due, life.reason)
+        return PostResult(life.id, copy.topic, life.times, due, life.reason)
 
     def _entry(self, record: Record, failure: Failed) -> SettledRecord:
         policy, wall = self._policy(), self._now().wall

@@ -11,17 +11,17 @@ from itertools import pairwise
 
 from sidecar.dev.demo.lateness import lateness
 from sidecar.dev.demo.ledger import digest_of
-from sidecar.dev.demo.record_histories import Account, Copy, Row
+from sidecar.dev.demo.record_histories import Copy, RecordHistory, Row
 from topics.events import State
 from topics.headers import RETRY_TOPIC, RetryState, reason_class, without_ours
 
-Check = Callable[[Account, Row], Iterator[str]]
+Check = Callable[[RecordHistory, Row], Iterator[str]]
 
 WITHOUT_ANSWER = frozenset({"timeout", "connection-lost", "broken-answer", "lease-expired"})
 """Reasons of attempts that the service may not have seen, or may have committed without being heard."""
 
 
-def lost(account: Account, _first: Row) -> Iterator[str]:
+def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
     """Every record ends: taken by the service, or in the DLQ."""
     if account.committed or account.dead:
         return
@@ -30,7 +30,7 @@ def lost(account: Account, _first: Row) -> Iterator[str]:
     yield f"neither taken by the service nor in the DLQ; {where}"
 
 
-def miscounted(account: Account, _first: Row) -> Iterator[str]:
+def miscounted(account: RecordHistory, _first: Row) -> Iterator[str]:
     """Retries are numbered 1 to k, each counted once; the DLQ has a record once, with the retries it had."""
     for times in range(1, account.retries + 1):
         if times not in account.copies:
@@ -57,7 +57,7 @@ def is_one_way(copies: Sequence[Copy]) -> bool:
     return all(after.row.timestamp >= before.row.timestamp + before.wait for before, after in pairwise(copies))
 
 
-def mistold(account: Account, first: Row) -> Iterator[str]:
+def mistold(account: RecordHistory, first: Row) -> Iterator[str]:
     """The events tell the end of a record once, and only of one that has failed."""
     yield from mistold_death(account, first)
     commits = account.told(State.COMMIT)
@@ -65,21 +65,21 @@ def mistold(account: Account, first: Row) -> Iterator[str]:
         yield f"{commits} events say COMMIT after {account.retries} retries"
 
 
-def mistold_by_relay(account: Account, first: Row) -> Iterator[str]:
+def mistold_by_relay(account: RecordHistory, first: Row) -> Iterator[str]:
     """As `mistold`; that the service took a record is known to nobody else, and so no event tells of it."""
     yield from mistold_death(account, first)
     if commits := account.told(State.COMMIT):
         yield f"{commits} events say COMMIT, which only the service can know"
 
 
-def mistold_death(account: Account, _first: Row) -> Iterator[str]:
+def mistold_death(account: RecordHistory, _first: Row) -> Iterator[str]:
     """An event for each time that it is in the DLQ."""
     dead = account.told(State.DLQ)
     if dead != len(account.dead):
         yield f"{dead} events say DLQ, and it is there {len(account.dead)} times"
 
 
-def unmatched(account: Account, first: Row) -> Iterator[str]:
+def unmatched(account: RecordHistory, first: Row) -> Iterator[str]:
     """What the sidecar counted is what the service saw."""
     for times in account.deliveries:
         if times > account.retries:
@@ -89,13 +89,13 @@ def unmatched(account: Account, first: Row) -> Iterator[str]:
     yield from unmatched_death(account, first)
 
 
-def unmatched_death(account: Account, _first: Row) -> Iterator[str]:
+def unmatched_death(account: RecordHistory, _first: Row) -> Iterator[str]:
     """What put it into the DLQ is what the service saw."""
     for copy in account.dead:
         yield from unmatched_failure(account, copy.life.times, copy.life)
 
 
-def unmatched_failure(account: Account, times: int, life: RetryState) -> Iterator[str]:
+def unmatched_failure(account: RecordHistory, times: int, life: RetryState) -> Iterator[str]:
     """Attempt `times` + 1, which `life` says has failed, has failed before the service's eyes."""
     reason = reason_class(life.reason)
     made = account.deliveries.get(times, [])
@@ -107,7 +107,7 @@ def unmatched_failure(account: Account, times: int, life: RetryState) -> Iterato
         yield f"attempt {times + 1} failed by {reason}, and the service took it"
 
 
-def changed(account: Account, first: Row) -> Iterator[str]:
+def changed(account: RecordHistory, first: Row) -> Iterator[str]:
     """Key, value and the record's own headers are byte for byte as they were, in every copy and every delivery."""
     own = without_ours(list(first.headers))
     for copy in account.written():
@@ -126,7 +126,7 @@ def changed(account: Account, first: Row) -> Iterator[str]:
         yield "the service was given another value"
 
 
-def early(account: Account, _first: Row) -> Iterator[str]:
+def early(account: RecordHistory, _first: Row) -> Iterator[str]:
     """No retry is delivered before its due time, nor before its level is over."""
     for late in lateness(account):
         if late.after_level < 0:

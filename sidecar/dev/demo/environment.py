@@ -19,13 +19,13 @@ from sidecar.dev.demo.ledger import LedgerReader, Opened
 from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.orders import TOPIC
 from sidecar.dev.demo.plan import Plan
-from sidecar.dev.demo.processes import Child, Crew
+from sidecar.dev.demo.processes import Child, ProcessGroup
 from sidecar.dev.demo.shop.web import HOST, free_port
 from sidecar.dev.demo.view import start_job
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.errors import BrokerError, SetupError
 from sidecar.java.download_bar import progress_bar
-from sidecar.java.orphan_guard import Guard
+from sidecar.java.orphan_guard import OrphanGuard
 from sidecar.kafka.admin.topics import Admin, CreateState, source_of
 from sidecar.settings import Settings, load
 from topics.names import Kind
@@ -36,8 +36,8 @@ PARTITIONS = 3
 START_SECONDS = 60.0
 
 
-class Stage:
-    """What runs; made by `open_stage`."""
+class Environment:
+    """What runs; made by `open_environment`."""
 
     def __init__(
         self, settings: Settings, ledger: LedgerReader, shop: Child, sidecar: Child, job: Child | None
@@ -64,26 +64,32 @@ class Stage:
             self.job.check()
 
 
-class Scaffold:
+class EnvironmentBuilder:
     """What there is before the stage: a folder, Kafka, an empty ledger, and who starts processes."""
 
     def __init__(
-        self, plan: Plan, home: Path, bootstrap: str, crew: Crew, jars: Sequence[Path], say: Callable[[str], None]
+        self,
+        plan: Plan,
+        home: Path,
+        bootstrap: str,
+        crew: ProcessGroup,
+        jars: Sequence[Path],
+        say: Callable[[str], None],
     ) -> None:
         self._plan, self._home, self._bootstrap, self._crew, self._say = plan, home, bootstrap, crew, say
         self._file, self._log = home / "reconsume.yaml", home / "ledger.jsonl"
         self._jars = jars
 
-    def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
+    def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
         """The shop first: the sidecar must know where it listens."""
         front = "batch" if self._plan.mode is Mode.BATCH else "push"
         shop = self._shop(front, *options)
         url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
         self._say(f"the sample service listens at {url}")
         settings = self._prepare(f"{HOST}:0", url)
-        return Stage(settings, ledger, shop, self._sidecar(), self._job())
+        return Environment(settings, ledger, shop, self._sidecar(), self._job())
 
-    def call(self, ledger: LedgerReader, options: Sequence[str]) -> Stage:
+    def call(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
         """The sidecar first: the shop must know where its API is."""
         port = free_port()
         settings = self._prepare(f"{HOST}:{port}", None)
@@ -94,7 +100,7 @@ class Scaffold:
         topics = ("--topics", TOPIC, settings.names.ready)
         shop = self._shop(self._plan.mode, *place, *topics, *options)
         await_port(ledger, shop)
-        return Stage(settings, ledger, shop, sidecar, job)
+        return Environment(settings, ledger, shop, sidecar, job)
 
     def _shop(self, front: str, *options: str) -> Child:
         return self._crew.start("shop", "sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
@@ -118,16 +124,16 @@ class Scaffold:
 
 
 @contextmanager
-def open_stage(
+def open_environment(
     plan: Plan, shop: Sequence[str], folder: Path | None, jars: Sequence[Path], say: Callable[[str], None]
-) -> Iterator[Stage]:
+) -> Iterator[Environment]:
     """Start everything that the plan needs; `shop` are options of the sample service, `jars` what the view needs.
 
     With `folder` all data is kept there. Raises SetupError or BrokerError with what went wrong.
     """
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconsume-demo-")))
-        guard = Guard(None if folder is not None else home)
+        guard = OrphanGuard(None if folder is not None else home)
         stack.callback(guard.close)
         stack.callback(guard.watch, [])  # by then all have ended, and their numbers may belong to others
         with progress_bar() as progress:
@@ -135,7 +141,7 @@ def open_stage(
         stack.enter_context(kafka)
         say(f"Apache Kafka runs at {kafka.bootstrap}")
         ledger = stack.enter_context(LedgerReader(home / "ledger.jsonl"))
-        scaffold = Scaffold(plan, home, kafka.bootstrap, Crew(stack, home, guard), jars, say)
+        scaffold = EnvironmentBuilder(plan, home, kafka.bootstrap, ProcessGroup(stack, home, guard), jars, say)
         yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
 
 

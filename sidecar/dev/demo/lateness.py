@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.dev.demo.ledger import Outage
-from sidecar.dev.demo.record_histories import Account, Copy
+from sidecar.dev.demo.record_histories import Copy, RecordHistory
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Late(NamedTuple):
     after_level: float
 
 
-def lateness(account: Account) -> Iterator[Late]:
+def lateness(account: RecordHistory) -> Iterator[Late]:
     """Each retry that was delivered."""
     for times, made in account.deliveries.items():
         for copy in account.copies.get(times, [])[-1:]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from sidecar.errors import SetupError
-from sidecar.java.orphan_guard import Guard
+from sidecar.java.orphan_guard import OrphanGuard
 
 STOP_SECONDS = 30.0
 """More than the sidecar's own drain_timeout: it shall end by itself."""
@@ -62,10 +62,10 @@ class Child:
         return "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:])
 
 
-class Crew:
+class ProcessGroup:
     """Starts processes and ends them, the last one first; the guard ends them where we cannot."""
 
-    def __init__(self, stack: ExitStack, home: Path, guard: Guard) -> None:
+    def __init__(self, stack: ExitStack, home: Path, guard: OrphanGuard) -> None:
         self._stack, self._home, self._guard = stack, home, guard
         self._pids: list[int] = []
 

@@ -52,7 +52,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     text: str
 
 
-class Account(msgspec.Struct):
+class RecordHistory(msgspec.Struct):
     """One record: its first copy, its copies by retry and in the DLQ, its events, and its deliveries."""
 
     id: str
@@ -83,23 +83,25 @@ class Account(msgspec.Struct):
         return sum(event.state is state and times in (None, event.times) for event in self.events)
 
 
-_Open: TypeAlias = Callable[[str], Account]
+_Open: TypeAlias = Callable[[str], RecordHistory]
 
 
-class Books(NamedTuple):
+class Histories(NamedTuple):
     """Every account by id, and what could not be read."""
 
-    accounts: dict[str, Account]
+    accounts: dict[str, RecordHistory]
     unreadable: tuple[Finding, ...]
 
 
-def open_books(rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names, topics: Collection[str]) -> Books:
+def build_histories(
+    rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names, topics: Collection[str]
+) -> Histories:
     """The accounts of a group whose main topics are `topics`; rows of other topics are passed over."""
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, RecordHistory] = {}
     unreadable: list[Finding] = []
 
-    def account(identity: str) -> Account:
-        return accounts.setdefault(identity, Account(identity))
+    def account(identity: str) -> RecordHistory:
+        return accounts.setdefault(identity, RecordHistory(identity))
 
     for row in rows:
         role = names.role(row.topic, topics)
@@ -116,7 +118,7 @@ def open_books(rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names
     for one in accounts.values():
         for copies in one.copies.values():
             copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.place))
-    return Books(accounts, tuple(unreadable))
+    return Histories(accounts, tuple(unreadable))
 
 
 def _enter_event(row: Row, account: _Open, unreadable: list[Finding]) -> None:

@@ -12,13 +12,13 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from sidecar.dev.demo.environment import Stage, open_stage
+from sidecar.dev.demo.environment import Environment, open_environment
 from sidecar.dev.demo.ledger import deliveries_of, outages_of
 from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.plan import IN_PLACE_LEVEL, Plan
-from sidecar.dev.demo.screen import Board, Scene, in_view
+from sidecar.dev.demo.screen import Scene, Screen, in_view
 from sidecar.dev.demo.topic_dump import EventTail, dump_topics, reading
-from sidecar.dev.demo.tracking import Story
+from sidecar.dev.demo.tracking import OrderTracker
 from sidecar.dev.demo.traffic import Traffic
 from sidecar.dev.demo.verify import Report, Rules, verify
 from sidecar.dev.demo.view import View, reading_view
@@ -36,14 +36,14 @@ def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = Fal
     was started is then ended. `keep` leaves all data in a folder and names it. `view` has the Spark job run beside it.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    board = Board(color)
+    board = Screen(color)
     board.say(plan.sentence)
     jars = prepare() if view else []
     folder = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) if keep else None
     if folder is not None:
         board.say(f"everything is kept in {folder}")
     shop = ("--down-after", str(plan.produce_seconds / 2), "--down-for", str(plan.down_seconds))
-    with open_stage(plan, shop, folder, jars, board.say) as stage, viewed(stage) as shown:
+    with open_environment(plan, shop, folder, jars, board.say) as stage, viewed(stage) as shown:
         seconds = watch(stage, plan, board, shown)
         drained = stop(stage, board)
         report = audit(stage)
@@ -52,14 +52,14 @@ def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = Fal
     return judge(report, plan, drained and good, board)
 
 
-def viewed(stage: Stage) -> AbstractContextManager[View | None]:
+def viewed(stage: Environment) -> AbstractContextManager[View | None]:
     """The view, where Spark keeps one."""
     return nullcontext() if stage.job is None else reading_view(stage.settings)
 
 
-def watch(stage: Stage, plan: Plan, board: Board, view: View | None) -> float:
+def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> float:
     """Produce the orders and show what becomes of them until all have ended; the seconds it took."""
-    story = Story(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
+    story = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
     with reading(stage.bootstrap, [stage.settings.names.events]) as (consumer, _), board:
@@ -81,7 +81,7 @@ def watch(stage: Stage, plan: Plan, board: Board, view: View | None) -> float:
             board.show(scene)
 
 
-def scene_of(story: Story, plan: Plan, stored: int, view: View | None) -> Scene:
+def scene_of(story: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
     """The present moment."""
     now = time.time() * 1000
     began = now if story.began is None else story.began
@@ -91,7 +91,7 @@ def scene_of(story: Story, plan: Plan, stored: int, view: View | None) -> Scene:
     return Scene((now - began) / 1000, began, plan.orders, counts, plan.levels, story.journeys(), is_down, seen)
 
 
-def stop(stage: Stage, board: Board) -> bool:
+def stop(stage: Environment, board: Screen) -> bool:
     """Stop the sidecar as Kubernetes does; whether it drained and ended with 0."""
     began = time.monotonic()
     code = stage.sidecar.stop()
@@ -103,7 +103,7 @@ def stop(stage: Stage, board: Board) -> bool:
     return False
 
 
-def audit(stage: Stage) -> Report:
+def audit(stage: Environment) -> Report:
     """Read everything and check it."""
     stage.shop.stop()
     stage.ledger.read()
@@ -114,7 +114,7 @@ def audit(stage: Stage) -> Report:
     return verify(rows, deliveries_of(lines), settings.names, settings.topic_names, outages_of(lines), rules)
 
 
-def judge_view(view: View, stage: Stage, board: Board) -> bool:
+def judge_view(view: View, stage: Environment, board: Screen) -> bool:
     """Say whether the view is what the events make; whether it is."""
     rows = dump_topics(stage.bootstrap, [stage.settings.names.events])
     events = [event for row in rows if isinstance(event := decode_event(row.value), Event)]
@@ -128,7 +128,7 @@ def judge_view(view: View, stage: Stage, board: Board) -> bool:
     return True
 
 
-def judge(report: Report, plan: Plan, drained: bool, board: Board) -> int:
+def judge(report: Report, plan: Plan, drained: bool, board: Screen) -> int:
     """Say what the check found; the exit code."""
     findings = [f"{one.kind} {one.id}: {one.text}" for one in report.findings]
     if report.orders != plan.orders:

@@ -46,7 +46,7 @@ class Scene(NamedTuple):
     """Records by state as Spark's view has them, where it runs."""
 
 
-class Board:
+class Screen:
     """A context manager: the live picture stands while it is open."""
 
     def __init__(self, color: bool) -> None:
@@ -57,7 +57,7 @@ class Board:
         self._stack = ExitStack()
         self._next = 0.0
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> Screen:
         if self._live is not None:
             self._stack.enter_context(self._live)
         return self

@@ -59,7 +59,7 @@ class Counts(NamedTuple):
     dead: int
 
 
-class Story:
+class OrderTracker:
     """Folds what it is told. `in_place`: what orders wait for that have failed, where no event tells of it."""
 
     def __init__(self, in_place: str | None = None) -> None:

@@ -15,7 +15,7 @@ from sidecar.core.policy import InPlace
 from sidecar.dev.demo.checks import CHECKS, RELAYED, Checks
 from sidecar.dev.demo.lateness import Spread, in_outage, lateness, spread
 from sidecar.dev.demo.ledger import Delivery, Outage
-from sidecar.dev.demo.record_histories import Account, Books, Finding, Row, open_books
+from sidecar.dev.demo.record_histories import Finding, Histories, RecordHistory, Row, build_histories
 from sidecar.dev.demo.verify_order import disorder, in_line, in_place_checks
 from topics.names import Names
 
@@ -69,7 +69,7 @@ def verify(
     rules: Rules = LADDER,
 ) -> Report:
     """Judge a group by its topics and its service. Retries that an outage kept waiting have a lateness of their own."""
-    books = open_books(rows, deliveries, names, topics)
+    books = build_histories(rows, deliveries, names, topics)
     accounts = list(books.accounts.values())
     known = [account for account in accounts if account.first is not None]
     came = [late for account in known for late in lateness(account)]
@@ -93,12 +93,12 @@ def verify(
     )
 
 
-def retries_of(account: Account, rules: Rules) -> Iterable[int]:
+def retries_of(account: RecordHistory, rules: Rules) -> Iterable[int]:
     """The retries that were made of a record: those with a copy, or those in place that reached the service."""
     return account.copies if rules.in_place is None else (times for times in account.deliveries if times > 0)
 
 
-def findings(books: Books, rules: Rules) -> Iterator[Finding]:
+def findings(books: Histories, rules: Rules) -> Iterator[Finding]:
     """Everything that is not as it must be."""
     yield from books.unreadable
     if rules.in_place is not None:
@@ -112,7 +112,7 @@ def findings(books: Books, rules: Rules) -> Iterator[Finding]:
                 yield Finding(kind, account.id, text)
 
 
-def by_attempt(accounts: Iterable[Account]) -> tuple[int, ...]:
+def by_attempt(accounts: Iterable[RecordHistory]) -> tuple[int, ...]:
     """How many deliveries were made of the first attempt, the second, and so on."""
     counts: dict[int, int] = {}
     for account in accounts:

@@ -12,7 +12,7 @@ from math import inf
 
 from sidecar.core.policy import InPlace
 from sidecar.dev.demo.checks import Checks, changed, lost, mistold, unmatched_death
-from sidecar.dev.demo.record_histories import Account, Finding, Row
+from sidecar.dev.demo.record_histories import Finding, RecordHistory, Row
 from topics.events import State
 
 CLOCK_MS = 1.0
@@ -31,7 +31,7 @@ def in_place_checks(rules: InPlace) -> Checks:
     )
 
 
-def miscounted(account: Account, rules: InPlace) -> Iterator[str]:
+def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
     """No copy and no event of a retry; never more retries than allowed; in the DLQ once, with the retries it had."""
     for times, copies in sorted(account.copies.items()):
         yield f"retry {times} was written to {copies[0].row.place}, and must be made in place"
@@ -49,12 +49,12 @@ def miscounted(account: Account, rules: InPlace) -> Iterator[str]:
             yield f"it is in the DLQ after {copy.life.times} retries, and the service did not refuse it"
 
 
-def was_refused(account: Account, times: int) -> bool:
+def was_refused(account: RecordHistory, times: int) -> bool:
     """Whether the service itself asked for the DLQ, by its answer to attempt `times` + 1."""
     return any(delivery.verdict == "dead-letter" for delivery in account.deliveries.get(times, []))
 
 
-def early(account: Account, rules: InPlace) -> Iterator[str]:
+def early(account: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Between two attempts there is the interval at least."""
     for times, after in pairwise(sorted(account.deliveries)):
         made, again = account.deliveries[times], account.deliveries[after]
@@ -66,9 +66,9 @@ def early(account: Account, rules: InPlace) -> Iterator[str]:
 Line = tuple[str, int, bytes]
 
 
-def lines_of(accounts: Iterable[Account]) -> dict[Line, list[Account]]:
+def lines_of(accounts: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory]]:
     """The records that have an order to keep, in that order: one line a partition and key. A null key has none."""
-    lines: dict[Line, list[Account]] = defaultdict(list)
+    lines: dict[Line, list[RecordHistory]] = defaultdict(list)
     known = [(account, account.first) for account in accounts if account.first is not None]
     for account, first in sorted(known, key=lambda pair: place_of(pair[1])):
         if first.key is not None:
@@ -81,12 +81,12 @@ def place_of(row: Row) -> tuple[str, int, int]:
     return row.topic, row.partition, row.offset
 
 
-def in_line(accounts: Iterable[Account]) -> int:
+def in_line(accounts: Iterable[RecordHistory]) -> int:
     """How many records stood in a line with others."""
     return sum(len(line) for line in lines_of(accounts).values() if len(line) > 1)
 
 
-def disorder(accounts: Iterable[Account]) -> Iterator[Finding]:
+def disorder(accounts: Iterable[RecordHistory]) -> Iterator[Finding]:
     """No record is first delivered before each earlier one of its line has been taken or dead-lettered."""
     for line in lines_of(accounts).values():
         last, until = "", -inf
@@ -99,12 +99,12 @@ def disorder(accounts: Iterable[Account]) -> Iterator[Finding]:
                 last, until = account.id, ended
 
 
-def first_delivery(account: Account) -> float:
+def first_delivery(account: RecordHistory) -> float:
     """When it first reached the service, epoch ms; never: infinity."""
     return min((one.at for made in account.deliveries.values() for one in made), default=inf)
 
 
-def ended_at(account: Account) -> float:
+def ended_at(account: RecordHistory) -> float:
     """When it was first taken or written to the DLQ, epoch ms; never: infinity."""
     taken = [one.ended for made in account.deliveries.values() for one in made if one.verdict == "commit"]
     dead = [float(copy.row.timestamp) for copy in account.dead]

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sidecar.dev.demo.processes import Child, Crew
+from sidecar.dev.demo.processes import Child, ProcessGroup
 from sidecar.errors import SetupError
 from sidecar.settings import Settings
-from sidecar.view.snapshot import Look, looking
+from sidecar.view.snapshot import ViewSnapshot, looking
 from topics.events import Event, State, latest
 from topics.view_record import ViewRow, view_order
 
@@ -23,7 +23,7 @@ FIRST_BATCH = "view/commits/0"
 """What the checkpoint holds once the first batch of the view is done."""
 
 
-def start_job(crew: Crew, home: Path, bootstrap: str, group: str, jars: Sequence[Path]) -> Child:
+def start_job(crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: Sequence[Path]) -> Child:
     """Start the job, and wait until its first batch is done: what comes then is shown at once. Raises SetupError."""
     checkpoint = home / "checkpoint"
     words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
@@ -40,7 +40,7 @@ def start_job(crew: Crew, home: Path, bootstrap: str, group: str, jars: Sequence
 class View:
     """The group's view as it is read from its topic; made by `reading_view`."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: ViewSnapshot) -> None:
         self._look = look
         self._rows: dict[str, ViewRow] = {}
 

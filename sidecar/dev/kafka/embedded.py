@@ -33,7 +33,7 @@ from sidecar.dev.kafka.releases import NEWEST, lock_of
 from sidecar.errors import SetupError
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import Progress, fetch
-from sidecar.java.orphan_guard import Guard
+from sidecar.java.orphan_guard import OrphanGuard
 
 READY_SECONDS = 60.0
 """How long a start may take; alone it needs 2 to 4 s, on a loaded machine a multiple."""
@@ -57,7 +57,7 @@ class EmbeddedKafka:
             Node(plan, [*command, "kafka.Kafka", str(plan.properties)], self._tell_guard, self._await_node)
             for plan in plans
         )
-        self._guard = Guard(None if keep else folder)
+        self._guard = OrphanGuard(None if keep else folder)
 
     @classmethod
     def start(

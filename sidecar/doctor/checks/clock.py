@@ -28,7 +28,7 @@ ROUNDS = 2
 SYNC = "synchronise the clocks of this machine and of the brokers (NTP)"
 
 
-def skew(cluster: Cluster, names: Names) -> list[Finding]:
+def clock(cluster: Cluster, names: Names) -> list[Finding]:
     """How far the clocks are apart, for each broker that leads a partition of the ready topic."""
     found, denied = cluster.topics([names.ready])
     if names.ready not in found:

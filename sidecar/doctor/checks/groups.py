@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place, Seen
-from topics.acls import Group
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Place
+from topics.acls import GroupShape
 
 MOST = 2_000
 """Groups that are looked at; each costs a request of a millisecond."""
@@ -15,7 +15,7 @@ SIDECARS = "-RETRY"
 """What the group ends with by which a sidecar reads its level topics."""
 
 
-def sharing(cluster: Cluster, group: Group) -> list[Finding]:
+def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     """Groups that read what is this group's alone, and members of its places that read what is not."""
     if group.broadcast:
         return [ok("a broadcast shares nothing")]
@@ -35,12 +35,12 @@ def sharing(cluster: Cluster, group: Group) -> list[Finding]:
     return findings or [ok(f"none of {len(others)} other groups that this user may see reads this group's topics")]
 
 
-def relayed(group: Group) -> tuple[str, ...]:
+def relayed(group: GroupShape) -> tuple[str, ...]:
     """What the service of a relay reads beside its main topics."""
     return (group.names.ready,) if group.mode == "relay" else ()
 
 
-def other(cluster: Cluster, places: Sequence[Place], name: str, seen: Seen) -> Iterator[Finding]:
+def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGroup) -> Iterator[Finding]:
     """What another group has to do with the partitions of this group's retry topics.
 
     Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
@@ -61,7 +61,7 @@ def other(cluster: Cluster, places: Sequence[Place], name: str, seen: Seen) -> I
         yield warn(f"{text}: whatever it does with retries is done twice", "stop it, unless it only looks")
 
 
-def strangers(name: str, seen: Seen | None, topics: Iterable[str]) -> Iterator[Finding]:
+def strangers(name: str, seen: ConsumerGroup | None, topics: Iterable[str]) -> Iterator[Finding]:
     """Members of this group's own places that are not its own."""
     known = set(topics)
     for member in () if seen is None else seen.members:

@@ -19,7 +19,7 @@ from sidecar.kafka.admin.descriptions import ANSWER_SECONDS, Place, refused
 from sidecar.kafka.admin.topics import SPECS, Offset
 from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.messages import UNREADABLE, to_record
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
 
 SLACK = 60_000
@@ -37,7 +37,7 @@ class Overdue(NamedTuple):
     due: int
 
 
-def overdue(cluster: Cluster, group: Group, now: int | None = None) -> list[Finding]:
+def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list[Finding]:
     """What is due in the group's levels and not done. `now`: epoch ms, for a clock of its own."""
     if group.broadcast:
         return [ok("a broadcast retries nothing")]
@@ -50,14 +50,14 @@ def overdue(cluster: Cluster, group: Group, now: int | None = None) -> list[Find
     return [told(one, owners.get(one.place), moment) for one in found]
 
 
-def waits_of(group: Group) -> dict[str, int]:
+def waits_of(group: GroupShape) -> dict[str, int]:
     """The delay of each level topic, in ms; in the ready topic waits what is shorter than every level."""
     names = group.names
     waits = {names.level(delay, topic): delay for delay in group.delays for topic in group.topics}
     return {**waits, names.ready: min(group.delays, default=0)}
 
 
-def late(cluster: Cluster, group: Group, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
+def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
     """The partitions whose first record that is not done is overdue."""
     found, _ = cluster.topics(waits)
     places = [place for topic in found.values() for place in topic.places]
@@ -78,7 +78,7 @@ def late(cluster: Cluster, group: Group, waits: Mapping[str, int], now: int) -> 
             yield Overdue(place, offset, heads[place], due_at)
 
 
-def first_records(cluster: Cluster, group: Group, places: Mapping[Place, int]) -> dict[Place, Message]:
+def first_records(cluster: Cluster, group: GroupShape, places: Mapping[Place, int]) -> dict[Place, Message]:
     """The first record of each partition from an offset on, where there is one. Raises BrokerError."""
     found: dict[Place, Message] = {}
     if not places:
@@ -120,7 +120,7 @@ def due_of(message: Message, wait: int) -> int:
     return level_over if record.fault == UNREADABLE or not told.isdigit() else max(level_over, int(told[:16]))
 
 
-def owners_of(cluster: Cluster, group: Group) -> dict[Place, str]:
+def owners_of(cluster: Cluster, group: GroupShape) -> dict[Place, str]:
     """The member of the retry group that has each partition, as its client is called."""
     seen = cluster.groups([group.names.retry_group]).values()
     return {place: member.client for one in seen for member in one.members for place in member.places}

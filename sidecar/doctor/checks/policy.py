@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.errors import ConfigError
-from sidecar.group_policy.topic import Told
+from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import differences, overridden
 from topics.policy_record import PolicyHeard, PolicyRecord
@@ -17,7 +17,7 @@ UNKNOWN = "not known: the policy topic does not exist"
 CREATE = "reconsume topics apply"
 
 
-def policy(told: Sequence[Told] | None, settings: Settings) -> list[Finding]:
+def policy(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
     """Whether the group's policy can be followed."""
     if told is None:
         return [warn(UNKNOWN, CREATE)]
@@ -25,7 +25,7 @@ def policy(told: Sequence[Told] | None, settings: Settings) -> list[Finding]:
     return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
 
 
-def policy_of(told: Sequence[Told] | None) -> PolicyRecord | None:
+def policy_of(told: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
     """The group's policy; None when there is none, or it was withdrawn."""
     found: PolicyRecord | None = None
     for record in told or ():
@@ -52,7 +52,7 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
         yield ok("as configured here")
 
 
-def in_force(told: Sequence[Told] | None, settings: Settings) -> Settings:
+def in_force(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> Settings:
     """The settings with the group's policy over them; the configuration's where that cannot be taken."""
     record = policy_of(told)
     try:

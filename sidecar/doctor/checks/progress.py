@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
 
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
-from sidecar.group_policy.topic import Told
+from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.admin.topics import SPECS, Offset
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.policy_record import InstanceHeard
 
 DAY = 86_400_000
@@ -24,7 +24,7 @@ START = "start an instance, or reset the group by kafka-consumer-groups.sh if it
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
-def progress(cluster: Cluster, group: Group, told: Sequence[Told] | None) -> list[Finding]:
+def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
     """What may be lost of the group's two places. `told`: the policy topic, where instances say that they live."""
     if group.broadcast:
         return [ok("a broadcast keeps no progress")]
@@ -51,7 +51,7 @@ def kept(cluster: Cluster) -> int:
     return int(minutes) * 60_000 if minutes.isdecimal() else OFFSETS_KEPT
 
 
-def last_seen(told: Sequence[Told] | None) -> int | None:
+def last_seen(told: Sequence[PolicyTopicRecord] | None) -> int | None:
     """When an instance last said that it lives, or that it stops (epoch ms); None: not known."""
     return max((record.at for record in told or () if isinstance(record.heard, InstanceHeard)), default=None)
 

@@ -14,13 +14,13 @@ from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import ANSWER_SECONDS
 from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.errors import code_of, sentence_of
-from topics.acls import Resource, Right
+from topics.acls import Permission, Resource
 
 TRY_ID = "~doctor"
 """What ends the id of a transaction that is only tried: no instance's name has such a letter, so none is fenced."""
 
 
-def permits(cluster: Cluster, rights: Sequence[Right], mend: str) -> list[Finding]:
+def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Finding]:
     """A failure for each right that is missing. `mend` is the command that gives them."""
     if not rights:
         return [ok("none is needed in this mode")]
@@ -36,7 +36,7 @@ def permits(cluster: Cluster, rights: Sequence[Right], mend: str) -> list[Findin
     return [ok(f"all {len(rights)} that are needed are there{but}")]
 
 
-def on_topics(cluster: Cluster, rights: Sequence[Right], mend: str) -> Iterator[Finding]:
+def on_topics(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
     """What is missing on topics."""
     wanted = [right for right in rights if right.resource is Resource.TOPIC]
     found, denied = cluster.topics(right.name for right in wanted)
@@ -44,7 +44,7 @@ def on_topics(cluster: Cluster, rights: Sequence[Right], mend: str) -> Iterator[
     yield from lacking(wanted, operations, mend)
 
 
-def on_groups(cluster: Cluster, rights: Sequence[Right], mend: str) -> Iterator[Finding]:
+def on_groups(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
     """What is missing on groups."""
     wanted = [right for right in rights if right.resource is Resource.GROUP]
     found = cluster.groups(right.name for right in wanted)
@@ -52,14 +52,14 @@ def on_groups(cluster: Cluster, rights: Sequence[Right], mend: str) -> Iterator[
     yield from lacking(wanted, operations | {name: seen.operations for name, seen in found.items()}, mend)
 
 
-def lacking(wanted: Iterable[Right], operations: Mapping[str, frozenset[str]], mend: str) -> Iterator[Finding]:
+def lacking(wanted: Iterable[Permission], operations: Mapping[str, frozenset[str]], mend: str) -> Iterator[Finding]:
     """A failure for each right that is not among the operations."""
     for right in wanted:
         if right.name in operations and right.operation not in operations[right.name]:
             yield fail(f"missing: {right}", mend)
 
 
-def on_transactions(kafka: Mapping[str, str], right: Right, mend: str) -> Iterator[Finding]:
+def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> Iterator[Finding]:
     """Whether transactions may be begun under such an id, by getting one ready. Nothing is written to any topic."""
     identity = f"{right.name}{TRY_ID}"
     producer = Producer({**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from sidecar.core.record import Now
 from sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.group_policy.members import SILENT_AFTER, Roster
-from sidecar.group_policy.topic import Told
+from sidecar.group_policy.members import SILENT_AFTER, GroupMembers
+from sidecar.group_policy.topic import PolicyTopicRecord
 from topics.policy_record import InstanceHeard
 
 
-def subscriptions(told: Sequence[Told] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
+def subscriptions(told: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
     """Whether all instances that live subscribe to what this configuration says."""
     if told is None:
         return [warn(UNKNOWN, CREATE)]
-    roster = Roster(NOBODY, own)
+    roster = GroupMembers(NOBODY, own)
     alive: dict[str, bool] = {}
     for record in told:
         if isinstance(heard := record.heard, InstanceHeard):

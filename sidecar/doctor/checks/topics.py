@@ -11,7 +11,7 @@ from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Topic
 from sidecar.kafka.admin.topics import FoundTopic
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.names import Kind
 from topics.specs import Source, TopicSpec, group_specs
 
@@ -26,7 +26,7 @@ OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
 """Kinds without which records are retried all the same."""
 
 
-def layout(cluster: Cluster, group: Group, compare: Compare) -> list[Finding]:
+def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Finding]:
     """What is wrong with the group's topics and its main topics."""
     own = () if group.broadcast else group.own
     found, denied = cluster.topics([*group.topics, *own])
@@ -41,7 +41,7 @@ def layout(cluster: Cluster, group: Group, compare: Compare) -> list[Finding]:
     return findings or [ok(f"all {len(found)} are as they must be")]
 
 
-def mains(group: Group, found: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
+def mains(group: GroupShape, found: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
     """Main topics that are missing."""
     for name in group.topics:
         if name not in found and name not in denied:
@@ -61,7 +61,7 @@ def whole(topic: Topic) -> Iterator[Finding]:
 
 
 def owns(
-    group: Group,
+    group: GroupShape,
     found: Mapping[str, Topic],
     configs: Mapping[str, Mapping[str, str]],
     denied: frozenset[str],
@@ -84,7 +84,7 @@ def owns(
         )
 
 
-def absent(spec: TopicSpec, group: Group) -> Finding:
+def absent(spec: TopicSpec, group: GroupShape) -> Finding:
     """A topic that does not exist."""
     text = f"{spec.name} does not exist"
     bad = spec.kind not in OPTIONAL or (spec.kind is Kind.VIEW and group.view)

@@ -15,7 +15,7 @@ from sidecar.doctor.findings import Finding, ago, fail, ok
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.admin.topics import SPECS, Offset
-from topics.acls import Group
+from topics.acls import GroupShape
 
 SCAN = 10_000
 """ms. How often a broker looks for transactions whose time is over, by default."""
@@ -27,7 +27,9 @@ AGAIN_AFTER = 1.0
 FIND = "kafka-transactions.sh --bootstrap-server {servers} find-hanging --topic {topic} --partition {partition}"
 
 
-def hanging(cluster: Cluster, group: Group, timeout: int, pause: Callable[[float], None] = time.sleep) -> list[Finding]:
+def transactions(
+    cluster: Cluster, group: GroupShape, timeout: int, pause: Callable[[float], None] = time.sleep
+) -> list[Finding]:
     """The partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
     own = () if group.broadcast else group.own
     found, _ = cluster.topics([*group.topics, *own])

@@ -6,14 +6,14 @@ from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Topic
 from sidecar.kafka.admin.topics import SPECS, Offset
-from topics.acls import Group
+from topics.acls import GroupShape
 
 LATE = 60_000
 """ms. The job writes every second by default; a restart of it takes half a minute."""
 RUN = "start the job: reconsume view run; where it runs, see its log"
 
 
-def dead_view(cluster: Cluster, group: Group) -> list[Finding]:
+def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     """How far the view is behind the events."""
     if not group.view:
         return [ok("not followed here (view.enabled is false)")]

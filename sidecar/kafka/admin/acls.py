@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
-from topics.acls import Resource, Right
+from topics.acls import Permission, Resource
 
 ANY_HOST = "*"
 TYPES = {
@@ -84,13 +84,13 @@ class Acls:
         if AclOperation.DESCRIBE not in (described.authorized_operations or ()):
             raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
 
-    def create(self, principal: str, rights: Sequence[Right]) -> dict[Right, str]:
+    def create(self, principal: str, rights: Sequence[Permission]) -> dict[Permission, str]:
         """Create a rule for each right; for each the broker's reason why not, empty where it is created."""
         wanted = {binding_of(principal, right): right for right in rights}
         if not wanted:
             return {}
         futures = self._client.create_acls(list(wanted), request_timeout=ANSWER_SECONDS)
-        results: dict[Right, str] = {}
+        results: dict[Permission, str] = {}
         for binding, future in futures.items():
             try:
                 answer(future)
@@ -136,7 +136,7 @@ def rule_of(binding: Any) -> Rule:
     )
 
 
-def binding_of(principal: str, right: Right) -> AclBinding:
+def binding_of(principal: str, right: Permission) -> AclBinding:
     """A right of a principal as the client takes it."""
     pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
     operation = AclOperation[right.operation.value]

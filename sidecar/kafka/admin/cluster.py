@@ -28,18 +28,18 @@ from sidecar.kafka.admin.descriptions import (
     ABSENT,
     ANSWER_SECONDS,
     DENIED,
+    ConsumerGroup,
     Place,
-    Seen,
     Topic,
     answer,
+    answer_with_retry,
     busy,
     group_of,
-    insisted,
     refused,
     topic_of,
 )
 from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.errors import asked_again, code_of, whole
+from sidecar.kafka.errors import code_of, raise_partition_errors, retry_transient
 
 
 class Cluster:
@@ -112,7 +112,7 @@ class Cluster:
         found: dict[Place, tuple[int, int]] = {}
         for place, future in (ask(wanted) if (wanted := list(places)) else {}).items():
             try:
-                listed = insisted(future, lambda place=place: ask([place])[place])  # type: ignore[misc]
+                listed = answer_with_retry(future, lambda place=place: ask([place])[place])  # type: ignore[misc]
             except KafkaException as error:
                 raise refused(f"the offsets of {place[0]}", error) from error
             found[place] = (listed.offset, listed.timestamp)
@@ -126,10 +126,10 @@ class Cluster:
             raise refused("the list of groups", error) from error
         return tuple(sorted(group.group_id for group in listing.valid))
 
-    def groups(self, names: Iterable[str]) -> dict[str, Seen]:
+    def groups(self, names: Iterable[str]) -> dict[str, ConsumerGroup]:
         """The groups as they are; those that this user may not see are left out."""
         asked = sorted(set(names))
-        found: dict[str, Seen] = {}
+        found: dict[str, ConsumerGroup] = {}
         if not asked:
             return found
 
@@ -143,10 +143,10 @@ class Cluster:
         )
         for name, future in futures.items():
             try:
-                found[name] = group_of(insisted(future, partial(ask, name)))
+                found[name] = group_of(answer_with_retry(future, partial(ask, name)))
             except KafkaException as error:
                 if code_of(error) in ABSENT:
-                    found[name] = Seen(False, (), frozenset())
+                    found[name] = ConsumerGroup(False, (), frozenset())
                 elif code_of(error) not in DENIED:
                     raise refused(f"group {name}", error) from error
         return found
@@ -165,7 +165,7 @@ class Cluster:
         consumer = Consumer({**config, "log_level": 0})
         try:
             ask = partial(consumer.committed, asked, timeout=ANSWER_SECONDS)
-            found = asked_again(lambda: whole(ask()), ANSWER_SECONDS, busy)
+            found = retry_transient(lambda: raise_partition_errors(ask()), ANSWER_SECONDS, busy)
         except KafkaException as error:
             raise refused(f"the progress of group {group}", error) from error
         finally:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from sidecar.errors import BrokerError
-from sidecar.kafka.errors import asked_again, code_of, sentence_of
+from sidecar.kafka.errors import code_of, retry_transient, sentence_of
 
 ANSWER_SECONDS = 10.0
 """The first question about a group on a new cluster has its topic made, which takes seconds."""
@@ -74,7 +74,7 @@ class Member(NamedTuple):
         return frozenset(topic for topic, _ in self.places)
 
 
-class Seen(NamedTuple):
+class ConsumerGroup(NamedTuple):
     """A consumer group. `operations`: what this user may do with it; `exists` False: Kafka knows nothing of it."""
 
     exists: bool
@@ -90,10 +90,10 @@ def answer(future: Future[Any]) -> Any:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
-def insisted(future: Future[Any], again: Callable[[], Future[Any]]) -> Any:
+def answer_with_retry(future: Future[Any], again: Callable[[], Future[Any]]) -> Any:
     """The answer, asked for `again` while the cluster is only busy. Raises KafkaException."""
     asked = [future]
-    return asked_again(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
+    return retry_transient(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
 
 
 def busy(error: KafkaError) -> bool:
@@ -121,7 +121,7 @@ def topic_of(described: Any) -> Topic:
     )
 
 
-def group_of(described: Any) -> Seen:
+def group_of(described: Any) -> ConsumerGroup:
     """A description as a plain value."""
     members = tuple(
         Member(
@@ -135,7 +135,7 @@ def group_of(described: Any) -> Seen:
         for member in described.members
     )
     exists = described.state is not ConsumerGroupState.DEAD
-    return Seen(exists, members, names_of(described.authorized_operations))
+    return ConsumerGroup(exists, members, names_of(described.authorized_operations))
 
 
 def names_of(operations: Any) -> frozenset[str]:

@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.progress import Progress, decode
 from sidecar.core.record import Partition
-from sidecar.kafka.committer.producer import Supply
-from sidecar.kafka.committer.transaction import Aborted, Unsure
+from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 from sidecar.kafka.consumer.assignment import Assignment, Membership
-from sidecar.kafka.credentials.registry import Keyring, Refresh
-from sidecar.kafka.errors import whole
-from sidecar.observability.thread_watch import Asked
+from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from sidecar.kafka.errors import raise_partition_errors
+from sidecar.observability.thread_watch import StopRequest
 
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again: what made it abort lasts longer than a network round."""
@@ -40,7 +40,7 @@ class Committer(threading.Thread):
         assignment: Assignment,
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
-        keyring: Keyring,
+        registry: CredentialRegistry,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -52,10 +52,10 @@ class Committer(threading.Thread):
         self._report = report
         self._observe = observe
         self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
-        self._stopping = Asked()
+        self._stopping = StopRequest()
         self._unnamed = 0
-        wearing = keyring.wearing(self.name, self._nudged)
-        self._supply = Supply(producer_config, self._stopping, wearing)
+        credentials = registry.register(self.name, self._on_new_credentials)
+        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials)
 
     @property
     def last_error(self) -> str:
@@ -67,8 +67,8 @@ class Committer(threading.Thread):
         """When it last began a try (monotonic seconds), for the liveness probe; None while it waits for work."""
         return self._stopping.turned_at if self.busy or not self.ready.is_set() else None
 
-    def _nudged(self) -> None:
-        if not self._supply.take_keys():
+    def _on_new_credentials(self) -> None:
+        if not self._supply.take_credentials():
             self._batches.put(Refresh.KEYS)
 
     def submit(self, batch: CommitBatch) -> None:
@@ -86,7 +86,7 @@ class Committer(threading.Thread):
 
     def run(self) -> None:
         """Make the producer, then commit batches until stopped."""
-        self._supply.renew()
+        self._supply.replace()
         self.ready.set()
         while (batch := self._batches.get()) is not None:
             self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
@@ -112,7 +112,7 @@ class Committer(threading.Thread):
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
-        if homeless := self._supply.homeless(batch.entries):
+        if homeless := self._supply.missing_targets(batch.entries):
             return _refused(batch, homeless), "refused"
         producer = self._supply.producer
         if producer is None:  # stopped before there was one
@@ -120,13 +120,13 @@ class Committer(threading.Thread):
         try:
             producer.commit(batch, membership.metadata, self._supply.partitions)
         except Aborted as aborted:
-            if aborted.spent:
-                self._supply.renew()
+            if aborted.producer_unusable:
+                self._supply.replace()
             return self._after_abort(batch, aborted, membership), "aborted"
-        except Unsure as unsure:
+        except OutcomeUnknown as unsure:
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
-            self._supply.renew()
-            return self._ask_kafka(batch), "unknown"
+            self._supply.replace()
+            return self._read_back_progress(batch), "unknown"
         return CommitResult(batch, committed=True, done=batch.entries), "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
@@ -152,31 +152,34 @@ class Committer(threading.Thread):
         while self._assignment.membership is old and time.monotonic() < end:
             self._stopping.wait(0.01)
 
-    def _ask_kafka(self, batch: CommitBatch) -> CommitResult | None:
+    def _read_back_progress(self, batch: CommitBatch) -> CommitResult | None:
         """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
 
         Asks until Kafka answers: to commit again without its word could write every copy twice.
         """
-        wearing = self._supply.wearing
-        keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
+        credentials = self._supply.credentials
+        keys, reader = credentials.pending, Consumer(credentials.newest(self._reader_config))
         places = [TopicPartition(*source) for source in batch.commits]
         try:
             while not self._stopping.is_set():
                 try:
-                    return _as_found(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
+                    return _result_from_progress(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
                 except KafkaException as failure:
                     self._supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
                     self._stopping.wait(AGAIN_AFTER)
-                    if wearing.offered is not keys:  # it may be refused with those that it has
+                    if credentials.pending is not keys:  # it may be refused with those that it has
                         reader.close()
-                        keys, reader = wearing.offered, Consumer(wearing.newest(self._reader_config))
+                        keys, reader = credentials.pending, Consumer(credentials.newest(self._reader_config))
         finally:
             reader.close()
         return None
 
 
 def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
-    return {Partition(place.topic, place.partition): decode(place.offset, place.metadata) for place in whole(places)}
+    return {
+        Partition(place.topic, place.partition): decode(place.offset, place.metadata)
+        for place in raise_partition_errors(places)
+    }
 
 
 def _fenced(batch: CommitBatch, membership: Membership) -> frozenset[Partition]:
@@ -201,7 +204,7 @@ def _apart(batch: CommitBatch, reason: str) -> CommitResult:
     return CommitResult(batch, committed=False, again=batch.entries, apart=True)
 
 
-def _as_found(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:
+def _result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:
     if all(found[source] == share.progress for source, share in batch.commits.items()):
         return CommitResult(batch, committed=True, done=batch.entries)
     done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.blocking_calls import StuckError
-from sidecar.kafka.committer.refusing_partitions import Places
+from sidecar.kafka.blocking_calls import CallTimeoutError
+from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction import TransactionalProducer
-from sidecar.kafka.credentials.registry import Wearing
+from sidecar.kafka.credentials.registry import ClientCredentials
 
 REBUILD_EVERY = 0.2
 """Seconds between tries to make a new producer while the cluster is away."""
@@ -30,18 +30,18 @@ LOOK_EVERY = 1.0
 _LOG = logging.getLogger("reconsume.committer")
 
 
-class Supply:
+class ReplaceableProducer:
     """Used by one thread, but for `topics` and `take_keys`. Once `stopping` is set no new producer is waited for."""
 
-    def __init__(self, config: Mapping[str, object], stopping: threading.Event, wearing: Wearing) -> None:
+    def __init__(self, config: Mapping[str, object], stopping: threading.Event, credentials: ClientCredentials) -> None:
         self.producer: TransactionalProducer | None = None
         """None before the first `renew`, and when stopped before there was one."""
         self.partitions: dict[str, int] = {}
         """How many each topic has, of the topics that were there at the last look."""
-        self.places = Places()
+        self.places = RefusingPartitions()
         """Partitions that take no records."""
         self.last_error = ""
-        self.wearing = wearing
+        self.credentials = credentials
         self._config = config
         self._slot = 0
         """Which of its transactional ids it uses: another one while a transaction of this one cannot end."""
@@ -51,7 +51,7 @@ class Supply:
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
 
-    def renew(self) -> None:
+    def replace(self) -> None:
         """Make a new producer; the old one may have a call under way."""
         producer = None
         if self.producer is not None:
@@ -60,16 +60,16 @@ class Supply:
         self._clear_away()
         while not self._stopping.is_set():
             try:
-                producer = producer or TransactionalProducer(self.wearing.put_on(self._identified()))
+                producer = producer or TransactionalProducer(self.credentials.adopt(self._identified()))
                 producer.prepare()
                 self.producer = producer
                 return
-            except (KafkaException, StuckError) as failure:
+            except (KafkaException, CallTimeoutError) as failure:
                 self.warn("no-producer", "no producer yet: %s", failure)
                 if _cannot_end(failure):
                     self._slot = (self._slot + 1) % SLOTS
                 # Else the same one again: an outage must not leave a row of them behind.
-                if not _retriable(failure) or _cannot_end(failure) or self.wearing.outdated:
+                if not _retriable(failure) or _cannot_end(failure) or self.credentials.outdated:
                     self._abandoned += [] if producer is None else [producer]
                     producer = None
                     self._clear_away()  # at once: it would go on asking for an id, beside all that come after it
@@ -89,32 +89,32 @@ class Supply:
         while idle:
             threading.Thread(target=_destroy, args=([idle.pop()],), name="producer-end", daemon=True).start()
 
-    def take_keys(self) -> bool:
+    def take_credentials(self) -> bool:
         """Take what is offered, on any thread: a password at once, even under a call that waits for a connection.
 
         False: the producer must be made anew, by `refresh`. One that is not ready is left alone: with a new password
         `init_transactions` goes on waiting for ever (2.16), so `renew` makes another.
         """
         producer = self.producer
-        return producer is None or self.wearing.keep(producer)
+        return producer is None or self.credentials.apply_to(producer)
 
     def refresh(self) -> None:
         """Go on with the keys that are offered, between two transactions."""
-        if self.producer is not None and not self.wearing.keep(self.producer):
-            self.renew()
+        if self.producer is not None and not self.credentials.apply_to(self.producer):
+            self.replace()
 
     def missing(self, wanted: Set[str]) -> Set[str]:
         """Which of the topics do not exist: a transaction with them would only wait and fail."""
         if wanted <= self.partitions.keys():
             return frozenset()
-        self.look()
+        self.refresh_topics()
         missing = wanted - self.partitions.keys()
         if missing - self._named:  # each once, not at every try
             self.warn("copies-wait", "records wait for topics that are missing: %s", ", ".join(sorted(missing)))
         self._named = (self._named | missing) - self.partitions.keys()
         return missing
 
-    def look(self, *, anew: bool = False) -> None:
+    def refresh_topics(self, *, anew: bool = False) -> None:
         """Ask which topics there are, at most once a second unless `anew`; what is known stays if Kafka is silent."""
         if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
             return
@@ -126,7 +126,7 @@ class Supply:
         except KafkaException as failure:
             self.warn("topics-unlisted", "cannot list the topics: %s", failure)
 
-    def homeless(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
+    def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Entries that a transaction would only wait for and fail with: their topics do not exist, or their partitions
         took no records a while ago and have not changed since."""
         missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
@@ -137,7 +137,7 @@ class Supply:
             if copy.topic in missing
         ]
         if self.places:
-            self.look()
+            self.refresh_topics()
             where = [(entry, self.places.refuses(copy)) for entry in entries for copy in entry.writes]
             found += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
         return tuple(found)
@@ -146,7 +146,7 @@ class Supply:
         """Take in why a transaction was aborted: a topic may have been deleted, a partition may take no records."""
         abouts = {(refusal.about, refusal.where) for refusal in refusals}
         if any(about != "record" for about, _ in abouts):
-            self.look(anew=True)  # what is known of the other topics stays, they go on
+            self.refresh_topics(anew=True)  # what is known of the other topics stays, they go on
         for about, where in abouts:
             if about == "place":
                 self.places.refuse(where)
@@ -171,10 +171,10 @@ def _destroy(last: list[TransactionalProducer]) -> None:
     last.pop().end()
 
 
-def _cannot_end(failure: KafkaException | StuckError) -> bool:
+def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:
     """Whether the id's last transaction is decided, and its markers cannot be written."""
     return isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError.CONCURRENT_TRANSACTIONS
 
 
-def _retriable(failure: KafkaException | StuckError) -> bool:
+def _retriable(failure: KafkaException | CallTimeoutError) -> bool:
     return isinstance(failure, KafkaException) and bool(failure.args[0].retriable())

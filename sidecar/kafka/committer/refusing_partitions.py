@@ -25,7 +25,7 @@ class State(NamedTuple):
     in_sync: int
 
 
-class Places:
+class RefusingPartitions:
     """The partitions that took no records, by topic and number; used by one thread."""
 
     def __init__(self) -> None:

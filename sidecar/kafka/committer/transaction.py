@@ -2,7 +2,7 @@
 
 `begin → produce the copies and events → send the offsets with the consumer's group metadata → commit`. Every error has
 one of three answers: the same call again (retriable), abort and commit anew (`Aborted`), or a new producer
-(`Unsure`: nobody but Kafka knows what happened).
+(`OutcomeUnknown`: nobody but Kafka knows what happened).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.progress import encode
-from sidecar.kafka.blocking_calls import Guard, StuckError
+from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, refusal_of
 from sidecar.kafka.committer.refusing_partitions import State
 
@@ -64,11 +64,11 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, spent: bool) -> None:
         super().__init__(error.str())
         self.refusals = refusals
-        self.spent = spent
+        self.producer_unusable = spent
         self.stale_member = error.code() in STALE_MEMBER
 
 
-class Unsure(Exception):  # noqa: N818
+class OutcomeUnknown(Exception):  # noqa: N818
     """The transaction may have happened or not, and this producer is of no use any more."""
 
 
@@ -81,7 +81,7 @@ class TransactionalProducer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._producer = Producer(dict(config))
-        self._guard = Guard(f"guard-{config['transactional.id']}")
+        self._guard = BlockingCalls(f"guard-{config['transactional.id']}")
         self._errors: dict[int, tuple[KafkaError, str]] = {}
         """By index of the entry: what was wrong with a write of it, and the topic and partition that it was for."""
         self._reports: list[Report] = []
@@ -138,8 +138,8 @@ class TransactionalProducer:
             self._confirm(sum(len(entry.writes) for entry in entries))
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)
-        except StuckError as stuck:
-            raise Unsure(f"{stuck} did not come back") from None
+        except CallTimeoutError as stuck:
+            raise OutcomeUnknown(f"{stuck} did not come back") from None
         except _Stalled:
             self._abort(STALLED, entries, stalled=True)
         except (KafkaException, SystemError) as failure:
@@ -199,15 +199,15 @@ class TransactionalProducer:
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
-            raise Unsure(error.str())
+            raise OutcomeUnknown(error.str())
         self._producer.poll(0)  # takes in every report there is
         errors = dict(self._errors)  # before the abort purges what is queued, which is reported as an error too
         refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
         spent = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
-        except (KafkaException, SystemError, StuckError) as failure:
-            raise Unsure(f"abort after {error.str()}: {failure}") from failure
+        except (KafkaException, SystemError, CallTimeoutError) as failure:
+            raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
         if stalled:  # the abort has purged what no broker took, and so says which records these are
             purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
             refusals += [

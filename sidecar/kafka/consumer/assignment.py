@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartit
 from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.listeners import Keeper
-from sidecar.kafka.consumer.owned_partition import Key, Slot
+from sidecar.kafka.consumer.listeners import AssignmentListener
+from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges
 
 _LOG = logging.getLogger("reconsume.assignment")
@@ -38,8 +38,8 @@ class Assignment:
     in_group = True
     """Whether it comes from a group, so that what keeps us out of the group matters."""
 
-    def __init__(self, keeper: Keeper, *, start_at: str, lock_timeout: float) -> None:
-        self.slots: dict[Key, Slot] = {}
+    def __init__(self, keeper: AssignmentListener, *, start_at: str, lock_timeout: float) -> None:
+        self.slots: dict[Key, OwnedPartition] = {}
         self.lock_timeout = lock_timeout
         self.membership: Membership | None = None
         """Replaced as a whole: the committer's thread always sees metadata and epochs of one moment."""
@@ -79,7 +79,7 @@ class Assignment:
         sources = [Partition(place.topic, place.partition) for place in partitions]
         starts = self.starts.find(consumer, sources)
         for source in sources:
-            self.slots[source] = Slot(source, next(self._epochs))
+            self.slots[source] = OwnedPartition(source, next(self._epochs))
         self._give(consumer, starts)
         self._take_membership(consumer)
         self._begin(starts)
@@ -109,7 +109,7 @@ class Assignment:
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
 
-    def learn(self, consumer: Consumer, slot: Slot, offset: int) -> bool:
+    def learn(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> bool:
         """Tell the lane where a partition starts, at its first message, which has `offset`. False: ask again later."""
         start = slot.awaits
         if start is None:
@@ -124,7 +124,7 @@ class Assignment:
         self._begin([start._replace(progress=progress)])
         return True
 
-    def seek(self, consumer: Consumer, slot: Slot, offset: int) -> None:
+    def seek(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> None:
         """Go on at an offset. A partition whose error nobody has read yet takes no seek, and begins anew there."""
         slot.sought = offset
         try:
@@ -132,7 +132,7 @@ class Assignment:
         except KafkaException:
             self._anew(consumer, [Start(slot.partition, offset, None)])
 
-    def out_of_range(self, consumer: Consumer, slot: Slot, wanted: int) -> None:
+    def out_of_range(self, consumer: Consumer, slot: OwnedPartition, wanted: int) -> None:
         """The offset to read is not in the log, or the group has none: go on where there is something to read.
 
         The log was cut below it: what was read stays under way, and only what nobody has read is lost. The log ends
@@ -156,7 +156,7 @@ class Assignment:
             _log_loss(slot, wanted, found)
             self._go_back(consumer, slot, wanted, found)
 
-    def made_anew(self, consumer: Consumer, slot: Slot) -> None:
+    def made_anew(self, consumer: Consumer, slot: OwnedPartition) -> None:
         """The log is another one than was read, of a topic of the same name: read it from its beginning."""
         found = edges(consumer, slot.partition)
         if found is not None:
@@ -164,17 +164,17 @@ class Assignment:
             _LOG.warning(text, slot.partition, extra={**extra, "partition": str(slot.partition)})
             self._restart(consumer, slot, found, Progress(found.low, ours=False))
 
-    def _go_back(self, consumer: Consumer, slot: Slot, wanted: int, found: Edges) -> None:
+    def _go_back(self, consumer: Consumer, slot: OwnedPartition, wanted: int, found: Edges) -> None:
         progress = self.starts.after_truncation(consumer, slot.partition, found)
         if progress is None:
             self._anew(consumer, [Start(slot.partition, wanted, None)])
         else:
             self._restart(consumer, slot, found, progress)
 
-    def _restart(self, consumer: Consumer, slot: Slot, found: Edges, progress: Progress) -> None:
+    def _restart(self, consumer: Consumer, slot: OwnedPartition, found: Edges, progress: Progress) -> None:
         """Read a log from elsewhere, as a new assignment of the partition."""
         self._keeper.truncated(slot.partition, found.high)
-        slot.epoch, slot.turn, slot.parked, slot.sought = next(self._epochs), 0, False, None
+        slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
         starts = [Start(slot.partition, progress.next, progress)]
         self._anew(consumer, starts)
         self._take_membership(consumer)
@@ -190,7 +190,7 @@ class Assignment:
         that this client had before, and that was parked then, would never be fetched again."""
         consumer.incremental_assign([TopicPartition(*start.partition, start.offset) for start in starts])
         consumer.resume([TopicPartition(*start.partition) for start in starts])
-        consumer.pause([TopicPartition(*start.partition) for start in starts if self.slots[start.partition].parked])
+        consumer.pause([TopicPartition(*start.partition) for start in starts if self.slots[start.partition].paused])
 
     def _begin(self, starts: Collection[Start]) -> None:
         """Tell the lane which partitions start where. After the membership is taken: the lane may commit at once."""
@@ -223,7 +223,7 @@ class Assignment:
             self.membership = None
 
 
-def _log_loss(slot: Slot, wanted: int, found: Edges) -> None:
+def _log_loss(slot: OwnedPartition, wanted: int, found: Edges) -> None:
     extra = {"event": "offset-lost", "partition": str(slot.partition), "offset": wanted}
     text = "%s: offset %d is not in the log, which holds %d to %d"
     _LOG.error(text, slot.partition, wanted, found.low, found.high, extra=extra)

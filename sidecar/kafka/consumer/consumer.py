@@ -16,11 +16,11 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.due_offsets import Heads
-from sidecar.kafka.consumer.listeners import Handler
+from sidecar.kafka.consumer.due_offsets import DueOffsets
+from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.owned_partition import Key, with_edges
 from sidecar.kafka.consumer.start_offsets import made_anew, offsets_at
-from sidecar.kafka.credentials.registry import Wearing, unchanging
+from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading, to_record
 
 POLL = 0.1
@@ -47,29 +47,29 @@ class ConsumerThread(threading.Thread):
         self,
         config: Mapping[str, object],
         topics: Sequence[str],
-        handler: Handler,
+        handler: RecordListener,
         assignment: Assignment,
         reading: Reading | None,
-        wearing: Wearing | None = None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
         self.assignment = assignment
         self.failure: BaseException | None = None
         """What ended the thread, if it was not asked to end."""
         self.last_error = ""
-        self.turned_at = time.monotonic()
+        self.last_poll_at = time.monotonic()
         """When the loop last came round, for the liveness probe."""
         self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
-        self.heads = Heads()
+        self.due_offsets = DueOffsets()
         self._looked_at = 0.0
         self._config = dict(config)
-        self._wearing = unchanging() if wearing is None else wearing
+        self._credentials = unchanging() if credentials is None else credentials
         self._topics = list(topics)
         self._handler = handler
         self._reading = reading
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
-        self._choked = False
+        self._all_paused = False
         self._stopping = threading.Event()
 
     # --- called from other threads -----------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class ConsumerThread(threading.Thread):
         try:
             self._begin()
             while not self._stopping.is_set():
-                self._turn()
+                self._poll_once()
             self.assignment.leave(self._consumer)
             self._consumer.close()
         except BaseException as failure:  # noqa: BLE001 - a dead thread must end the process, whatever killed it
@@ -112,10 +112,10 @@ class ConsumerThread(threading.Thread):
         """Join, with the newest credentials; they are mounted as several files, so two may not fit for a moment."""
         while True:
             try:
-                self._consumer = Consumer(self._wearing.put_on(self._config))
+                self._consumer = Consumer(self._credentials.adopt(self._config))
                 break
             except KafkaException as failure:
-                self.last_error, self.turned_at = str(failure), time.monotonic()
+                self.last_error, self.last_poll_at = str(failure), time.monotonic()
                 if self._stopping.wait(AGAIN):
                     raise
         self.assignment.join(self._consumer, self._topics)
@@ -124,7 +124,7 @@ class ConsumerThread(threading.Thread):
         """Give everything up in order, as in a rebalance, and join again as a new client."""
         self.assignment.leave(self._consumer)
         self._consumer.close()
-        self._full_since, self._choked = None, False
+        self._full_since, self._all_paused = None, False
         self._begin()
 
     def _subscribe(self, topics: Sequence[str]) -> None:
@@ -132,20 +132,20 @@ class ConsumerThread(threading.Thread):
             self._topics = list(topics)
             self.assignment.join(self._consumer, self._topics)
 
-    def _turn(self) -> None:
-        self.turned_at = time.monotonic()
-        if not self._wearing.keep(self._consumer):
+    def _poll_once(self) -> None:
+        self.last_poll_at = time.monotonic()
+        if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
         self.assignment.answer(self._consumer)
-        self._obey()
-        if self.turned_at - self._looked_at >= ENDS_EVERY:
+        self._run_commands()
+        if self.last_poll_at - self._looked_at >= ENDS_EVERY:
             self._look()
         if self._handler.full():
             self._wait_for_room()
             return
         self._full_since = None
-        if self._choked:
-            self._choke(False)
+        if self._all_paused:
+            self._pause_all(False)
         # consume(500, t) waits out its time even with records at hand: +24 ms at low rates; this way they come at once.
         messages = self._consumer.consume(1, POLL)
         if messages:
@@ -153,16 +153,16 @@ class ConsumerThread(threading.Thread):
 
     def _look(self) -> None:
         """Ask where the partitions end, how far their levels are due, and whether their logs are still the same."""
-        self._looked_at = self.turned_at
+        self._looked_at = self.last_poll_at
         slots = list(self.assignment.slots.values())
         places = [TopicPartition(*slot.partition, OFFSET_END) for slot in slots]
         self.ends = offsets_at(self._consumer, places, ENDS_WITHIN) or self.ends
-        self.heads.look(self._consumer, slots, self.ends)
+        self.due_offsets.look(self._consumer, slots, self.ends)
         read = {slot.partition: (slot.last + 1, slot.last_at) for slot in slots if slot.last_at is not None}
         for source in made_anew(self._consumer, read, ENDS_WITHIN):
             self.assignment.made_anew(self._consumer, self.assignment.slots[source])
 
-    def _obey(self) -> None:
+    def _run_commands(self) -> None:
         while True:
             try:
                 command = self._commands.get_nowait()
@@ -171,33 +171,33 @@ class ConsumerThread(threading.Thread):
             command()
 
     def _wait_for_room(self) -> None:
-        if self._choked:
+        if self._all_paused:
             self._hand_over(self._consumer.consume(1, 10 * NAP))  # what was on its way, and rebalances
         elif self._full_since is None:
             self._full_since = time.monotonic()
         elif time.monotonic() - self._full_since < CHOKED_AFTER:
             self._stopping.wait(NAP)
         else:
-            self._choke(True)
+            self._pause_all(True)
 
-    def _choke(self, choked: bool) -> None:
-        self._choked = choked
-        places = [slot.place for slot in self.assignment.slots.values() if not slot.parked]
+    def _pause_all(self, choked: bool) -> None:
+        self._all_paused = choked
+        places = [slot.place for slot in self.assignment.slots.values() if not slot.paused]
         (self._consumer.pause if choked else self._consumer.resume)(places)
 
     def _pause(self, partition: Partition, epoch: int) -> None:
         slot = self.assignment.slots.get(partition)
         if slot is not None and slot.epoch == epoch:
-            slot.parked = True
+            slot.paused = True
             self._consumer.pause([slot.place])
 
     def _resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         slot = self.assignment.slots.get(partition)
-        if slot is None or slot.epoch != epoch or not slot.parked:
+        if slot is None or slot.epoch != epoch or not slot.paused:
             return
-        slot.parked, slot.turn = False, turn
+        slot.paused, slot.seek_count = False, turn
         self.assignment.seek(self._consumer, slot, offset)  # after the pause: a seek before it was lost (rdk#3471)
-        if not self._choked:
+        if not self._all_paused:
             self._consumer.resume([slot.place])
 
     # --- records -----------------------------------------------------------------------------------------------------
@@ -219,14 +219,14 @@ class ConsumerThread(threading.Thread):
                     continue
                 run = runs.get(key)
                 if run is None or run.epoch != slot.epoch:
-                    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.turn, [])
+                    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
                     slot.sought = None
                 if error is not None:
                     runs[key] = run._replace(end=message.offset())
                 else:
                     run.records.append(to_record(message, slot.partition, slot.epoch, reading))
         if runs:
-            levels, slots = self.heads.waits(), self.assignment.slots
+            levels, slots = self.due_offsets.waits(), self.assignment.slots
             found = (
                 with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
                 for run in runs.values()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.owned_partition import Slot
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 SLACK = 3_000
 """ms by which a record must be overdue to count. A parked partition takes up to 1 s to be fetched again (measured):
@@ -25,7 +25,7 @@ ALL_WITHIN = 2.0
 """Seconds for the requests topic by topic, once the one for all has failed: a leader that is away fails them all."""
 
 
-class Heads:
+class DueOffsets:
     """The looks of one lane. `waits` and `tell` are set before the thread starts; without them nothing is looked at."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Heads:
         self._known: dict[Partition, int] = {}
         self._turn = 0
 
-    def look(self, consumer: Consumer, slots: Iterable[Slot], ends: Mapping[Partition, int]) -> None:
+    def look(self, consumer: Consumer, slots: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> None:
         """Ask for the heads of the level partitions among `slots`; a failure is shown in `problem`, never raised."""
         waits = self.waits()
         sources = [slot.partition for slot in slots if slot.partition.topic in waits]

@@ -9,7 +9,7 @@ from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition
 
 
-class Keeper(Protocol):
+class AssignmentListener(Protocol):
     """Whom the assignment tells. Calls are made on the consumer's thread and return at once."""
 
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
@@ -28,7 +28,7 @@ class Keeper(Protocol):
         """The log ends at `high` now, before what was read already: the partition is not ours until it is granted."""
 
 
-class Handler(Keeper, Protocol):
+class RecordListener(AssignmentListener, Protocol):
     """Where the consumer hands things to."""
 
     def received(self, runs: Sequence[FetchedRecords]) -> None:

@@ -16,15 +16,15 @@ Key: TypeAlias = tuple[str | None, int | None]
 
 
 @dataclass(slots=True)
-class Slot:
+class OwnedPartition:
     """One assigned partition. `awaits`: the start that only the client can resolve, None once the lane knows it;
     `parked`: the lane wants it left unfetched."""
 
     partition: Partition
     epoch: int
-    turn: int = 0
+    seek_count: int = 0
     awaits: Start | None = None
-    parked: bool = False
+    paused: bool = False
     sought: int | None = None
     """The offset of the last seek, until a message comes: an error may still be queued that is older than the seek."""
     last: int = -1
@@ -38,7 +38,7 @@ class Slot:
         return TopicPartition(*self.partition)
 
 
-def with_edges(consumer: Consumer, slot: Slot, run: FetchedRecords) -> FetchedRecords:
+def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) -> FetchedRecords:
     """A run of a level's records, with the greatest time that was read, and what the last fetch said about the log's
     end, which costs no request."""
     if run.records:

@@ -100,7 +100,7 @@ class Unreachable(NamedTuple):
     mend: str
 
 
-class Told(logging.Handler):
+class ClientLog(logging.Handler):
     """Keeps what the client says: some causes are in its log alone."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Told(logging.Handler):
 
 def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
     """The addresses of all brokers, or why none answers, with the mend. By a client of its own, within seconds."""
-    told = Told()
+    told = ClientLog()
     logger = logging.Logger("doctor")
     logger.addHandler(told)
     config: dict[str, Any] = {
@@ -141,7 +141,7 @@ def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
     return ask(client, told) or untrusted(kafka, told.texts) or diagnosed(servers, told.texts)
 
 
-def ask(client: AdminClient, told: Told) -> list[str]:
+def ask(client: AdminClient, told: ClientLog) -> list[str]:
     """The addresses of all brokers; empty when none answered in time."""
     began = time.monotonic()
     while time.monotonic() < began + (CERTAIN_SECONDS if told.texts else TRY_SECONDS):

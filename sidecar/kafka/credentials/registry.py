@@ -1,8 +1,7 @@
-"""What the Kafka clients of this process prove themselves with, and how newer credentials reach each of them.
+"""Hand newer credentials to each Kafka client of this process.
 
-A changed password is given to a client as it is; for anything else (certificates, a client's secret) it must be made
-anew, on the thread that owns it and at a moment of that thread's choice. Who reads the files, and when, is in
-`watcher.py`; no file is read here.
+A running client takes a changed password. Any other change (certificates, a client's secret) needs a new client, made
+by the thread that owns it when it suits that thread. `watcher.py` reads the files; this module reads none.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ LOGIN = ("sasl.username", "sasl.password")
 
 
 class Refresh(Enum):
-    """Asks a thread that waits for work to look at its keys first."""
+    """Ask a thread that waits for work to apply its credentials first."""
 
     KEYS = "keys"
 
@@ -27,82 +26,85 @@ class Client(Protocol):
         """Log in with these from the next connection on (SASL PLAIN and SCRAM)."""
 
 
-class Keys(NamedTuple):
-    """Credentials as they were read at one moment. `number` rises; clients made with `since` or later differ from
-    these by the login alone. `properties`: those that come from files."""
+class Credentials(NamedTuple):
+    """Credentials as they were read at one moment.
+
+    `number` rises with each reading. Clients made with `since` or later differ from these by the login alone.
+    `properties`: the client properties that come from files.
+    """
 
     number: int
     since: int
     properties: Mapping[str, str]
 
     def __repr__(self) -> str:
-        return f"Keys({self.number})"  # it may stand in a traceback
+        return f"Credentials({self.number})"  # a traceback may show it: never the secret itself
 
 
-NONE = Keys(0, 0, {})
+NONE = Credentials(0, 0, {})
 
 
-class Keyring:
-    """The newest keys, and everybody who wears some. Replaced by one thread, read by all."""
+class CredentialRegistry:
+    """Hold the newest credentials and the clients that use them. Written by one thread, read by all."""
 
-    def __init__(self, keys: Keys = NONE) -> None:
-        self.newest = keys
-        self.wearers: list[Wearing] = []
+    def __init__(self, first: Credentials = NONE) -> None:
+        self.newest = first
+        self.clients: list[ClientCredentials] = []
 
-    def wearing(self, name: str, nudge: Callable[[], None] = lambda: None) -> Wearing:
-        """Take part. `nudge` is called, from another thread, when other keys are offered."""
-        wearing = Wearing(self, name, nudge)
-        self.wearers.append(wearing)
-        return wearing
+    def register(self, name: str, on_change: Callable[[], None] = lambda: None) -> ClientCredentials:
+        """Add a client. `on_change` is called from another thread when the client should apply other credentials."""
+        client = ClientCredentials(self, name, on_change)
+        self.clients.append(client)
+        return client
 
 
-class Wearing:
-    """The keys of one client (or of several on one thread): those that it wears, and those that it is to wear."""
+class ClientCredentials:
+    """The credentials of one Kafka client, or of several on one thread: `applied` are in use, `pending` come next."""
 
-    def __init__(self, ring: Keyring, name: str, nudge: Callable[[], None]) -> None:
+    def __init__(self, registry: CredentialRegistry, name: str, on_change: Callable[[], None]) -> None:
         self.name = name
-        self._nudge = nudge
-        self.worn = self.offered = ring.newest
-        self._ring = ring
+        self._on_change = on_change
+        self.applied = self.pending = registry.newest
+        self._registry = registry
 
     def newest(self, config: Mapping[str, object]) -> dict[str, Any]:
-        """A client's configuration with the newest keys."""
-        return {**config, **self._ring.newest.properties}
+        """Return a client's configuration with the newest credentials."""
+        return {**config, **self._registry.newest.properties}
 
-    def put_on(self, config: Mapping[str, object]) -> dict[str, Any]:
-        """As `newest`, for the client that is to wear them: it is made next."""
-        self.worn = self.offered = self._ring.newest
-        return {**config, **self.worn.properties}
+    def adopt(self, config: Mapping[str, object]) -> dict[str, Any]:
+        """As `newest`, for a client that is made next: the newest credentials count as applied from now on."""
+        self.applied = self.pending = self._registry.newest
+        return {**config, **self.applied.properties}
 
-    def offer(self, keys: Keys) -> None:
-        """Have the client go on with these; from another thread than its own."""
-        if self.offered is not keys:
-            self.offered = keys
-            self._nudge()
+    def offer(self, credentials: Credentials) -> None:
+        """Have the client apply these on its own thread; called from another one."""
+        if self.pending is not credentials:
+            self.pending = credentials
+            self._on_change()
 
     @property
     def outdated(self) -> bool:
-        """Whether there are newer keys, be they this client's turn or not."""
-        return self.worn is not self._ring.newest
+        """Whether newer credentials exist, offered to this client or not."""
+        return self.applied is not self._registry.newest
 
     @property
     def due(self) -> bool:
-        """Whether other keys are offered: for whoever makes its clients anew for any change."""
-        return self.offered is not self.worn
+        """Whether other credentials are offered, for threads that make their clients anew at any change."""
+        return self.pending is not self.applied
 
-    def keep(self, *clients: Client) -> bool:
-        """Go on with what is offered, on the thread that owns the clients; False: they must be made anew."""
-        offered = self.offered
-        if offered is self.worn:
+    def apply_to(self, *clients: Client) -> bool:
+        """Apply pending credentials, on the thread that owns the clients. False: the clients must be made anew."""
+        pending = self.pending
+        if pending is self.applied:
             return True
-        if offered.since > self.worn.number:
+        if pending.since > self.applied.number:  # more than the login has changed since these clients were made
             return False
         for client in clients:
-            client.set_sasl_credentials(*(offered.properties.get(name, "") for name in LOGIN))
-        self.worn = offered
+            client.set_sasl_credentials(*(pending.properties.get(name, "") for name in LOGIN))
+        self.applied = pending
         return True
 
 
-def unchanging() -> Wearing:
-    """For a client whose credentials nobody looks after."""
-    return Keyring().wearing("")
+def unchanging() -> ClientCredentials:
+    """Return credentials that never change."""
+    return CredentialRegistry().register("")

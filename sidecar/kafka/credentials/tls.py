@@ -43,7 +43,7 @@ def distrust(addresses: Iterable[str], kafka: Mapping[str, str]) -> tuple[str, D
     except (OSError, ValueError):  # ssl.SSLError is one; then the client could not have been made either
         return None
     for address in addresses:
-        if (found := shaken(context, address)) is not None:
+        if (found := certificate_fault(context, address)) is not None:
             return address, found
     return None
 
@@ -61,7 +61,7 @@ def context_of(kafka: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def shaken(context: ssl.SSLContext, address: str) -> Distrust | None:
+def certificate_fault(context: ssl.SSLContext, address: str) -> Distrust | None:
     """What is wrong with the certificate that is shown at an address; None when nothing is, or nobody shows one."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not port.isdecimal():

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from sidecar.errors import ConfigError
 from sidecar.kafka.credentials.reachability import Unreachable, answers
-from sidecar.kafka.credentials.registry import LOGIN, Keyring, Keys, Wearing
+from sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
 from sidecar.observability.logs import KAFKA
-from sidecar.observability.thread_watch import FOLLOWER_LIMIT, Asked, Watched
+from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from sidecar.settings.sections.kafka_secrets import BY_FOLDER, Kafka
 
 LOOK_EVERY = 2.0
@@ -43,7 +43,7 @@ class Digest(NamedTuple):
     rest: bytes
 
 
-class Hint(logging.Handler):
+class AuthErrorHandler(logging.Handler):
     """Notes that the Kafka clients complain about a connection's security."""
 
     def __init__(self) -> None:
@@ -56,29 +56,29 @@ class Hint(logging.Handler):
             self.heard.set()
 
 
-class Credentials(threading.Thread):
+class CredentialWatcher(threading.Thread):
     """Follows the files until stopped. `waiting`: whether something still waits for Kafka's first answer."""
 
-    def __init__(self, kafka: Kafka, keyring: Keyring, waiting: Callable[[], bool]) -> None:
+    def __init__(self, kafka: Kafka, registry: CredentialRegistry, waiting: Callable[[], bool]) -> None:
         super().__init__(name="credentials", daemon=True)
         self.problem = ""
         """Why Kafka cannot be reached, and the mend; empty while it answers."""
         self.reloads = 0
         """How often newer credentials have reached the clients."""
-        self._kafka, self._keyring, self._waiting = kafka, keyring, waiting
+        self._kafka, self._registry, self._waiting = kafka, registry, waiting
         self._worn = digest_of(kafka)
-        self._stopping = Asked()
+        self._stopping = StopRequest()
         self._said = ""
         self._ask_at = 0.0
-        self._hint = Hint()
+        self._hint = AuthErrorHandler()
 
     def stop(self) -> None:
         """End soon; returns at once."""
         self._stopping.set()
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedThread]:
         """Its thread."""
-        return [Watched("credentials", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+        return [WatchedThread("credentials", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
         """Look until stopped, whatever happens."""
@@ -120,28 +120,28 @@ class Credentials(threading.Thread):
 
     def _hand_out(self, fresh: Kafka, *, by_login: bool) -> None:
         """Give all clients a new name or password; else the new keys to each when the one before it has taken them."""
-        old = self._keyring.newest
+        old = self._registry.newest
         number = old.number + 1
-        keys = Keys(number, old.since if by_login else number, secrets_of(fresh))
-        self._keyring.newest = keys
+        keys = Credentials(number, old.since if by_login else number, secrets_of(fresh))
+        self._registry.newest = keys
         if by_login:  # nobody pauses for it, and whoever still has the old one may be shut out
-            for wearing in self._keyring.wearers:
-                wearing.offer(keys)
-        late = [wearing.name for wearing in self._keyring.wearers if not self._reaches(wearing, keys)]
+            for credentials in self._registry.clients:
+                credentials.offer(keys)
+        late = [credentials.name for credentials in self._registry.clients if not self._reaches(credentials, keys)]
         how = "the password" if by_login else "certificates or keys: the clients were made anew, one after the other"
         text = "new credentials are in use: %s"
-        _LOG.info(text, how, extra={"event": "credentials-reloaded", "clients": len(self._keyring.wearers)})
+        _LOG.info(text, how, extra={"event": "credentials-reloaded", "clients": len(self._registry.clients)})
         if late:
             text = "clients that do not have the new credentials yet: %s"
             _LOG.warning(text, ", ".join(late), extra={"event": "credentials-late"})
 
-    def _reaches(self, wearing: Wearing, keys: Keys) -> bool:
+    def _reaches(self, credentials: ClientCredentials, keys: Credentials) -> bool:
         """Whether a client has taken the keys in time."""
-        wearing.offer(keys)
+        credentials.offer(keys)
         deadline = time.monotonic() + ANEW_WITHIN
-        while wearing.worn is not keys and time.monotonic() < deadline and not self._stopping.is_set():
+        while credentials.applied is not keys and time.monotonic() < deadline and not self._stopping.is_set():
             time.sleep(0.02)
-        return wearing.worn is keys
+        return credentials.applied is keys
 
     # --- why Kafka does not answer -----------------------------------------------------------------------------------
 
@@ -165,9 +165,9 @@ class Credentials(threading.Thread):
         return news
 
 
-def keyring_of(kafka: Kafka) -> Keyring:
+def registry_of(kafka: Kafka) -> CredentialRegistry:
     """The keys that clients begin with."""
-    return Keyring(Keys(0, 0, secrets_of(kafka)))
+    return CredentialRegistry(Credentials(0, 0, secrets_of(kafka)))
 
 
 def secrets_of(kafka: Kafka) -> Mapping[str, str]:

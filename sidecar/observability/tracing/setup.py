@@ -32,7 +32,7 @@ class Untraced:
         """There is nothing to hand over."""
 
 
-def tracing_of(settings: Settings, instance: str) -> Tracing:
+def build_tracing(settings: Settings, instance: str) -> Tracing:
     """Who traces; ConfigError when OpenTelemetry is asked for and not there."""
     if not settings.tracing.enabled:
         return Untraced()

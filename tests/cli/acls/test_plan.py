@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from sidecar.cli.acls.export import commands, user_name
 from sidecar.cli.acls.plan import Step, make_plan, principals_of
 from sidecar.kafka.admin.acls import Rule
-from topics.acls import Group, Operation, Resource, Right, User, rights_of
+from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from topics.names import Names
 
-GROUP = Group(Names("billing"), ("orders",), (10_000,))
+GROUP = GroupShape(Names("billing"), ("orders",), (10_000,))
 ME = "User:billing-spark"
 EVENTS = Rule(ME, Resource.TOPIC, "billing-RETRY-EVENTS", "literal", "READ")
 
@@ -53,7 +53,7 @@ def test_a_denial_wins_over_what_allows() -> None:
 def test_describe_comes_with_read_but_not_the_other_way_round() -> None:
     ui = {User.UI: "User:u"}
     read = Rule("User:u", Resource.GROUP, "billing-RETRY", "literal", "READ")
-    held = Right(Resource.GROUP, "billing-RETRY", Operation.DESCRIBE)
+    held = Permission(Resource.GROUP, "billing-RETRY", Operation.DESCRIBE)
     (step,) = [step for step in make_plan(GROUP, ui, [read]) if step.right == held]
     assert step.action == "ok"
 
@@ -73,7 +73,7 @@ def test_two_roles_of_one_principal_are_no_extra_to_each_other() -> None:
     rules = [
         Rule("User:one", right.resource, right.name, "prefixed" if right.prefixed else "literal", str(right.operation))
         for role in (User.SIDECAR, User.UI)
-        for right in rights_of(role, GROUP)
+        for right in permissions_of(role, GROUP)
     ]
     steps = make_plan(GROUP, {User.SIDECAR: "User:one", User.UI: "User:one"}, rules)
     assert {step.action for step in steps} == {"ok"}
@@ -95,9 +95,9 @@ def test_a_principal_that_cannot_be_meant_is_refused(given: list[str]) -> None:
 
 def test_a_command_gives_all_rights_on_one_resource_and_is_safe_in_a_shell() -> None:
     rights = (
-        Right(Resource.TOPIC, "a", Operation.READ),
-        Right(Resource.TRANSACTIONAL_ID, "billing-main-", Operation.WRITE, prefixed=True),
-        Right(Resource.TOPIC, "a", Operation.DESCRIBE_CONFIGS),
+        Permission(Resource.TOPIC, "a", Operation.READ),
+        Permission(Resource.TRANSACTIONAL_ID, "billing-main-", Operation.WRITE, prefixed=True),
+        Permission(Resource.TOPIC, "a", Operation.DESCRIBE_CONFIGS),
     )
     first, second = commands("localhost:9092", "User:CN=a b", rights)
     assert first == (

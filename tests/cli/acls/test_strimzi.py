@@ -19,7 +19,7 @@ from sidecar.cli.acls.strimzi import (
     topic_resource,
     user_resource,
 )
-from topics.acls import Group, User, rights_of
+from topics.acls import GroupShape, User, permissions_of
 from topics.names import Kind, Names
 from topics.specs import TopicSpec
 
@@ -60,8 +60,8 @@ def test_a_topic_has_its_true_name_and_numbers_as_numbers() -> None:
 
 
 def test_a_user_has_each_resource_once_with_its_operations() -> None:
-    group = Group(Names("billing"), ("orders",), (10_000,), view=True)
-    made = user_resource("billing-sidecar", rights_of(User.SIDECAR, group), "main", Authentication.TLS)
+    group = GroupShape(Names("billing"), ("orders",), (10_000,), view=True)
+    made = user_resource("billing-sidecar", permissions_of(User.SIDECAR, group), "main", Authentication.TLS)
     spec: dict[str, Any] = made["spec"]
     acls = spec["authorization"]["acls"]
     places = [tuple(acl["resource"].values()) for acl in acls]

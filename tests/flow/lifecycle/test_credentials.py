@@ -27,7 +27,7 @@ from tests.support.proof.quiet import await_quiet
 from tests.support.service.service import Service
 from tests.support.sidecar.process import Config, SidecarProcess
 from tests.support.sidecar.relay import RELAY, post, post_of
-from topics.acls import Group, Right, User, rights_of
+from topics.acls import GroupShape, Permission, User, permissions_of
 from topics.names import Kind
 
 pytestmark = pytest.mark.long
@@ -57,9 +57,9 @@ class Stage:
         mounted = {"kafka": kafka, "kafka_secret": str(self.mounted.folder), **(overrides or {})}
         return SidecarProcess(group, url, self.folder, pod=pod, overrides=mounted)
 
-    def rights(self, group: GroupTopics, mode: str = "push") -> tuple[Right, ...]:
+    def rights(self, group: GroupTopics, mode: str = "push") -> tuple[Permission, ...]:
         """The least rights of a sidecar."""
-        return rights_of(User.SIDECAR, Group(group.names, group.mains, group.delays, mode=mode))  # type: ignore[arg-type]
+        return permissions_of(User.SIDECAR, GroupShape(group.names, group.mains, group.delays, mode=mode))  # type: ignore[arg-type]
 
     def begin(self) -> None:
         """Start the sidecar and the load, and see both at work."""

@@ -13,7 +13,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
-from sidecar.delivery.push.verdict import Rules, read_answer
+from sidecar.delivery.push.verdict import VerdictRules, verdict_from_response
 from sidecar.settings import load
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.operations.migrate_docs import TEXT, Example, commands, examples
@@ -92,7 +92,7 @@ def test_order_is_refused_where_the_page_says_so(tmp_path: Path, change: dict[st
 
 
 def of_dapr(body: str) -> Outcome:
-    return read_answer(200, [(b"content-type", b"application/json")], body.encode(), Rules(), 0)
+    return verdict_from_response(200, [(b"content-type", b"application/json")], body.encode(), VerdictRules(), 0)
 
 
 def test_an_answer_to_dapr_is_done_here_unless_it_has_the_second_word() -> None:

@@ -13,7 +13,7 @@ from sidecar.api.retry import retry_routes
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.relay.post_writer import NotWrittenError, TooLargeError, UnknownError
-from sidecar.delivery.relay.posts import NotOursError, Placed
+from sidecar.delivery.relay.posts import NotOursError, PostResult
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 GOOD: dict[str, object] = {
@@ -25,7 +25,7 @@ GOOD: dict[str, object] = {
     "headers": [["tenant", "YWNtZQ=="], ["empty", ""], ["none", None]],
     "timestamp": 1763690000000,
 }
-PLACED = Placed("orders:3:1024", "billing-RETRY-10s", 1, 1_763_690_010_000, "retry-asked")
+PLACED = PostResult("orders:3:1024", "billing-RETRY-10s", 1, 1_763_690_010_000, "retry-asked")
 MIB = 1 << 20
 
 
@@ -36,7 +36,7 @@ class Notes:
         self.posts: list[tuple[Record, Failed]] = []
         self.error: Exception | None = None
 
-    async def post(self, record: Record, failure: Failed) -> Placed:
+    async def post(self, record: Record, failure: Failed) -> PostResult:
         self.posts.append((record, failure))
         if self.error is not None:
             raise self.error

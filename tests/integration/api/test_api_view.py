@@ -13,9 +13,9 @@ import pytest
 from sidecar.api.app import Access, build_app
 from sidecar.api.view import no_view_routes, view_routes
 from sidecar.http.access import LOOPBACK_NAMES
-from sidecar.view.follower import Seen
+from sidecar.view.follower import CopyStatus
 from sidecar.view.query import ViewQuery
-from sidecar.view.query_pool import MOST_WAITING, Readers, UnknownError
+from sidecar.view.query_pool import MOST_WAITING, QueryPool, UnknownError
 from sidecar.view.store import ViewStore, open_store
 from sidecar.view.storm import Rule
 from sidecar.view.storm_watch import StormWatch
@@ -34,7 +34,7 @@ class View:
 
     def __init__(self, store: ViewStore) -> None:
         self.store = store
-        self.seen = Seen(store.path, wall() - 2_000, "", {})
+        self.seen = CopyStatus(store.path, wall() - 2_000, "", {})
 
     def take(self, *rows: ViewRow | StatsRow) -> None:
         items = [
@@ -55,7 +55,7 @@ def view(tmp_path: Path) -> Iterator[View]:
 
 @pytest.fixture
 def client(view: View) -> Iterator[Client]:
-    app = build_app(Operation(), lambda: b"", Access(None, LOOPBACK_NAMES), calls=view_routes(Readers(view), RULE))
+    app = build_app(Operation(), lambda: b"", Access(None, LOOPBACK_NAMES), calls=view_routes(QueryPool(view), RULE))
     with serving(app) as place, Client(place) as client:
         yield client
 
@@ -154,7 +154,7 @@ def test_sums_refuse_what_is_not_well_formed(view: View, client: Client, query: 
 
 @pytest.mark.parametrize("path", ["messages", "messages/orders:0:1", "stats"])
 def test_a_view_of_which_nothing_is_known_is_503_with_the_reason(view: View, client: Client, path: str) -> None:
-    view.seen = Seen(view.store.path, None, "nothing was ever written to billing-RETRY-VIEW", {})
+    view.seen = CopyStatus(view.store.path, None, "nothing was ever written to billing-RETRY-VIEW", {})
     shown = get(client, path)
     assert (shown.status, shown.headers["retry-after"]) == (503, "5")
     assert "nothing was ever written" in shown.json["detail"]
@@ -190,7 +190,7 @@ def test_slow_questions_stand_neither_in_the_loops_way_nor_without_end_in_line(v
         return let_go.wait(60)
 
     async def crowd() -> int:
-        readers = Readers(view)
+        readers = QueryPool(view)
         asked = [asyncio.ensure_future(readers.ask(slow)) for _ in range(MOST_WAITING + 5)]
         await asyncio.sleep(0)  # each has come as far as it can: the loop itself waits for nobody
         refused = [call for call in asked if call.done()]
@@ -210,7 +210,7 @@ def test_a_storm_is_told_once(view: View) -> None:
     view.take(*(view_row(number) for number in range(10)))
 
     async def watch() -> int:
-        readers, told = Readers(view), asyncio.Queue[int]()
+        readers, told = QueryPool(view), asyncio.Queue[int]()
         watch = StormWatch(readers, RULE, lambda: told.put_nowait(1), every=0.01)
         watch.start()
         async with asyncio.timeout(60):
@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_read_is_no_storm(view: View) -> None:
     view.take(*(view_row(number) for number in range(10)))
 
     async def look() -> list[int]:
-        readers, told = Readers(view), list[int]()
+        readers, told = QueryPool(view), list[int]()
         watch = StormWatch(readers, RULE, lambda: told.append(1), every=0.01)
         view.store.close()
         view.store.path.write_bytes(b"junk" * 999)

@@ -11,7 +11,7 @@ from sidecar.api.app import build_app
 from sidecar.api.pull import PATHS, no_pull_routes
 from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED
 from sidecar.core.record import Partition
-from sidecar.delivery.pull.lease_table import Fate
+from sidecar.delivery.pull.lease_table import LeaseEnd
 from sidecar.http.access import Access
 from tests.support.deadline import until
 from tests.support.service.pull_api import Ended, PullApi, pull_api, request
@@ -49,7 +49,7 @@ def test_an_ack_that_comes_before_a_late_timer_is_late_all_the_same(api: PullApi
 
     def late() -> str:
         time.sleep(0.2)  # what is measured is that nothing else ran in between
-        return api.leases.settle(handle, Fate.ACKED, COMMITTED)
+        return api.leases.settle(handle, LeaseEnd.ACKED, COMMITTED)
 
     assert api.on_loop(late) == "expired"
     assert api.until_ended(1) == [Ended(0, EXPIRED)]

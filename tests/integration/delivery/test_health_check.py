@@ -13,7 +13,7 @@ from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.pace.pace import WELL_FOR, Pace, State
 from sidecar.core.record import Now
 from sidecar.delivery.push import parse_target
-from sidecar.delivery.push.health_check import ASK_EVERY, Health
+from sidecar.delivery.push.health_check import ASK_EVERY, HealthCheck
 from tests.sim.samples import record
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService
@@ -29,7 +29,7 @@ class Asked:
     def __init__(self, url: str) -> None:
         self.pace = Pace(8, failures=3, guarded=True)
         self.ticks = 0
-        self.health = Health(parse_target(url, False), self.pace, self._tick, now)
+        self.health = HealthCheck(parse_target(url, False), self.pace, self._tick, now)
         self.pace.ask = self.health.ask_at_once
         self.health.watch()
 

@@ -13,7 +13,7 @@ from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS
 from tests.support.sidecar.doctoring import DELAYS
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.names import Kind
 
 
@@ -38,8 +38,8 @@ def topics(kafka: Broker) -> GroupTopics:
 
 
 @pytest.fixture
-def group(topics: GroupTopics) -> Group:
-    return Group(topics.names, topics.mains, topics.delays, view=True)
+def group(topics: GroupTopics) -> GroupShape:
+    return GroupShape(topics.names, topics.mains, topics.delays, view=True)
 
 
 @pytest.fixture

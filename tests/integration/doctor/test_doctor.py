@@ -6,9 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from sidecar.doctor.checks.clock import skew
-from sidecar.doctor.checks.topics import layout
-from sidecar.doctor.checks.transactions import hanging
+from sidecar.doctor.checks.clock import clock
+from sidecar.doctor.checks.transactions import transactions
 from sidecar.doctor.findings import Status
 from sidecar.kafka.admin.cluster import Cluster
 from tests.support.kafka.broker import Broker
@@ -18,7 +17,7 @@ from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.doctoring import DELAYS, configured, nothing, worst
-from topics.acls import Group
+from topics.acls import GroupShape
 
 # --- the whole command ---------------------------------------------------------------------------------------------
 
@@ -76,8 +75,8 @@ def test_a_broker_that_hangs_is_one_failure_and_no_hang(topics: GroupTopics, tmp
 def test_missing_topics_are_failures_unless_retries_go_on_without_them(kafka: Broker, cluster: Cluster) -> None:
     topics = fresh_group(kafka.bootstrap, delays=DELAYS)
     create_group(topics, leave_out=[topics.dlq])
-    group = Group(topics.names, topics.mains, topics.delays)
-    found = {found.finding: found.status for found in layout(cluster, group, nothing)}
+    group = GroupShape(topics.names, topics.mains, topics.delays)
+    found = {found.finding: found.status for found in topics(cluster, group, nothing)}
     names = topics.names
     assert found == {
         f"{topics.dlq} does not exist": Status.FAIL,
@@ -87,7 +86,7 @@ def test_missing_topics_are_failures_unless_retries_go_on_without_them(kafka: Br
 
 def test_a_missing_main_topic_is_a_failure(cluster: Cluster, kafka: Broker) -> None:
     topics = fresh_group(kafka.bootstrap)
-    status, text = worst(layout(cluster, Group(topics.names, topics.mains, topics.delays), nothing))
+    status, text = worst(topics(cluster, GroupShape(topics.names, topics.mains, topics.delays), nothing))
     assert (status, text) == (Status.FAIL, f"main topic {topics.main} does not exist")
 
 
@@ -95,7 +94,7 @@ def test_a_missing_main_topic_is_a_failure(cluster: Cluster, kafka: Broker) -> N
 
 
 def test_the_clock_is_measured_and_nothing_is_left_for_readers(cluster: Cluster, topics: GroupTopics) -> None:
-    (found,) = skew(cluster, topics.names)
+    (found,) = clock(cluster, topics.names)
     assert (found.status, "is within" in found.finding) == (Status.OK, True)
-    assert hanging(cluster, Group(topics.names, topics.mains, topics.delays), 10_000)[0].status is Status.OK
+    assert transactions(cluster, GroupShape(topics.names, topics.mains, topics.delays), 10_000)[0].status is Status.OK
     assert dump(topics.bootstrap, topics.names.ready) == []

@@ -10,13 +10,13 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.doctor.checks.groups import sharing
+from sidecar.doctor.checks.groups import groups
 from sidecar.doctor.checks.progress import progress
 from sidecar.doctor.checks.service import service
-from sidecar.doctor.checks.transactions import hanging
+from sidecar.doctor.checks.transactions import transactions
 from sidecar.doctor.checks.view import dead_view
 from sidecar.doctor.findings import Status
-from sidecar.group_policy.topic import Told, read_policy_topic
+from sidecar.group_policy.topic import PolicyTopicRecord, read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.settings.sections.deliver import Deliver
 from tests.support.deadline import until
@@ -25,7 +25,7 @@ from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produ
 from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.doctoring import DAY, configured, now, worst
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
 
 # --- progress ------------------------------------------------------------------------------------------------------
@@ -38,11 +38,11 @@ def commit(topics: GroupTopics, group: str, topic: str, offset: int, partition: 
     consumer.close()
 
 
-def told(at: int) -> tuple[Told, ...]:
-    return (Told(InstanceHeard("pod-0", None), at),)
+def told(at: int) -> tuple[PolicyTopicRecord, ...]:
+    return (PolicyTopicRecord(InstanceHeard("pod-0", None), at),)
 
 
-def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     assert worst(progress(cluster, group, None)) == (Status.OK, "nothing is about to expire")
     commit(topics, topics.group, topics.main, 0)
     status, text = worst(progress(cluster, group, None))
@@ -53,7 +53,9 @@ def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics
     assert "at any time" in worst(progress(cluster, group, told(now() - 8 * DAY)))[1]
 
 
-def test_records_that_are_deleted_unread_are_a_failure(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_records_that_are_deleted_unread_are_a_failure(
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
+) -> None:
     produce(topics.bootstrap, topics.main, [Out(b"v", partition=0)] * 5)
     commit(topics, topics.group, topics.main, 2)
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
@@ -64,7 +66,7 @@ def test_records_that_are_deleted_unread_are_a_failure(cluster: Cluster, topics:
 
 
 def test_unread_records_near_the_end_of_their_retention_are_a_warning(
-    cluster: Cluster, topics: GroupTopics, group: Group
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
 ) -> None:
     configured(topics.bootstrap, topics.main, "retention.ms", str(10 * DAY))
     old, new = now() - 9 * DAY - DAY // 2, now()
@@ -80,16 +82,18 @@ def test_unread_records_near_the_end_of_their_retention_are_a_warning(
 # --- transactions --------------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_that_is_older_than_it_may_be_hangs(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_a_transaction_that_is_older_than_it_may_be_hangs(
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
+) -> None:
     producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topics.group}-t"})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
     producer.produce(topics.names.events, b"new", partition=0)
     producer.flush(SECONDS)
-    assert worst(hanging(cluster, group, 10_000, pause=lambda _: None))[0] is Status.OK
+    assert worst(transactions(cluster, group, 10_000, pause=lambda _: None))[0] is Status.OK
     producer.produce(topics.names.events, b"old", partition=1, timestamp=now() - DAY)
     producer.flush(SECONDS)
-    status, text = worst(hanging(cluster, group, 10_000, pause=lambda _: None))
+    status, text = worst(transactions(cluster, group, 10_000, pause=lambda _: None))
     assert status is Status.FAIL
     assert text.startswith(f"{topics.names.events}[1]: open at offset 0 for more than 30s")
     # What ends while the doctor looks again does not hang.
@@ -98,7 +102,7 @@ def test_a_transaction_that_is_older_than_it_may_be_hangs(cluster: Cluster, topi
         producer.commit_transaction(SECONDS)
         until(lambda: len(dump(topics.bootstrap, topics.names.events)) == 2, SECONDS, "both are committed")
 
-    assert worst(hanging(cluster, group, 10_000, pause=end))[0] is Status.OK
+    assert worst(transactions(cluster, group, 10_000, pause=end))[0] is Status.OK
 
 
 # --- groups --------------------------------------------------------------------------------------------------------
@@ -114,23 +118,23 @@ def member(topics: GroupTopics, group: str, topic: str) -> Iterator[None]:
     consumer.close()
 
 
-def test_another_group_on_the_level_topics_is_found(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_another_group_on_the_level_topics_is_found(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     level = topics.names.level(1_000, topics.main)
     commit(topics, topics.group, topics.main, 0)
     commit(topics, topics.names.retry_group, level, 0)
-    assert worst(sharing(cluster, group))[0] is Status.OK
+    assert worst(groups(cluster, group))[0] is Status.OK
     with member(topics, f"look-{topics.group}", level):
-        status, text = worst(sharing(cluster, group))
+        status, text = worst(groups(cluster, group))
     assert (status, f"group look-{topics.group} reads {level}" in text) == (Status.WARN, True)
     commit(topics, f"other-{topics.group}-RETRY", level, 0)
-    status, text = worst(sharing(cluster, group))
+    status, text = worst(groups(cluster, group))
     assert (status, f"group other-{topics.group}-RETRY has read {level}" in text) == (Status.FAIL, True)
 
 
-def test_a_stranger_in_the_groups_own_place_is_found(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_a_stranger_in_the_groups_own_place_is_found(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     create_topic(topics.bootstrap, f"{topics.main}-other")
     with member(topics, topics.group, f"{topics.main}-other"):
-        status, text = worst(sharing(cluster, group))
+        status, text = worst(groups(cluster, group))
     assert (status, "stranger" in text, f"{topics.main}-other" in text) == (Status.FAIL, True, True)
 
 
@@ -141,11 +145,11 @@ def test_the_policy_topic_is_read_with_the_times_of_its_records(cluster: Cluster
     assert read_policy_topic(cluster, topics.names) == ()
     value = SubscriptionRecord({topics.main: "*"}, 5)
     produce(topics.bootstrap, topics.names.policy, [Out(render_record(value), instance_key("pod-1"), timestamp=77)])
-    assert read_policy_topic(cluster, topics.names) == (Told(InstanceHeard("pod-1", value), 77),)
+    assert read_policy_topic(cluster, topics.names) == (PolicyTopicRecord(InstanceHeard("pod-1", value), 77),)
     assert read_policy_topic(cluster, fresh_group(topics.bootstrap).names) is None
 
 
-def test_a_view_that_is_older_than_the_events_is_dead(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_a_view_that_is_older_than_the_events_is_dead(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     assert worst(dead_view(cluster, group)) == (Status.OK, "there are no events yet")
     produce(topics.bootstrap, topics.names.events, [Out(b"{}", timestamp=now())])
     assert worst(dead_view(cluster, group)) == (Status.FAIL, "there are events, and the view has never been written")

@@ -14,7 +14,7 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
 from tests.support.sidecar.doctoring import DELAYS, now, worst
-from topics.acls import Group
+from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
 
 NOTHING = (Status.OK, "nothing is due for longer than 1m")
@@ -58,7 +58,9 @@ def reader(topics: GroupTopics) -> Iterator[None]:
     consumer.close()
 
 
-def test_records_that_wait_for_their_time_are_no_finding(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_records_that_wait_for_their_time_are_no_finding(
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
+) -> None:
     assert worst(overdue(cluster, group)) == NOTHING
     transacted(topics, level(topics), Out(b"waits", partition=0))
     assert worst(overdue(cluster, group)) == NOTHING
@@ -66,7 +68,7 @@ def test_records_that_wait_for_their_time_are_no_finding(cluster: Cluster, topic
 
 
 def test_a_head_that_is_overdue_is_told_with_its_partition_its_offsets_and_its_time(
-    cluster: Cluster, topics: GroupTopics, group: Group
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
 ) -> None:
     transacted(topics, level(topics), *(Out(b"%d" % number, partition=0) for number in range(3)))
     commit(topics, level(topics), 2)
@@ -82,14 +84,14 @@ def test_a_head_that_is_overdue_is_told_with_its_partition_its_offsets_and_its_t
     assert (finding.status, finding.mend) == (Status.FAIL, "no instance has the partition: start one")
 
 
-def test_the_instance_that_has_the_partition_is_named(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_the_instance_that_has_the_partition_is_named(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     produce(topics.bootstrap, level(topics), [Out(b"v", partition=0)])
     with reader(topics):
         (finding,) = overdue(cluster, group, now() + LONG + SLACK)
     assert finding.mend.startswith("reconsume-pod-7 has it: ")
 
 
-def test_markers_behind_what_is_done_are_not_overdue(cluster: Cluster, topics: GroupTopics, group: Group) -> None:
+def test_markers_behind_what_is_done_are_not_overdue(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     """Given progress up to the last record, then what lies behind it is only its transaction's end."""
     transacted(topics, level(topics), Out(b"done", partition=0))
     commit(topics, level(topics), 1)
@@ -97,7 +99,7 @@ def test_markers_behind_what_is_done_are_not_overdue(cluster: Cluster, topics: G
 
 
 def test_a_record_that_asked_for_a_longer_wait_is_due_when_it_says(
-    cluster: Cluster, topics: GroupTopics, group: Group
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
 ) -> None:
     later = now() + 5 * LONG
     record = Out(b"v", headers=((RETRY_DUE_AT, b"%d" % later),), partition=0)

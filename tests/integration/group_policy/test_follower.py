@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.group_policy.follower import News, Place, PolicyTopic
-from sidecar.group_policy.heartbeat import Own
-from sidecar.group_policy.removed_levels import leftovers, strays
+from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
+from sidecar.group_policy.heartbeat import InstanceInfo
+from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
 from sidecar.kafka.client_config import follower_config, teller_config
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
@@ -30,11 +30,11 @@ class Desk:
     """Notes the news. `hurry`: something is awaited."""
 
     def __init__(self) -> None:
-        self.news: list[News] = []
+        self.news: list[PolicyUpdate] = []
         self.hurry = False
         self.pace = PaceTold("open", 1)
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: PolicyUpdate) -> None:
         self.news.append(news)
 
     def wanted(self) -> frozenset[str]:
@@ -58,11 +58,11 @@ def desk() -> Desk:
 
 
 @pytest.fixture
-def follower(kafka: Broker, names: Names, desk: Desk) -> Iterator[PolicyTopic]:
+def follower(kafka: Broker, names: Names, desk: Desk) -> Iterator[PolicyFollower]:
     """A thread that is not started yet, and always stopped."""
     properties = {"bootstrap.servers": kafka.bootstrap}
-    place = Place(names, ("orders",), Own("pod-0", {"orders": "*"}, lambda: desk.pace))
-    thread = PolicyTopic(
+    place = PolicySource(names, ("orders",), InstanceInfo("pod-0", {"orders": "*"}, lambda: desk.pace))
+    thread = PolicyFollower(
         follower_config(properties, names.retry_group, "t"), teller_config(properties, "t"), place, desk
     )
     yield thread
@@ -77,7 +77,7 @@ def compacted(kafka: Broker, topic: str) -> None:
 
 
 def test_what_was_written_before_is_read_at_once_and_what_is_written_then_is_live(
-    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyFollower
 ) -> None:
     compacted(kafka, names.policy)
     produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy"), Out(b"?", b"policy")])
@@ -94,7 +94,7 @@ def test_what_was_written_before_is_read_at_once_and_what_is_written_then_is_liv
 
 
 def test_the_subscription_is_told_and_taken_back_by_a_stop(
-    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyFollower
 ) -> None:
     compacted(kafka, names.policy)
     follower.start()
@@ -109,7 +109,7 @@ def test_the_subscription_is_told_and_taken_back_by_a_stop(
 
 
 def test_without_the_topic_it_has_caught_up_at_once_and_creates_nothing(
-    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic, caplog: pytest.LogCaptureFixture
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyFollower, caplog: pytest.LogCaptureFixture
 ) -> None:
     follower.start()
     until(lambda: any(news.caught_up for news in desk.news), SECONDS, "there is nothing to read")
@@ -121,7 +121,7 @@ def test_without_the_topic_it_has_caught_up_at_once_and_creates_nothing(
 
 
 def test_a_topic_that_is_deleted_and_made_anew_is_followed_again(
-    kafka: Broker, names: Names, desk: Desk, follower: PolicyTopic
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyFollower
 ) -> None:
     compacted(kafka, names.policy)
     produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
@@ -144,10 +144,10 @@ def test_a_topic_that_is_deleted_and_made_anew_is_followed_again(
 
 def test_only_the_groups_own_level_topics_are_strays() -> None:
     there = ["b-RETRY-1s", "b-RETRY-60s", "b-RETRY", "b-RETRY-EVENTS", "b-RETRY-POLICY", "bb-RETRY-1s", "b-RETRY-2h"]
-    assert strays(Names("b"), ("orders",), there, {"b-RETRY-1s"}) == {"b-RETRY-2h"}
+    assert unlisted_levels(Names("b"), ("orders",), there, {"b-RETRY-1s"}) == {"b-RETRY-2h"}
     per_topic = Names("b", "{topic}-{group}")
     there = ["orders-b-RETRY-1s", "other-b-RETRY-1s", "b-RETRY-1s"]
-    assert strays(per_topic, ("orders",), there, ()) == {"orders-b-RETRY-1s"}
+    assert unlisted_levels(per_topic, ("orders",), there, ()) == {"orders-b-RETRY-1s"}
 
 
 def test_a_level_is_left_as_long_as_the_group_has_not_done_its_last_record(
@@ -160,9 +160,9 @@ def test_a_level_is_left_as_long_as_the_group_has_not_done_its_last_record(
     commit(kafka.bootstrap, group, TopicPartition(done, 1, 3))
     delete_all(kafka, expired)
     consumer = Consumer(follower_config({"bootstrap.servers": kafka.bootstrap}, group, "t"))
-    found = leftovers(consumer, dict.fromkeys((empty, untouched, half, done, expired), 2))
+    found = undrained_levels(consumer, dict.fromkeys((empty, untouched, half, done, expired), 2))
     assert found == frozenset({untouched, half})
-    assert leftovers(consumer, {}) == frozenset()
+    assert undrained_levels(consumer, {}) == frozenset()
     consumer.close()
 
 
@@ -184,8 +184,8 @@ def test_what_an_open_transaction_holds_back_is_not_taken_for_done(
     outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
     dead.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outsider.consumer_group_metadata(), SECONDS)
     consumer = Consumer(follower_config({"bootstrap.servers": kafka.bootstrap}, group, "t"))
-    assert leftovers(consumer, {topic: 1}) is None
+    assert undrained_levels(consumer, {topic: 1}) is None
     dead.abort_transaction(SECONDS)
-    until(lambda: leftovers(consumer, {topic: 1}) == frozenset({topic}), SECONDS, "Kafka says again")
+    until(lambda: undrained_levels(consumer, {topic: 1}) == frozenset({topic}), SECONDS, "Kafka says again")
     consumer.close()
     outsider.close()

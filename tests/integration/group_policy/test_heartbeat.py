@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sidecar.group_policy.heartbeat import LATE, Own, Presence
+from sidecar.group_policy.heartbeat import LATE, Heartbeat, InstanceInfo
 from sidecar.kafka.client_config import teller_config
 from sidecar.kafka.credentials.registry import unchanging
 from tests.support.deadline import until
@@ -27,10 +27,10 @@ class Pod:
     pace: PaceTold | None = field(default_factory=lambda: PaceTold("open", 1))
     overdue: int = 0
 
-    def presence(self, change_every: float) -> Presence:
-        own = Own("pod-0", {"orders": "*"}, lambda: self.pace, lambda: self.overdue)
+    def presence(self, change_every: float) -> Heartbeat:
+        own = InstanceInfo("pod-0", {"orders": "*"}, lambda: self.pace, lambda: self.overdue)
         writer = teller_config({"bootstrap.servers": self.bootstrap}, "t")
-        return Presence(writer, unchanging(), self.topic, own, pytest.fail, change_every)
+        return Heartbeat(writer, unchanging(), self.topic, own, pytest.fail, change_every)
 
     def told(self) -> list[PaceTold | str | None]:
         """The paces, in their order."""

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from typer.testing import Result
 
 from sidecar.doctor.checks.kafka import reach
-from sidecar.doctor.checks.rights import permits
+from sidecar.doctor.checks.rights import rights
 from sidecar.doctor.findings import Status
 from sidecar.kafka.admin.cluster import Cluster
 from tests.support.deadline import until
@@ -27,7 +27,7 @@ from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, post, post_of, waiting
-from topics.acls import Group, Operation, Resource, Right, User, rights_of
+from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from topics.names import Kind
 
 DELAYS = (1_000, 2_000)
@@ -47,8 +47,8 @@ def group(guarded: GuardedKafka) -> GroupTopics:
     return create_group(fresh_group(guarded.bootstrap, delays=DELAYS), also=ALL)
 
 
-def rights_group(group: GroupTopics, **changed: Any) -> Group:
-    return Group(group.names, group.mains, group.delays, **changed)
+def rights_group(group: GroupTopics, **changed: Any) -> GroupShape:
+    return GroupShape(group.names, group.mains, group.delays, **changed)
 
 
 def config_file(folder: Path, group: GroupTopics, kafka: dict[str, str], **more: object) -> Path:
@@ -85,7 +85,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def test_the_sidecar_does_the_main_job_with_its_least_rights(
     guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
-    guarded.allow("sidecar", rights_of(User.SIDECAR, rights_group(group)))
+    guarded.allow("sidecar", permissions_of(User.SIDECAR, rights_group(group)))
     with Service(tmp_path / "ledger", SCRIPT) as service:
         overrides = {"kafka": guarded.login("sidecar")}
         with SidecarProcess(group, service.url, tmp_path, overrides=overrides) as sidecar:
@@ -108,8 +108,8 @@ def test_a_relay_and_its_service_do_their_work_with_their_least_rights(
     guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
     relay = rights_group(group, mode="relay")
-    guarded.allow("sidecar", rights_of(User.SIDECAR, relay))
-    guarded.allow("service", rights_of(User.SERVICE, relay))
+    guarded.allow("sidecar", permissions_of(User.SIDECAR, relay))
+    guarded.allow("service", permissions_of(User.SERVICE, relay))
     produce(guarded.bootstrap, group.main, [b"once more"])
     own = {"group.id": group.group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     service = Consumer({**guarded.login("service"), **own})
@@ -140,7 +140,7 @@ def test_a_relay_and_its_service_do_their_work_with_their_least_rights(
 
 
 def test_the_ui_reads_and_changes_nothing(guarded: GuardedKafka, group: GroupTopics, tmp_path: Path) -> None:
-    guarded.allow("ui", rights_of(User.UI, rights_group(group)))
+    guarded.allow("ui", permissions_of(User.UI, rights_group(group)))
     produce(guarded.bootstrap, group.names.view, [view_row(group)])
     file = config_file(tmp_path, group, guarded.login("ui"))
     for words in (
@@ -162,7 +162,7 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
 ) -> None:
     group = fresh_group(guarded.bootstrap, delays=DELAYS)
     create_group(group, leave_out=[*group.levels, group.names.ready, group.dlq, group.names.events])
-    guarded.allow("admin", rights_of(User.ADMIN, rights_group(group)))
+    guarded.allow("admin", permissions_of(User.ADMIN, rights_group(group)))
     file = config_file(tmp_path, group, guarded.login("admin"))
 
     def done(words: str) -> None:
@@ -179,7 +179,7 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
     assert [row.value for row in dump(guarded.bootstrap, group.names.ready)] == [b"v"]
     done(f"dlq purge --until 0s --confirm {group.group}")
     assert dump(guarded.bootstrap, group.dlq) == []
-    (found,) = permits(Cluster(guarded.login("admin")), rights_of(User.ADMIN, rights_group(group)), "")
+    (found,) = rights(Cluster(guarded.login("admin")), permissions_of(User.ADMIN, rights_group(group)), "")
     assert (found.status, f"WRITE on transactional-id {group.names.redrive_group}" in found.finding) == (
         Status.OK,
         True,
@@ -193,7 +193,7 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
 
 def test_each_right_that_is_taken_away_is_named_alone(guarded: GuardedKafka, group: GroupTopics) -> None:
     """A right on a topic that is its only one takes the sight of the topic along, and all that is needed there."""
-    rights = rights_of(User.SIDECAR, rights_group(group, view=True))
+    rights = permissions_of(User.SIDECAR, rights_group(group, view=True))
     guarded.allow("sidecar", rights)
     cluster = Cluster(guarded.login("sidecar"))
     until(lambda: not bad(cluster, rights), SECONDS, "the rights have reached the broker")
@@ -207,15 +207,15 @@ def test_each_right_that_is_taken_away_is_named_alone(guarded: GuardedKafka, gro
         guarded.allow("sidecar", [right])
 
 
-def bad(cluster: Cluster, rights: tuple[Right, ...]) -> set[str]:
-    return {found.finding for found in permits(cluster, rights, "") if found.status is Status.FAIL}
+def bad(cluster: Cluster, rights: tuple[Permission, ...]) -> set[str]:
+    return {found.finding for found in rights(cluster, rights, "") if found.status is Status.FAIL}
 
 
 def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(
     guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
-    rights = rights_of(User.SIDECAR, rights_group(group))
-    lost = Right(Resource.TOPIC, group.dlq, Operation.WRITE)
+    rights = permissions_of(User.SIDECAR, rights_group(group))
+    lost = Permission(Resource.TOPIC, group.dlq, Operation.WRITE)
     guarded.allow("sidecar", [right for right in rights if right != lost])
     with Service(tmp_path / "ledger") as service:
         file = config_file(tmp_path, group, guarded.login("sidecar"), deliver={"url": service.url})

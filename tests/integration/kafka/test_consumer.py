@@ -198,7 +198,7 @@ def test_a_level_that_was_made_anew_while_its_partition_was_parked_is_read_from_
     """The new log is longer than what was read of the old one, so the old place is in it."""
     produce(kafka.bootstrap, topic, [b"old"] * 3)
     keeper, thread = start(topic)
-    thread.heads.waits = lambda: {topic: 1_000}
+    thread.due_offsets.waits = lambda: {topic: 1_000}
     until(lambda: len(keeper.offsets()) == 3, SECONDS, "the old one is read")
     thread.pause(Partition(topic, 0), keeper.grants[0].epoch)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -292,9 +292,9 @@ def test_without_room_polling_goes_on_and_nothing_is_skipped(kafka: Broker, topi
     keeper, thread = start(topic)
     until(lambda: keeper.offsets() == [0, 1, 2], SECONDS, "the first records are read")
     keeper.room = False
-    turned = thread.turned_at
+    turned = thread.last_poll_at
     produce(kafka.bootstrap, topic, [b"b"] * 3)
-    until(lambda: thread.turned_at > turned + 1.0, SECONDS, "the thread goes round without room")
+    until(lambda: thread.last_poll_at > turned + 1.0, SECONDS, "the thread goes round without room")
     keeper.room = True
     until(lambda: keeper.offsets() == [0, 1, 2, 3, 4, 5], SECONDS, "the rest is read")
 

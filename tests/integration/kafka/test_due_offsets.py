@@ -22,10 +22,10 @@ from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
-from sidecar.kafka.consumer.due_offsets import SLACK, Heads
-from sidecar.kafka.consumer.owned_partition import Slot
-from sidecar.kafka.credentials.registry import Keyring
-from sidecar.runtime.lane_runner import Engine, Plan
+from sidecar.kafka.consumer.due_offsets import SLACK, DueOffsets
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
+from sidecar.kafka.credentials.registry import CredentialRegistry
+from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from tests.conftest import MakeTopic
 from tests.support.deadline import NotInTimeError, until
 from tests.support.kafka.broker import Broker
@@ -46,7 +46,7 @@ class Look:
     def __init__(self, bootstrap: str, waits: Mapping[str, int]) -> None:
         config = {"bootstrap.servers": bootstrap, "group.id": "heads", "isolation.level": "read_committed"}
         self.consumer = Consumer(config)
-        self.heads = Heads()
+        self.heads = DueOffsets()
         self.found: list[Mapping[Partition, int]] = []
         self.heads.waits, self.heads.tell = lambda: waits, self.found.append
 
@@ -55,7 +55,7 @@ class Look:
         asked = [TopicPartition(*source, OFFSET_END) for source in sources]
         places = self.consumer.offsets_for_times(asked, timeout=SECONDS)
         ends = {Partition(place.topic, place.partition): place.offset for place in places}
-        self.heads.look(self.consumer, [Slot(source, 1) for source in sources], ends)
+        self.heads.look(self.consumer, [OwnedPartition(source, 1) for source in sources], ends)
         return self.found[-1]
 
 
@@ -96,7 +96,9 @@ def test_a_topic_that_is_gone_is_said_and_the_others_are_known(kafka: Broker, ma
     together(kafka.bootstrap, topic, 1)
     look = Look(kafka.bootstrap, {topic: -SLACK, f"{topic}-gone": -SLACK})
     until(lambda: look.at(Partition(topic, 0)), SECONDS, "the level is due")
-    look.heads.look(look.consumer, [Slot(Partition(topic, 0), 1), Slot(Partition(f"{topic}-gone", 0), 2)], {})
+    look.heads.look(
+        look.consumer, [OwnedPartition(Partition(topic, 0), 1), OwnedPartition(Partition(f"{topic}-gone", 0), 2)], {}
+    )
     assert look.found[-1] == {Partition(topic, 0): 2}
     assert look.heads.problem.startswith("how far the levels are due is not known: ")
 
@@ -131,12 +133,14 @@ class Lane:
         waits = {**group.levels, group.names.ready: 0}
         delays = group.delays
         policy = Policy(group.names, group.mains, build_ladder(delays, delays), delays, delays, instance="pod-0")
-        plan = Plan("retry", group.names.retry_group, tuple(waits), waits, "earliest", 5.0, LaneOptions(1 << 20))
+        plan = LaneSpec("retry", group.names.retry_group, tuple(waits), waits, "earliest", 5.0, LaneOptions(1 << 20))
         kafka = {"bootstrap.servers": group.bootstrap}
 
-        async def make() -> Engine:
+        async def make() -> LaneRunner:
             gate = Dispatcher(Pace(8))
-            return Engine(plan, policy, kafka, gate, self.service, lambda label, seconds: None, Keyring())
+            return LaneRunner(
+                plan, policy, kafka, gate, self.service, lambda label, seconds: None, CredentialRegistry()
+            )
 
         self.engine = self._loop.run_until_complete(make())
 

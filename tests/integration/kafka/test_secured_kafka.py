@@ -23,7 +23,7 @@ from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.process import SidecarProcess
-from topics.acls import Group, User, rights_of
+from topics.acls import GroupShape, User, permissions_of
 from topics.names import Kind
 
 SECONDS = 30.0
@@ -143,7 +143,7 @@ def test_the_command_line_says_it_and_ends_with_1(secured: SecuredKafka, tmp_pat
 @pytest.mark.long
 def test_a_sidecar_that_is_refused_says_why_and_works_once_it_is_mended(secured: SecuredKafka, tmp_path: Path) -> None:
     group = create_group(fresh_group(secured.bootstrap), also=(Kind.POLICY,))
-    secured.guarded.allow("sidecar", rights_of(User.SIDECAR, Group(group.names, group.mains, group.delays)))
+    secured.guarded.allow("sidecar", permissions_of(User.SIDECAR, GroupShape(group.names, group.mains, group.delays)))
     password = tmp_path / "password"
     password.write_text(f"wrong-{CANARY}\n")
     kafka = {name: value for name, value in scram(secured).items() if name != "sasl.password"}

@@ -78,7 +78,7 @@ def test_records_that_an_abort_finds_sent_and_not_confirmed_cost_no_later_record
     with pytest.raises(Aborted) as aborted:
         producer.commit(batch_of(EACH), gone, {TARGET: 1})
     proxied.proxy.clear()
-    if aborted.value.spent:
+    if aborted.value.producer_unusable:
         producer.end()
         producer = new_producer(proxied)
     for number in (1, 2, 3):
@@ -98,7 +98,7 @@ def test_an_abort_that_finds_all_confirmed_leaves_the_producer_as_good_as_new(
     with pytest.raises(Aborted) as aborted:
         producer.commit(batch, gone, {topic: 1})
     assert aborted.value.stale_member
-    assert not aborted.value.spent
+    assert not aborted.value.producer_unusable
     producer.commit(batch, outsider, {topic: 1})
     producer.end()
     assert [row.value for row in dump(proxied.kafka.bootstrap, topic)] == [b"%d" % n for n in range(EACH)]

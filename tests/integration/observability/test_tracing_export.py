@@ -12,7 +12,7 @@ import pytest
 from sidecar.core.outcome import COMMITTED
 from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Record
-from sidecar.delivery.relay.no_delivery import Nobody
+from sidecar.delivery.relay.no_delivery import NoDelivery
 from sidecar.observability.tracing.export import FLUSH_WITHIN, Exported, resource
 from tests.support.collector import Collector
 from tests.support.sidecar.push_client import a_record
@@ -20,7 +20,7 @@ from tests.support.sidecar.push_client import a_record
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-class AtOnce(Nobody):
+class AtOnce(NoDelivery):
     """A delivery that succeeds."""
 
     def __call__(self, record: Record, reply: Reply) -> None:

@@ -13,8 +13,8 @@ from sidecar.kafka.client_config import consumer_config, producer_config, reader
 from sidecar.kafka.committer.committer import Committer
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.credentials.registry import Keyring
-from sidecar.observability.thread_watch import Watch, Watched, log_ends
+from sidecar.kafka.credentials.registry import CredentialRegistry
+from sidecar.observability.thread_watch import ThreadWatch, WatchedThread, log_ends
 from tests.integration.kafka.test_consumer import Keeper
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -26,10 +26,10 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 class Parts:
     """Something with threads."""
 
-    def __init__(self, *watched: Watched) -> None:
+    def __init__(self, *watched: WatchedThread) -> None:
         self._watched = watched
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[WatchedThread, ...]:
         return self._watched
 
 
@@ -58,7 +58,9 @@ def test_a_consumer_that_ends_by_what_comes_out_of_a_callback_is_named(
     keeper = Keeper()
     config = consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "test", queue_kib=1024)
     thread = ConsumerThread(config, [topic], keeper, Refused(keeper, start_at="earliest", lock_timeout=1.0), None)
-    watch = Watch([Parts(Watched("consumer-main", thread, lambda: thread.turned_at, 30.0, lambda: thread.failure))])
+    watch = ThreadWatch(
+        [Parts(WatchedThread("consumer-main", thread, lambda: thread.last_poll_at, 30.0, lambda: thread.failure))]
+    )
     assert watch.problems() == []
     thread.start()
     thread.join(SECONDS)
@@ -80,16 +82,18 @@ def test_a_committer_that_waits_for_kafka_turns_on(group: str) -> None:
         assignment,
         lambda result: None,
         lambda label, seconds: None,
-        Keyring(),
+        CredentialRegistry(),
     )
     committer.start()
     begun = committer.turned_at
     assert begun is not None
     turned = until(lambda: (committer.turned_at or 0) > begun + 1.0, SECONDS, "it tries again")
     assert turned
-    assert Watch([Parts(Watched("committer-main", committer, lambda: committer.turned_at))]).problems() == []
+    assert (
+        ThreadWatch([Parts(WatchedThread("committer-main", committer, lambda: committer.turned_at))]).problems() == []
+    )
     committer.stop()
     committer.join(SECONDS)
     assert not committer.is_alive()
-    (problem,) = Watch([Parts(Watched("committer-main", committer))]).problems(time.monotonic())
+    (problem,) = ThreadWatch([Parts(WatchedThread("committer-main", committer))]).problems(time.monotonic())
     assert problem == "thread committer-main has ended"

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.view.follower import Seen, ViewTopic
+from sidecar.view.follower import CopyStatus, ViewFollower
 from sidecar.view.query import questions
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -26,16 +26,16 @@ from topics.view_record import StatsRow, ViewRow, encode_row
 
 SECONDS = 30.0
 CHECK_EVERY = 0.5
-Follow = Callable[..., ViewTopic]
+Follow = Callable[..., ViewFollower]
 
 
 @pytest.fixture
 def follow(kafka: Broker, group: str) -> Iterator[Follow]:
     """`follow(folder=None)`: a thread that follows the group's view, and is always stopped."""
-    threads: list[ViewTopic] = []
+    threads: list[ViewFollower] = []
 
-    def start(folder: Path | None = None, bootstrap: str = kafka.bootstrap) -> ViewTopic:
-        threads.append(ViewTopic({"bootstrap.servers": bootstrap}, Names(group), folder, "t", CHECK_EVERY))
+    def start(folder: Path | None = None, bootstrap: str = kafka.bootstrap) -> ViewFollower:
+        threads.append(ViewFollower({"bootstrap.servers": bootstrap}, Names(group), folder, "t", CHECK_EVERY))
         threads[-1].start()
         return threads[-1]
 
@@ -63,13 +63,13 @@ def write(kafka: Broker, group: str) -> Callable[..., None]:
     return writes
 
 
-def end(thread: ViewTopic) -> None:
+def end(thread: ViewFollower) -> None:
     thread.stop()
     thread.join(SECONDS)
     assert not thread.is_alive()
 
 
-def message(thread: ViewTopic, key: str) -> bytes | None:
+def message(thread: ViewFollower, key: str) -> bytes | None:
     seen = thread.seen
     if seen.path is None or not seen.path.exists():
         return None
@@ -77,11 +77,11 @@ def message(thread: ViewTopic, key: str) -> bytes | None:
         return query.message(key)
 
 
-def has(thread: ViewTopic, row: ViewRow) -> bool:
+def has(thread: ViewFollower, row: ViewRow) -> bool:
     return message(thread, row.id) == encode_row(row)
 
 
-def known(thread: ViewTopic) -> Seen:
+def known(thread: ViewFollower) -> CopyStatus:
     """What is seen once the view was read to its end."""
     return until(lambda: thread.seen if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
 
@@ -272,7 +272,7 @@ def test_what_leaves_the_topic_by_its_retention_leaves_the_file(
 
 def test_a_fault_of_ours_does_not_end_the_thread(kafka: Broker, group: str, caplog: pytest.LogCaptureFixture) -> None:
     nameless: Any = object()
-    thread = ViewTopic({"bootstrap.servers": kafka.bootstrap}, nameless, None, "t")
+    thread = ViewFollower({"bootstrap.servers": kafka.bootstrap}, nameless, None, "t")
     thread.start()
     until(lambda: caplog.text.count("the view cannot be followed") > 1, SECONDS, "it has tried again")
     assert thread.is_alive()
@@ -304,7 +304,7 @@ def test_a_file_that_is_lost_or_broken_is_rebuilt(
     until(lambda: readable(thread, first) and readable(thread, second), SECONDS, "all is there again")
 
 
-def readable(thread: ViewTopic, row: ViewRow) -> bool:
+def readable(thread: ViewFollower, row: ViewRow) -> bool:
     try:
         return has(thread, row)
     except sqlite3.Error:

@@ -26,7 +26,7 @@ from tests.support.canary import CANARY
 from tests.support.deadline import until
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.topic_io import SECONDS
-from topics.acls import Right
+from topics.acls import Permission
 
 USERS = ("sidecar", "service", "spark", "admin", "ui", "nobody")
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -58,7 +58,7 @@ class GuardedKafka(NamedTuple):
             "sasl.password": f"{user}-{CANARY}",
         }
 
-    def allow(self, user: str, rights: Sequence[Right]) -> None:
+    def allow(self, user: str, rights: Sequence[Permission]) -> None:
         """Give a user rights, and wait until the broker knows; raises AssertionError when one is refused."""
         acls = Acls({"bootstrap.servers": self.bootstrap})
         results = acls.create(f"User:{user}", rights)
@@ -87,7 +87,7 @@ class GuardedKafka(NamedTuple):
         acls = Acls({"bootstrap.servers": self.bootstrap})
         until(lambda: all(who != f"User:{user}" for who, *_ in self._rules(acls)), SECONDS, f"{user} has no right")
 
-    def forbid(self, user: str, right: Right) -> None:
+    def forbid(self, user: str, right: Permission) -> None:
         """Take one right away again, and wait until the broker knows. Raises KafkaException."""
         pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
         which = AclBindingFilter(
@@ -108,7 +108,7 @@ class GuardedKafka(NamedTuple):
         until(lambda: rule not in self._rules(acls), SECONDS, f"{user} has lost {right}")
 
 
-def told(user: str, right: Right) -> tuple[str, ...]:
+def told(user: str, right: Permission) -> tuple[str, ...]:
     """A user's right as `_rules` tells it."""
     return (f"User:{user}", right.resource, right.name, right.operation)
 

@@ -12,7 +12,7 @@ from sidecar.api.pull import pull_routes
 from sidecar.clock import now
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.pull.queue import Leases
+from sidecar.delivery.pull.queue import PullQueue
 from sidecar.http.access import Access
 from sidecar.http.server import Server
 from sidecar.settings.addresses import parse_listen
@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 class PullApi:
     """A server and its leases. `place`: its port or socket."""
 
-    def __init__(self, loop: Loop, leases: Leases, place: str | int) -> None:
+    def __init__(self, loop: Loop, leases: PullQueue, place: str | int) -> None:
         self.loop = loop
         self.leases = leases
         self.place = place
@@ -94,8 +94,8 @@ def pull_api(listen: str = "127.0.0.1:0", access: Access | None = None) -> Itera
     """A server with nothing ready yet."""
     loop = Loop()
 
-    async def make() -> tuple[Leases, Server]:
-        leases = Leases(now)
+    async def make() -> tuple[PullQueue, Server]:
+        leases = PullQueue(now)
         app = build_app(Operation(), lambda: b"", access or Access(), calls=pull_routes(leases, SHORTEST))
         server = Server(app, parse_listen(listen))
         await server.start()

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from sidecar.group_policy.controller import PolicyDesk
-from sidecar.group_policy.follower import Look, News
+from sidecar.group_policy.controller import PolicyController
+from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.settings.model import Settings
 from topics.policy_record import Heard, PolicyHeard, PolicyRecord
 
@@ -20,18 +20,20 @@ class Seen:
 
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.desk = PolicyDesk(settings, "me", self._apply, known_within=0.05)
+        self.desk = PolicyController(settings, "me", self._apply, known_within=0.05)
 
     def _apply(self, settings: Settings, left: Collection[str]) -> None:
         self.applied.append((settings, frozenset(left)))
 
-    async def tell(self, *heard: Heard, look: Look | None = None, caught_up: bool = True, live: bool = True) -> None:
-        self.desk.tell(News(heard, look, caught_up, live))
+    async def tell(
+        self, *heard: Heard, look: TopicSnapshot | None = None, caught_up: bool = True, live: bool = True
+    ) -> None:
+        self.desk.on_update(PolicyUpdate(heard, look, caught_up, live))
         await asyncio.sleep(0)
 
     async def look(self, *left: str, there: Collection[str] = LEVELS, unsure: bool = False) -> None:
         found = None if unsure else frozenset(left)
-        await self.tell(look=Look(frozenset(there), self.desk.wanted(), found), caught_up=False)
+        await self.tell(look=TopicSnapshot(frozenset(there), self.desk.wanted(), found), caught_up=False)
 
     async def begin(self, *heard: Heard, left: Collection[str] = (), there: Collection[str] = LEVELS) -> None:
         """The first look, and the topic read to its end."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Breach, Fact, Terms, What
+from sidecar.audit.facts import Breach, Fact, FactKind, Terms
 from sidecar.core.progress import Progress
 from topics.names import Names
 
@@ -25,12 +25,12 @@ def copy(
 ) -> Fact:
     first = BEGIN
     return Fact(
-        What.COPY, ID, redrives, times, topic, 0, offset, BEGIN + at, BEGIN + due, first, 1, "http-500", digest=b"d"
+        FactKind.COPY, ID, redrives, times, topic, 0, offset, BEGIN + at, BEGIN + due, first, 1, "http-500", digest=b"d"
     )
 
 
 def dead(times: int, at: int = 5_000, redrives: int = 0) -> Fact:
-    return replace(copy(times, at, DLQ, at, redrives), what=What.DEAD)
+    return replace(copy(times, at, DLQ, at, redrives), what=FactKind.DEAD)
 
 
 def told(
@@ -38,7 +38,7 @@ def told(
 ) -> Fact:
     place = ("billing-RETRY-EVENTS", 0, times)
     return Fact(
-        What.TOLD,
+        FactKind.TOLD,
         ID,
         redrives,
         times,

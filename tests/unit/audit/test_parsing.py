@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from sidecar.audit.facts import Fact, What
-from sidecar.audit.parsing import Row, copy_fact, digest_of, event_fact, main_fact
+from sidecar.audit.facts import Fact, FactKind
+from sidecar.audit.parsing import TopicRecord, copy_fact, digest_of, event_fact, main_fact
 from tests.support.proof.history import copy_row, event_row, life
 from topics.events import State
 from topics.headers import RETRY_GROUP, RETRY_TOPIC, Headers
@@ -17,19 +17,19 @@ TOPIC = "billing-RETRY-1s"
 SOURCES = frozenset({"orders", TOPIC})
 
 
-def row(**changed: bytes | None) -> Row:
+def row(**changed: bytes | None) -> TopicRecord:
     found = copy_row(TOPIC, 5, 1_700_000_000_000, LIFE)
     headers: Headers = [(name, changed.get(name, value)) for name, value in found.headers]
-    return Row(TOPIC, 0, 5, found.timestamp, found.key, found.value, headers)
+    return TopicRecord(TOPIC, 0, 5, found.timestamp, found.key, found.value, headers)
 
 
-def fact(given: Row) -> Fact:
-    return copy_fact(given, What.COPY, "billing", SOURCES, later=False)
+def fact(given: TopicRecord) -> Fact:
+    return copy_fact(given, FactKind.COPY, "billing", SOURCES, later=False)
 
 
 def test_a_copy_as_agreed_is_read() -> None:
     found = fact(row())
-    assert (found.what, found.id, found.times, found.due) == (What.COPY, "orders:0:1", 2, LIFE.due_at)
+    assert (found.what, found.id, found.times, found.due) == (FactKind.COPY, "orders:0:1", 2, LIFE.due_at)
     assert (found.reason, found.place) == ("http-500", f"{TOPIC}:0:5")
 
 
@@ -47,7 +47,7 @@ def test_headers_that_are_not_as_agreed_are_named_under_the_records_own_place(
     changed: dict[str, bytes | None], said: str
 ) -> None:
     found = fact(row(**changed))
-    assert (found.what, found.id) == (What.BAD, f"{TOPIC}:0:5")
+    assert (found.what, found.id) == (FactKind.BAD, f"{TOPIC}:0:5")
     assert said in found.reason
 
 
@@ -56,7 +56,7 @@ def test_headers_that_the_client_cannot_read_are_named() -> None:
 
 
 def test_the_digest_is_of_key_value_and_own_headers_and_of_nothing_of_ours() -> None:
-    first = Row("orders", 0, 1, 1, row().key, row().value, (row().headers or [])[:3])
+    first = TopicRecord("orders", 0, 1, 1, row().key, row().value, (row().headers or [])[:3])
     assert digest_of(row()) == main_fact(first).digest
     for other in (
         first._replace(key=None),
@@ -66,14 +66,14 @@ def test_the_digest_is_of_key_value_and_own_headers_and_of_nothing_of_ours() -> 
         assert digest_of(other) != digest_of(row())
 
 
-def event(key: bytes | None = b"orders:0:1", **changed: object) -> Row:
+def event(key: bytes | None = b"orders:0:1", **changed: object) -> TopicRecord:
     found = json.loads(event_row(0, State.WAITING_RETRY, LIFE).value or b"") | {"offset": 1, **changed}
-    return Row("billing-RETRY-EVENTS", 0, 0, 1_700_000_000_000, key, json.dumps(found).encode(), [])
+    return TopicRecord("billing-RETRY-EVENTS", 0, 0, 1_700_000_000_000, key, json.dumps(found).encode(), [])
 
 
 def test_an_event_as_agreed_is_read() -> None:
     found = event_fact(event(), "billing", later=False)
-    assert (found.what, found.id, found.times, found.state) == (What.TOLD, "orders:0:1", 2, "WAITING_RETRY")
+    assert (found.what, found.id, found.times, found.state) == (FactKind.TOLD, "orders:0:1", 2, "WAITING_RETRY")
 
 
 def test_an_event_of_another_record_than_its_key_says_is_no_event() -> None:
@@ -82,11 +82,11 @@ def test_an_event_of_another_record_than_its_key_says_is_no_event() -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"\xff", b"[" * 100_000])
 def test_what_is_no_event_is_said_to_be_none(value: bytes | None) -> None:
-    assert event_fact(event()._replace(value=value), "billing", later=False).what is What.BAD
+    assert event_fact(event()._replace(value=value), "billing", later=False).what is FactKind.BAD
 
 
 def test_an_event_of_another_group_or_with_another_id_is_no_event() -> None:
-    assert event_fact(event(), "other", later=False).what is What.BAD
+    assert event_fact(event(), "other", later=False).what is FactKind.BAD
     assert "not its topic" in event_fact(event(offset=2), "billing", later=False).reason
     odd = event(b"\x1b:0:1", id="\x1b:0:1", topic="\x1b")
-    assert event_fact(odd, "billing", later=False).what is What.BAD
+    assert event_fact(odd, "billing", later=False).what is FactKind.BAD

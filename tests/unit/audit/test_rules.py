@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Breach, Fact, Known, Terms, What
+from sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
 from sidecar.core.progress import Progress
 from tests.unit.audit.lives import (
     BEGIN,
@@ -120,7 +120,7 @@ def test_a_redriven_record_begins_at_0_on_the_ready_topic() -> None:
 
 
 def test_an_edited_redrive_is_held_against_itself_and_not_against_the_first_record() -> None:
-    main = replace(copy(0, topic="orders"), what=What.MAIN, due=0)
+    main = replace(copy(0, topic="orders"), what=FactKind.MAIN, due=0)
     edited = replace(copy(0, 6_000, READY, 6_000, redrives=1), digest=b"other", state="edited")
     life = (told("REDRIVEN", 0, 6_000, due=6_000, redrives=1), told("COMMIT", 0, 6_100, due=6_000, redrives=1))
     assert kinds((main, edited, *life)) == []
@@ -149,7 +149,7 @@ def test_a_life_ends_once_and_nothing_comes_after() -> None:
 
 
 def test_a_record_with_broken_headers_is_named_and_lost_only_when_it_is_done_and_not_in_the_dlq() -> None:
-    bad = replace(copy(), what=What.BAD, id=f"{SECOND}:0:0", reason="RECONSUMETIMES is missing")
+    bad = replace(copy(), what=FactKind.BAD, id=f"{SECOND}:0:0", reason="RECONSUMETIMES is missing")
     buried = [replace(fact, id=bad.id) for fact in DEAD]
     assert kinds((bad,)) == [Breach.BAD_HEADER, Breach.LOST]
     assert kinds((bad, *buried)) == [Breach.BAD_HEADER]

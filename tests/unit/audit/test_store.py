@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.audit.facts import Fact, What
+from sidecar.audit.facts import Fact, FactKind
 from sidecar.audit.store import LARGEST_STORY, AuditStore, place_of
 
 
 def fact(identity: str, offset: int = 0) -> Fact:
-    return Fact(What.COPY, identity, 0, 1, "billing-RETRY-1s", 0, offset, 5, reason="http-500", digest=b"\x00" * 16)
+    return Fact(FactKind.COPY, identity, 0, 1, "billing-RETRY-1s", 0, offset, 5, reason="http-500", digest=b"\x00" * 16)
 
 
 def test_facts_come_back_by_record() -> None:

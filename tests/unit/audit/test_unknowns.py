@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.audit.reader import First, Marks
+from sidecar.audit.reader import First, Watermarks
 from sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
 
 LEVEL, DLQ, NOW = "billing-RETRY-1s", "billing-DLQ", 1_763_690_000_000
@@ -13,7 +13,7 @@ WEEK = {"retention.ms": "604800000", "retention.bytes": "-1"}
 def horizon(begin: int, seen: int | None = None, since: int | None = None, topic: str = LEVEL) -> Horizon:
     place = (topic, 0)
     read = {} if seen is None else {place: First(seen, seen + 5)}
-    return Horizon({place: Marks(begin, begin + 9)}, {place: begin}, read, {}, since, NOW)
+    return Horizon({place: Watermarks(begin, begin + 9)}, {place: begin}, read, {}, since, NOW)
 
 
 def test_a_topic_that_still_has_its_beginning_is_known_from_it() -> None:

@@ -25,7 +25,7 @@ from sidecar.dev.demo.orders import CASE_HEADER, Case, make_orders
 from sidecar.dev.demo.plan import make_plan
 from sidecar.dev.demo.record_histories import Finding
 from sidecar.dev.demo.run import judge
-from sidecar.dev.demo.screen import Board
+from sidecar.dev.demo.screen import Screen
 from sidecar.dev.demo.verify import Report
 from topics.headers import OURS
 
@@ -96,7 +96,7 @@ def test_null_is_not_empty() -> None:
 def judged(findings: tuple[Finding, ...] = (), *, orders: int = 5, drained: bool = True) -> int:
     """The exit code of a demo of 5 orders."""
     report = Report(orders, 5, 0, (5,), 0, 0, 0, Spread(), Spread(), Spread(), 5, findings)
-    return judge(report, make_plan(Mode.PUSH, None, 5), drained, Board(color=False))
+    return judge(report, make_plan(Mode.PUSH, None, 5), drained, Screen(color=False))
 
 
 def test_a_demo_without_findings_ends_with_0_and_says_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:

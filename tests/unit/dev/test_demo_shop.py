@@ -14,10 +14,10 @@ import pytest
 from sidecar.dev.demo.ledger import Answered, Began, LedgerReader, LedgerWriter, Line, digest_of
 from sidecar.dev.demo.shop.batch import BatchFront
 from sidecar.dev.demo.shop.behaviour import BROKEN, OK, answer_to
-from sidecar.dev.demo.shop.order_log import Counter
+from sidecar.dev.demo.shop.order_log import OrderLog
 from sidecar.dev.demo.shop.pull import saying
 from sidecar.dev.demo.shop.push import words_of
-from sidecar.dev.demo.shop.relay import wish_of
+from sidecar.dev.demo.shop.relay import retry_request_of
 from sidecar.dev.demo.shop.web import Request
 
 LATER, REFUSED, STUCK = answer_to("later", 0), answer_to("refused", 0), answer_to("stuck", 0)
@@ -54,11 +54,11 @@ def test_a_leased_order_is_answered_by_a_call() -> None:
 
 
 def test_of_an_order_that_the_service_read_itself_only_a_failure_is_posted() -> None:
-    assert wish_of(OK) is None
-    assert wish_of(BROKEN) == ("retry", "payment-failed", None, None)
-    assert wish_of(LATER) == ("retry", "out-of-stock", "3s", None)
-    assert wish_of(REFUSED) == ("dead-letter", "unknown-sku", None, -1)
-    assert wish_of(STUCK) == ("retry", "timeout", None, None)
+    assert retry_request_of(OK) is None
+    assert retry_request_of(BROKEN) == ("retry", "payment-failed", None, None)
+    assert retry_request_of(LATER) == ("retry", "out-of-stock", "3s", None)
+    assert retry_request_of(REFUSED) == ("dead-letter", "unknown-sku", None, -1)
+    assert retry_request_of(STUCK) == ("retry", "timeout", None, None)
 
 
 def record(number: int, case: str, value: bytes | None = b"v") -> dict[str, Any]:
@@ -73,7 +73,7 @@ def answer_batch(records: list[dict[str, Any]], tmp_path: Path) -> tuple[dict[st
     writer = LedgerWriter(tmp_path / "ledger")
     with LedgerReader(tmp_path / "ledger") as reader, contextlib.closing(writer):
         body = json.dumps({"group": "billing", "records": records}).encode()
-        response = asyncio.run(BatchFront(Counter(writer)).answer(Request({}, body)))
+        response = asyncio.run(BatchFront(OrderLog(writer)).answer(Request({}, body)))
         said = json.loads(response.data.partition(b"\r\n\r\n")[2])
         return said, reader.read(), [one.number for one in response.said]
 

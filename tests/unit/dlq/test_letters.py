@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish, edited, read_letter, redrive
-from sidecar.dlq.redrive_history import Claim, Past, judge
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter, redrive
+from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
 from tests.sim.samples import WALL, life, policy, record
 from topics.events import Event, State, decode_event
 from topics.headers import (
@@ -25,7 +25,7 @@ from topics.headers import (
 POLICY = policy(topics=("orders", "invoices"))
 DLQ = Partition("billing-DLQ", 0)
 OWN: Headers = [("a", b"1"), ("a", None), ("é", b"\xff")]
-NOTHING = Past("id", 0)
+NOTHING = RedriveHistory("id", 0)
 
 
 def letter(
@@ -79,19 +79,19 @@ def test_a_filter_takes_what_meets_all_its_conditions(asked: Filter, takes: bool
 
 
 def test_what_a_redrive_leaves_is_named() -> None:
-    wish = Wish(most_redrives=2)
+    wish = RedriveRequest(most_redrives=2)
     broken = read_letter(record(source=DLQ, headers=[("REAL_TOPIC", b"orders")]), POLICY)
     condemned = letter(found=RetryState("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header"))
     foreign = letter(found=RetryState("other:0:3", "other"))
-    past = Past("id", WALL - 5, (Claim(Filter(), 3),))
-    assert judge(letter(4), wish, past) is Verdict.READY
-    assert judge(letter(2), wish, past) is Verdict.REDRIVEN
-    assert judge(letter(4, redrives=1), wish, past) is Verdict.READY
-    assert judge(letter(4, redrives=2), wish, past) is Verdict.QUARANTINED
-    assert judge(letter(4, timestamp=WALL - 6), wish, past) is Verdict.FORGOTTEN
-    assert judge(letter(4, timestamp=WALL - 6), Wish(forgotten=True), past) is Verdict.READY
-    assert [judge(one, wish, past) for one in (broken, condemned, foreign)] == [Verdict.UNFIT] * 3
-    assert judge(letter(4), Wish(Filter(ids=("x",))), past) is None
+    past = RedriveHistory("id", WALL - 5, (RedrivenRange(Filter(), 3),))
+    assert eligibility(letter(4), wish, past) is Eligibility.READY
+    assert eligibility(letter(2), wish, past) is Eligibility.REDRIVEN
+    assert eligibility(letter(4, redrives=1), wish, past) is Eligibility.READY
+    assert eligibility(letter(4, redrives=2), wish, past) is Eligibility.QUARANTINED
+    assert eligibility(letter(4, timestamp=WALL - 6), wish, past) is Eligibility.FORGOTTEN
+    assert eligibility(letter(4, timestamp=WALL - 6), RedriveRequest(forgotten=True), past) is Eligibility.READY
+    assert [eligibility(one, wish, past) for one in (broken, condemned, foreign)] == [Eligibility.UNFIT] * 3
+    assert eligibility(letter(4), RedriveRequest(Filter(ids=("x",))), past) is None
 
 
 def test_a_record_that_died_with_broken_headers_still_has_its_id_and_reason() -> None:
@@ -105,7 +105,11 @@ def test_unreadable_headers_are_a_fault_and_no_crash() -> None:
     from msgspec.structs import replace
 
     found = read_letter(replace(record(3, source=DLQ), headers=None), POLICY)
-    assert (found.id, found.life, judge(found, Wish(), NOTHING)) == ("billing-DLQ:0:3", None, Verdict.UNFIT)
+    assert (found.id, found.life, eligibility(found, RedriveRequest(), NOTHING)) == (
+        "billing-DLQ:0:3",
+        None,
+        Eligibility.UNFIT,
+    )
 
 
 def test_an_edited_letter_keeps_its_headers_and_says_who_changed_it() -> None:

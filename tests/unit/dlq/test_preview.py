@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.dlq.preview import SHOWN, indented, looked_at, preview, told
+from sidecar.dlq.preview import SHOWN, indented, looked_at, one_line, preview
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
@@ -62,4 +62,4 @@ def test_of_a_long_value_the_beginning_is_shown_and_that_is_said() -> None:
     ],
 )
 def test_a_key_or_a_header_on_one_line(data: bytes | None, text: str) -> None:
-    assert told(data) == text
+    assert one_line(data) == text

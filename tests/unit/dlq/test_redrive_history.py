@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Filter, Letter, Verdict, Wish
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.redrive_course import Course, read_from
 from sidecar.dlq.redrive_history import (
     LONGEST,
-    Claim,
-    Past,
+    RedriveHistory,
+    RedrivenRange,
     claimed,
     decode_past,
+    eligibility,
     encode_past,
     first_open,
     fits,
-    judge,
     tidied,
 )
 from tests.sim.samples import WALL, record
 from tests.unit.dlq.test_letters import DLQ
 from topics.headers import RetryState
 
-FRESH = Past("topic-id", WALL - 1_000)
+FRESH = RedriveHistory("topic-id", WALL - 1_000)
 FILTERS = st.builds(
     Filter,
     ids=st.sampled_from([(), ("orders:0:1",), ("orders:0:1", "orders:0:2")]),
@@ -39,7 +39,11 @@ FILTERS = st.builds(
 )
 TOPICS = ("invoices", "orders")
 WISHES = st.builds(
-    Wish, FILTERS, st.sampled_from([1, 2, 3]), st.booleans(), st.sampled_from([(), ("orders",), ("invoices",), TOPICS])
+    RedriveRequest,
+    FILTERS,
+    st.sampled_from([1, 2, 3]),
+    st.booleans(),
+    st.sampled_from([(), ("orders",), ("invoices",), TOPICS]),
 )
 LETTERS = st.builds(
     lambda at, number, reason, topic, redrives: (at, number, reason, topic, redrives),
@@ -63,19 +67,19 @@ def letters(plans: list[tuple[int, int, str, str, int]]) -> list[Letter]:
 
 
 def run(
-    log: list[Letter], wish: Wish, past: Past, most: int, refused: frozenset[int] = frozenset()
-) -> tuple[Past, list[int]]:
+    log: list[Letter], wish: RedriveRequest, past: RedriveHistory, most: int, refused: frozenset[int] = frozenset()
+) -> tuple[RedriveHistory, list[int]]:
     """One redrive, in transactions of two, ended after `most` letters; what it redrove."""
     done, batch, turned_down = list[int](), list[int](), list[int]()
     asked = next((at for at, letter in enumerate(log) if letter.record.timestamp >= wish.filter.since), len(log))
     start = read_from(wish, past, first_open(wish, past, asked))
     course = Course(wish, past, start)
     for letter in seen_by(wish, log[start:]):
-        verdict = judge(letter, wish, past)
-        if verdict is Verdict.READY and len(done) + len(batch) == most:
+        verdict = eligibility(letter, wish, past)
+        if verdict is Eligibility.READY and len(done) + len(batch) == most:
             break
         course.note(letter, verdict, past)
-        if verdict is Verdict.READY:
+        if verdict is Eligibility.READY:
             (turned_down if letter.record.offset in refused else batch).append(letter.record.offset)
         if len(batch) == 2:
             past = committed(course.advanced(past, batch, turned_down))
@@ -85,7 +89,7 @@ def run(
     return past, [*done, *batch]
 
 
-def committed(past: Past) -> Past:
+def committed(past: RedriveHistory) -> RedriveHistory:
     """As Kafka gives it back."""
     found = decode_past(encode_past(tidied(past, 0)))
     assert found is not None
@@ -93,7 +97,7 @@ def committed(past: Past) -> Past:
     return found
 
 
-def seen_by(wish: Wish, log: list[Letter]) -> list[Letter]:
+def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
     """The letters as the configuration of the wish reads them: those of other topics cannot be redriven."""
     return [
         letter if not wish.topics or (letter.life and letter.life.topic in wish.topics) else replace(letter, fault="?")
@@ -104,7 +108,7 @@ def seen_by(wish: Wish, log: list[Letter]) -> list[Letter]:
 @settings(max_examples=300)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=6))
 def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
-    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[Wish, int]]
+    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[RedriveRequest, int]]
 ) -> None:
     log, past, seen = letters(plans), FRESH, list[int]()
     for wish, most in asked:
@@ -120,22 +124,24 @@ def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     WISHES,
 )
 def test_a_redrive_run_to_its_end_leaves_nothing_that_it_may_take(
-    plans: list[tuple[int, int, str, str, int]], before: list[tuple[Wish, int, frozenset[int]]], wish: Wish
+    plans: list[tuple[int, int, str, str, int]],
+    before: list[tuple[RedriveRequest, int, frozenset[int]]],
+    wish: RedriveRequest,
 ) -> None:
     log, past, seen = letters(plans), FRESH, set[int]()
     for other, most, refused in before:
         past, done = run(log, other, past, most, refused)
         seen.update(done)
-    ready = [one for one in seen_by(wish, log) if judge(one, wish, FRESH) is Verdict.READY]
+    ready = [one for one in seen_by(wish, log) if eligibility(one, wish, FRESH) is Eligibility.READY]
     past, done = run(log, wish, past, 99)
     assert done == [one.record.offset for one in ready if one.record.offset not in seen]
-    assert not [one for one in seen_by(wish, log) if judge(one, wish, past) is Verdict.READY]
+    assert not [one for one in seen_by(wish, log) if eligibility(one, wish, past) is Eligibility.READY]
 
 
 @settings(max_examples=300)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=8))
 def test_no_claim_covers_what_was_not_redriven(
-    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[Wish, int]]
+    plans: list[tuple[int, int, str, str, int]], asked: list[tuple[RedriveRequest, int]]
 ) -> None:
     """But for letters that nothing could redrive when the claim was made, of whose topics it says nothing."""
     log, past, seen = letters(plans), FRESH, set[int]()
@@ -148,45 +154,45 @@ def test_no_claim_covers_what_was_not_redriven(
 
 def test_what_kafka_refused_is_tried_again_and_nothing_else() -> None:
     log = letters([(WALL, n, "http-500", "orders", 0) for n in range(7)])
-    past, done = run(log, Wish(), FRESH, 99, frozenset({2, 3}))
+    past, done = run(log, RedriveRequest(), FRESH, 99, frozenset({2, 3}))
     assert done == [0, 1, 4, 5, 6]
-    assert first_open(Wish(), past, 0) == 2
-    past, done = run(log, Wish(), past, 99, frozenset({3}))
+    assert first_open(RedriveRequest(), past, 0) == 2
+    past, done = run(log, RedriveRequest(), past, 99, frozenset({3}))
     assert done == [2]
-    past, done = run(log, Wish(), past, 99)
+    past, done = run(log, RedriveRequest(), past, 99)
     assert done == [3]
-    assert first_open(Wish(), past, 0) == 7
+    assert first_open(RedriveRequest(), past, 0) == 7
 
 
 def test_a_redrive_goes_on_where_it_was() -> None:
     log = letters([(WALL, n, "http-500", "orders", 0) for n in range(9)])
-    past, _ = run(log, Wish(), FRESH, 4)
-    assert first_open(Wish(), past, 0) == 4
-    assert first_open(Wish(), past, 6) == 6
-    assert first_open(Wish(Filter(reasons=("http-500",))), past, 0) == 0
+    past, _ = run(log, RedriveRequest(), FRESH, 4)
+    assert first_open(RedriveRequest(), past, 0) == 4
+    assert first_open(RedriveRequest(), past, 6) == 6
+    assert first_open(RedriveRequest(Filter(reasons=("http-500",))), past, 0) == 0
 
 
 def test_the_offset_that_tools_show_is_that_of_redrives_without_filter() -> None:
     log = letters([(WALL, n, "http-500", "orders", 0) for n in range(9)])
-    narrow, _ = run(log, Wish(Filter(reasons=("http-500",))), FRESH, 9)
-    whole, _ = run(log, Wish(), FRESH, 6)
+    narrow, _ = run(log, RedriveRequest(Filter(reasons=("http-500",))), FRESH, 9)
+    whole, _ = run(log, RedriveRequest(), FRESH, 6)
     assert (narrow.next, whole.next) == (0, 6)
 
 
 def test_forgotten_letters_are_not_claimed_by_a_redrive_that_left_them() -> None:
     log = letters([(WALL - 2_000, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "orders", 0)])
-    past, done = run(log, Wish(), FRESH, 9)
+    past, done = run(log, RedriveRequest(), FRESH, 9)
     assert done == [1]
-    past, done = run(log, Wish(forgotten=True), past, 9)
+    past, done = run(log, RedriveRequest(forgotten=True), past, 9)
     assert done == [0]
 
 
 def test_a_wider_redrive_makes_narrower_ones_needless() -> None:
-    wide = Wish(most_redrives=5)
-    claims = tuple(Claim(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
-    before = Past("t", WALL - 1_000, claims)
+    wide = RedriveRequest(most_redrives=5)
+    claims = tuple(RedrivenRange(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
+    before = RedriveHistory("t", WALL - 1_000, claims)
     past = tidied(Course(wide, before, 0).advanced(before, [4], []), 0)
-    assert past.claims == (*claims[5:], Claim(claimed(wide, past), 5))
+    assert past.claims == (*claims[5:], RedrivenRange(claimed(wide, past), 5))
 
 
 @pytest.mark.parametrize(
@@ -207,15 +213,22 @@ def test_one_filter_within_another(narrow: Filter, wide: Filter, within: bool) -
 
 
 def test_what_has_left_the_partition_is_forgotten_too() -> None:
-    past = Past(
-        "t", 0, (Claim(Filter(reasons=("a",)), 10), Claim(Filter(reasons=("b",)), 30, (5, 25))), frozenset({3, 12})
+    past = RedriveHistory(
+        "t",
+        0,
+        (RedrivenRange(Filter(reasons=("a",)), 10), RedrivenRange(Filter(reasons=("b",)), 30, (5, 25))),
+        frozenset({3, 12}),
     )
-    assert tidied(past, 12) == Past("t", 0, (Claim(Filter(reasons=("b",)), 30, (25,)),), frozenset({12}))
+    assert tidied(past, 12) == RedriveHistory(
+        "t", 0, (RedrivenRange(Filter(reasons=("b",)), 30, (25,)),), frozenset({12})
+    )
 
 
 def test_it_reads_what_it_writes() -> None:
     filters = (Filter(headers=(("n", None), ("é", "1")), since=3), Filter(ids=("a", "b")))
-    past = Past("id", WALL, tuple(Claim(one, 2**60, (1, 2)) for one in filters), frozenset({0, 7, 2**62}))
+    past = RedriveHistory(
+        "id", WALL, tuple(RedrivenRange(one, 2**60, (1, 2)) for one in filters), frozenset({0, 7, 2**62})
+    )
     assert decode_past(encode_past(past)) == past
 
 
@@ -247,22 +260,24 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 def test_a_thousand_single_letters_or_forty_filters_have_room() -> None:
     some = random.Random(7)
-    single = Past("AAAAAAAAAAAAAAAAAAAAAA", WALL, (), frozenset(some.sample(range(10**7), 1_000)))
-    filters = tuple(Claim(Filter(reasons=(f"http-{n}",), since=WALL + n * 977), 10**6 + n * 7_919) for n in range(40))
+    single = RedriveHistory("AAAAAAAAAAAAAAAAAAAAAA", WALL, (), frozenset(some.sample(range(10**7), 1_000)))
+    filters = tuple(
+        RedrivenRange(Filter(reasons=(f"http-{n}",), since=WALL + n * 977), 10**6 + n * 7_919) for n in range(40)
+    )
     assert len(encode_past(single)) < LONGEST
-    assert len(encode_past(Past("AAAAAAAAAAAAAAAAAAAAAA", WALL, filters))) < LONGEST
-    assert not fits(Past("t", 0, (), frozenset(some.sample(range(10**9), 5_000))))
+    assert len(encode_past(RedriveHistory("AAAAAAAAAAAAAAAAAAAAAA", WALL, filters))) < LONGEST
+    assert not fits(RedriveHistory("t", 0, (), frozenset(some.sample(range(10**9), 5_000))))
 
 
 def test_a_letter_of_a_topic_that_was_not_known_is_redriven_once_it_is() -> None:
     log = letters(
         [(WALL, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "invoices", 0), (WALL, 2, "x", "orders", 0)]
     )
-    past, done = run(log, Wish(topics=("orders",)), FRESH, 9)
+    past, done = run(log, RedriveRequest(topics=("orders",)), FRESH, 9)
     assert done == [0, 2]
-    past, done = run(log, Wish(topics=TOPICS), past, 9)
+    past, done = run(log, RedriveRequest(topics=TOPICS), past, 9)
     assert done == [1]
-    past, done = run(log, Wish(topics=TOPICS), past, 9)
+    past, done = run(log, RedriveRequest(topics=TOPICS), past, 9)
     assert (done, all(map(past.covers, log))) == ([], True)
 
 
@@ -275,11 +290,11 @@ class _OldClaim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True
 
 
 def test_claims_with_topics_are_read_by_an_older_version_and_its_own_as_before() -> None:
-    new = Claim(Filter(reasons=("a",)), 9, (3,), ("orders",))
+    new = RedrivenRange(Filter(reasons=("a",)), 9, (3,), ("orders",))
     old = _OldClaim(Filter(reasons=("a",)), 9, (3,))
     assert msgspec.json.decode(msgspec.json.encode(new), type=_OldClaim) == old
-    read = msgspec.json.decode(msgspec.json.encode(old), type=Claim)
-    assert read == Claim(Filter(reasons=("a",)), 9, (3,))
+    read = msgspec.json.decode(msgspec.json.encode(old), type=RedrivenRange)
+    assert read == RedrivenRange(Filter(reasons=("a",)), 9, (3,))
     [orders, invoices] = letters([(WALL, 0, "a", "orders", 0), (WALL, 1, "a", "invoices", 0)])
     assert (read.covers(orders), read.covers(invoices)) == (True, True)
     assert (new.covers(orders), new.covers(invoices)) == (True, False)
@@ -290,7 +305,7 @@ HOUR = 3_600_000
 
 def hourly(
     runs: int, jitter: int, reasons: tuple[str, ...], every: int, seed: int
-) -> tuple[Past, list[int], list[Letter]]:
+) -> tuple[RedriveHistory, list[int], list[Letter]]:
     """Redrives an hour apart, give or take `jitter` ms, each with `--since 1h`; letters come every `every` ms or so."""
     some, past, log, done = random.Random(seed), FRESH, list[Letter](), list[int]()
     wall = WALL
@@ -302,7 +317,7 @@ def hourly(
             )
             log.append(Letter(record(len(log), source=DLQ, timestamp=wall), found))
             wall += some.randint(1, 2 * every)
-        wish = Wish(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))
+        wish = RedriveRequest(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))
         past, more = run(log[: len(log)], wish, past, 10**9)
         done += more
     return past, done, log
@@ -324,6 +339,6 @@ def test_what_hourly_redrives_left_out_is_never_taken_for_redriven() -> None:
     left_out = {one.record.offset for one in log} - set(done)
     assert len(left_out) > 10
     assert {one.record.offset for one in log if past.covers(one)} == set(done)
-    rest, more = run(log, Wish(topics=("orders",)), past, 10**9)
+    rest, more = run(log, RedriveRequest(topics=("orders",)), past, 10**9)
     assert set(more) == left_out
     assert len(rest.claims) <= 2

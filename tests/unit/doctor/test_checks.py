@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.core.record import Now
-from sidecar.doctor.all_checks import Once, first, rest, unreachable
+from sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
 from sidecar.doctor.checks.clock import judged
 from sidecar.doctor.checks.groups import strangers
 from sidecar.doctor.checks.policy import in_force, policy
@@ -20,11 +20,11 @@ from sidecar.doctor.checks.subscriptions import subscriptions
 from sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
 from sidecar.doctor.runner import Check, run
 from sidecar.errors import BrokerError
-from sidecar.group_policy.topic import Told
-from sidecar.kafka.admin.descriptions import DeniedError, Seen
+from sidecar.group_policy.topic import PolicyTopicRecord
+from sidecar.kafka.admin.descriptions import ConsumerGroup, DeniedError
 from sidecar.kafka.credentials.reachability import diagnosed
 from tests.support.sidecar.settings import good
-from topics.acls import Operation, Resource, Right, User
+from topics.acls import Operation, Permission, Resource, User
 from topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 
 NOW = Now(1_000_000_000, 5_000)
@@ -85,14 +85,14 @@ def test_a_question_of_several_checks_is_asked_once_and_its_fault_is_everybodys(
 
 
 def test_without_kafka_its_checks_are_warnings_and_not_made(tmp_path: Path) -> None:
-    reports = unreachable(rest(good(tmp_path), User.SIDECAR, lambda _spec, _found: []))
+    reports = unreachable(kafka_checks(good(tmp_path), User.SIDECAR, lambda _spec, _found: []))
     assert {report.status for report in reports} == {Status.WARN}
-    assert [check.name for check in first(good(tmp_path))] == ["kafka", "service"]
+    assert [check.name for check in local_checks(good(tmp_path))] == ["kafka", "service"]
 
 
 def test_a_broadcast_is_not_asked_for_topics_that_it_has_not(tmp_path: Path) -> None:
     settings = good(tmp_path, "deliver.broadcast=true")
-    names = {check.name for check in rest(settings, User.SIDECAR, lambda _spec, _found: [])}
+    names = {check.name for check in kafka_checks(settings, User.SIDECAR, lambda _spec, _found: [])}
     assert not names & {"clock", "subscriptions", "policy"}
 
 
@@ -159,7 +159,7 @@ def test_a_clock_is_wrong_by_what_is_certain(offset: float, accuracy: float, sta
 
 
 def test_a_right_is_missing_only_where_kafka_said_what_there_is() -> None:
-    read = Right(Resource.TOPIC, "a", Operation.READ)
+    read = Permission(Resource.TOPIC, "a", Operation.READ)
     assert list(lacking([read], {"a": frozenset({"READ"})}, "mend")) == []
     assert list(lacking([read], {}, "mend")) == []
     assert list(lacking([read], {"a": frozenset({"WRITE"})}, "mend")) == [fail("missing: READ on topic a", "mend")]
@@ -167,7 +167,7 @@ def test_a_right_is_missing_only_where_kafka_said_what_there_is() -> None:
 
 def test_a_group_that_is_not_for_us_to_see_has_no_strangers() -> None:
     assert list(strangers("billing", None, ["orders"])) == []
-    assert list(strangers("billing", Seen(True, (), frozenset()), ["orders"])) == []
+    assert list(strangers("billing", ConsumerGroup(True, (), frozenset()), ["orders"])) == []
 
 
 def test_a_compacted_topic_keeps_its_records() -> None:
@@ -176,8 +176,8 @@ def test_a_compacted_topic_keeps_its_records() -> None:
     assert retention_of({"retention.ms": "5", "cleanup.policy": "compact,delete"}) == 5
 
 
-def heard(*told: Heard) -> tuple[Told, ...]:
-    return tuple(Told(record, NOW.wall) for record in told)
+def heard(*told: Heard) -> tuple[PolicyTopicRecord, ...]:
+    return tuple(PolicyTopicRecord(record, NOW.wall) for record in told)
 
 
 def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
@@ -198,7 +198,7 @@ def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> N
 def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path: Path) -> None:
     settings, strict = good(tmp_path), good(tmp_path, "policy_mode=strict")
 
-    def record(values: dict[str, object]) -> tuple[Told, ...]:
+    def record(values: dict[str, object]) -> tuple[PolicyTopicRecord, ...]:
         return heard(PolicyHeard(PolicyRecord(json.loads(json.dumps(values)), "me", 1)))
 
     assert policy((), settings) == [ok("none is set: each configuration holds")]

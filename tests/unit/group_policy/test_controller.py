@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.group_policy.follower import Look
+from sidecar.group_policy.follower import TopicSnapshot
 from sidecar.settings.group_policy import levels_of
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
@@ -24,7 +24,7 @@ def test_the_last_of_many_old_policies_is_taken_once(tmp_path: Path) -> None:
             await seen.tell(policy(max_reconsume_times=times), caught_up=False, live=False)
         assert seen.desk.settings.retry.max_reconsume_times == 16
         await seen.tell(policy(max_reconsume_times=5), live=False)
-        await asyncio.wait_for(seen.desk.known(), 1)
+        await asyncio.wait_for(seen.desk.wait_known(), 1)
         assert next(settings.retry.max_reconsume_times for settings, _ in seen.applied) == 5
         shown = seen.desk.policy()
         assert (shown["who"], shown["at"]) == ("ann", 5)
@@ -37,13 +37,13 @@ def test_the_last_of_many_old_policies_is_taken_once(tmp_path: Path) -> None:
 
 def test_the_lanes_wait_for_the_policy_and_not_for_ever(tmp_path: Path) -> None:
     async def lenient(seen: Seen) -> None:
-        await asyncio.wait_for(seen.desk.known(), 1)
+        await asyncio.wait_for(seen.desk.wait_known(), 1)
 
     async def strict(seen: Seen) -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(seen.desk.known(), 0.3)
+            await asyncio.wait_for(seen.desk.wait_known(), 0.3)
         await seen.begin()
-        await asyncio.wait_for(seen.desk.known(), 1)
+        await asyncio.wait_for(seen.desk.wait_known(), 1)
 
     run(good(tmp_path, *SETS), lenient)
     run(good(tmp_path, *SETS, "policy_mode=strict"), strict)
@@ -94,7 +94,7 @@ def test_a_level_that_leaves_the_policy_is_read_until_a_later_look_finds_it_empt
         await seen.tell(policy(levels=["1s"]))
         assert seen.left == {LEVELS[1]}
         assert seen.desk.hurried()
-        await seen.tell(look=Look(frozenset(LEVELS), old, frozenset()), caught_up=False)  # it began before
+        await seen.tell(look=TopicSnapshot(frozenset(LEVELS), old, frozenset()), caught_up=False)  # it began before
         assert seen.left == {LEVELS[1]}
         await seen.look(unsure=True)
         assert seen.left == {LEVELS[1]}
@@ -137,7 +137,7 @@ def test_strict_refuses_at_the_start_and_keeps_its_own_later(tmp_path: Path) -> 
         await seen.begin(policy(max_deaths=9))
         assert [problem.split(":")[0] for problem in seen.desk.refusal] == ["retry.max_deaths"]
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(seen.desk.known(), 0.1)
+            await asyncio.wait_for(seen.desk.wait_known(), 0.1)
 
     async def later(seen: Seen) -> None:
         await seen.begin(policy(max_deaths=3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.core.record import Now
-from sidecar.group_policy.members import MOST, MOST_SIGNS, SILENT_AFTER, Roster
+from sidecar.group_policy.members import MOST, MOST_SIGNS, SILENT_AFTER, GroupMembers
 from topics.policy_record import SubscriptionRecord
 
 WALL = 1_763_690_000_000
@@ -20,7 +20,7 @@ def later(ms: int) -> Now:
 
 
 def test_only_those_that_want_something_else_differ() -> None:
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     roster.hear("same", told("B || A"), START, live=True)
     roster.hear("other", told("A"), START, live=True)
     roster.hear("me", told("C"), START, live=True)  # of a process before this one
@@ -28,7 +28,7 @@ def test_only_those_that_want_something_else_differ() -> None:
 
 
 def test_it_is_over_when_they_agree_or_one_leaves() -> None:
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     for name in ("mended", "gone"):
         roster.hear(name, told("A"), START, live=True)
     roster.hear("mended", told("A||B"), START, live=True)
@@ -37,7 +37,7 @@ def test_it_is_over_when_they_agree_or_one_leaves() -> None:
 
 
 def test_an_instance_that_is_silent_for_three_minutes_does_not_count() -> None:
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     roster.hear("dead", told("A"), START, live=True)
     roster.hear("alive", told("A"), START, live=True)
     roster.hear("alive", told("A"), later(60_000), live=True)
@@ -46,7 +46,7 @@ def test_an_instance_that_is_silent_for_three_minutes_does_not_count() -> None:
 
 
 def test_what_was_told_before_we_came_is_as_old_as_its_clock_says() -> None:
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     roster.hear("old", told("A", WALL - SILENT_AFTER), START, live=False)
     roster.hear("young", told("A", WALL - SILENT_AFTER + 5), START, live=False)
     roster.hear("ahead", told("A", WALL + 999_999_999), START, live=False)
@@ -55,13 +55,13 @@ def test_what_was_told_before_we_came_is_as_old_as_its_clock_says() -> None:
 
 
 def test_live_a_wrong_clock_does_not_matter() -> None:
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     roster.hear("slow clock", told("A", 0), START, live=True)
     assert set(roster.differing(START)) == {"slow clock"}
 
 
 def test_the_number_of_instances_is_bounded() -> None:
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     for number in range(MOST + 10):
         roster.hear(f"x{number}", told("A"), START, live=True)
     assert len(roster.differing(START)) == MOST
@@ -69,7 +69,7 @@ def test_the_number_of_instances_is_bounded() -> None:
 
 def test_what_they_subscribe_to_is_bounded_as_a_whole_and_room_that_is_free_again_is_used() -> None:
     """Given more long subscriptions than are kept, then those like ours still count, and one that ends makes room."""
-    roster = Roster("me", OWN)
+    roster = GroupMembers("me", OWN)
     long = {f"topic-{number}": "A" for number in range(4_000)}
     size = sum(len(topic) + 1 for topic in long)
     for number in range(2 * MOST_SIGNS // size):

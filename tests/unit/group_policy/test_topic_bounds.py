@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidecar.group_policy.store import MOST, MOST_BYTES, Entry, in_force, newest
 from sidecar.group_policy.topic import MOST as MOST_TOLD
-from sidecar.group_policy.topic import Latest, Told
+from sidecar.group_policy.topic import Latest, PolicyTopicRecord
 from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, PolicyRecord
 
 GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
@@ -28,11 +28,11 @@ def test_a_few_are_all_kept_in_order() -> None:
 
 def test_of_instances_the_last_word_of_each_is_kept_within_bounds_and_the_policy_always() -> None:
     latest = Latest()
-    latest.add(Told(PolicyHeard(GOOD), 0), LARGE)
-    latest.add(Told(BadRecord("x"), 1), LARGE)
+    latest.add(PolicyTopicRecord(PolicyHeard(GOOD), 0), LARGE)
+    latest.add(PolicyTopicRecord(BadRecord("x"), 1), LARGE)
     for number in range(10_000):
-        latest.add(Told(InstanceHeard(f"x{number}", None), number), LARGE)
-    last = Told(InstanceHeard("x9999", None), 10_001)
+        latest.add(PolicyTopicRecord(InstanceHeard(f"x{number}", None), number), LARGE)
+    last = PolicyTopicRecord(InstanceHeard("x9999", None), 10_001)
     latest.add(last, LARGE)
     records = latest.records()
     assert len(records) == MOST_TOLD // LARGE

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartiti
 from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.owned_partition import Slot
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 
 class Keeper:
@@ -76,7 +76,7 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
     """Given a partition that goes on at 3, where its log was cut, while an error about offset 7 is still queued."""
     keeper, client = Keeper(), cast("Consumer", Cut())
     assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
-    slot = Slot(Partition("orders", 0), 1)
+    slot = OwnedPartition(Partition("orders", 0), 1)
     assignment.slots[slot.partition] = slot
     assignment.seek(client, slot, 3)
     assignment.out_of_range(client, slot, 7)

@@ -17,7 +17,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
 from sidecar.kafka.committer.transaction import Aborted
 from sidecar.kafka.consumer.assignment import Assignment, Membership
-from sidecar.kafka.credentials.registry import Keyring
+from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
 
 SOURCE = Partition("orders", 0)
@@ -40,10 +40,10 @@ class Refusing:
     def producer(self) -> Refusing:
         return self
 
-    def renew(self) -> None:
+    def replace(self) -> None:
         """There is always one."""
 
-    def homeless(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
+    def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         return ()
 
     def topics(self) -> frozenset[str] | None:
@@ -64,7 +64,7 @@ def settled(supply: Refusing, entries: int) -> CommitResult:
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
     assignment.membership = Membership(None, {SOURCE: 1})
     results: SimpleQueue[CommitResult] = SimpleQueue()
-    committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, Keyring())
+    committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, CredentialRegistry())
     committer._supply = supply  # type: ignore[assignment]
     supply.stop = committer.stop
     batch = tuple(SettledRecord(record(offset=offset), Commit(None), ()) for offset in range(entries))

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sidecar.audit.reader import committed_of, passes
-from sidecar.kafka.errors import asked_again
+from sidecar.kafka.errors import retry_transient
 
 AT_ONCE = 0.001
 
@@ -70,5 +70,5 @@ def test_a_cluster_that_stays_busy_is_given_up_at_the_deadline() -> None:
         raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
 
     with pytest.raises(KafkaException, match="NOT_COORDINATOR"):
-        asked_again(ask, 0.05, passes, 0.01)
+        retry_transient(ask, 0.05, passes, 0.01)
     assert 1 < len(asked) <= 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.core.copies import Copy
-from sidecar.kafka.committer.refusing_partitions import Places, State, murmur2_partition
+from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, State, murmur2_partition
 
 HERE = "level[1]"
 
@@ -14,8 +14,8 @@ def to(key: bytes | None, spread: int = 0, topic: str = "level") -> Copy:
     return Copy(topic, key, b"", [], spread)
 
 
-def refusing(*states: State) -> Places:
-    places = Places()
+def refusing(*states: State) -> RefusingPartitions:
+    places = RefusingPartitions()
     places.looked({"level": list(states)})
     places.refuse(HERE)
     places.looked({"level": list(states)})

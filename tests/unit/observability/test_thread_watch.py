@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sidecar.observability.thread_watch import Asked, Watch, Watched, log_ends
+from sidecar.observability.thread_watch import StopRequest, ThreadWatch, WatchedThread, log_ends
 
 WITHIN = 10.0
 
@@ -33,45 +33,45 @@ class Runs:
 
 
 def test_a_thread_that_was_not_started_yet_is_no_problem() -> None:
-    assert Watched("view", threading.Thread(), lambda: 0.0, limit=1.0).problem(1e9) == ""
+    assert WatchedThread("view", threading.Thread(), lambda: 0.0, limit=1.0).problem(1e9) == ""
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("target", [lambda: None, sys.exit], ids=["returned", "SystemExit"])
 def test_a_thread_that_has_ended_is_named_also_when_it_says_nothing(target: Callable[[], object]) -> None:
     """Given a SystemExit, which Python passes over in silence, then the thread is missed all the same."""
-    assert Watched("poster", ended(target)).problem(0.0) == "thread poster has ended"
+    assert WatchedThread("poster", ended(target)).problem(0.0) == "thread poster has ended"
 
 
 def test_why_a_thread_has_ended_is_told_where_it_is_known() -> None:
     thread = ended(lambda: None)
-    assert Watched("consumer-main", thread, why=lambda: ValueError("x")).problem(0.0) == (
+    assert WatchedThread("consumer-main", thread, why=lambda: ValueError("x")).problem(0.0) == (
         "thread consumer-main has ended: ValueError('x')"
     )
 
 
 def test_a_thread_that_does_not_turn_is_named_with_its_time_and_its_limit() -> None:
-    watched = Watched("consumer-retry", Runs(), lambda: 100.0, limit=40.0)
+    watched = WatchedThread("consumer-retry", Runs(), lambda: 100.0, limit=40.0)
     assert watched.problem(100.0) == ""
     assert watched.problem(140.0) == ""
     assert watched.problem(141.0) == "thread consumer-retry has not turned for 41 s, its limit is 40 s"
 
 
 def test_a_thread_that_waits_for_work_need_not_turn() -> None:
-    watched = Watched("committer-main", Runs(), lambda: None, limit=1.0)
+    watched = WatchedThread("committer-main", Runs(), lambda: None, limit=1.0)
     assert (watched.problem(0.0), watched.problem(1e6)) == ("", "")
 
 
 def test_a_thread_that_is_started_long_after_it_was_made_has_its_time_from_then_on() -> None:
     """Given a consumer that waited an hour for Kafka, then its first turn may take as long as any other."""
-    watched = Watched("consumer-main", Runs(), lambda: 0.0, limit=40.0)
+    watched = WatchedThread("consumer-main", Runs(), lambda: 0.0, limit=40.0)
     assert watched.problem(3_600.0) == ""
     assert watched.problem(3_639.0) == ""
     assert watched.problem(3_641.0) != ""
 
 
 def test_each_look_at_whether_it_is_asked_to_end_is_a_turn() -> None:
-    asked = Asked()
+    asked = StopRequest()
     made = asked.turned_at
     while time.monotonic() == made:
         pass
@@ -88,12 +88,12 @@ def test_each_look_at_whether_it_is_asked_to_end_is_a_turn() -> None:
 class Part:
     """A part with two threads, one of which has ended."""
 
-    def watched(self) -> list[Watched]:
-        return [Watched("view", Runs()), Watched("policy", ended(lambda: None))]
+    def watched(self) -> list[WatchedThread]:
+        return [WatchedThread("view", Runs()), WatchedThread("policy", ended(lambda: None))]
 
 
 def test_the_watch_names_those_that_have_a_problem_alone() -> None:
-    watch = Watch([Part(), None])
+    watch = ThreadWatch([Part(), None])
     assert watch.names == ("view", "policy")
     assert watch.problems() == ["thread policy has ended"]
 

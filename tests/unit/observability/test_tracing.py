@@ -23,11 +23,11 @@ from sidecar.core.decide import Commit, LeaveUncommitted, Retry, Wait, decide
 from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED, NACKED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.pull.lease_table import Fate
-from sidecar.delivery.pull.queue import Leases
+from sidecar.delivery.pull.lease_table import LeaseEnd
+from sidecar.delivery.pull.queue import PullQueue
 from sidecar.delivery.push.forwarded_headers import Forward
 from sidecar.delivery.push.request import envelope
-from sidecar.delivery.relay.no_delivery import Nobody
+from sidecar.delivery.relay.no_delivery import NoDelivery
 from sidecar.observability.tracing.setup import Untraced
 from sidecar.observability.tracing.spans import Attempts
 from tests.sim.samples import WALL, policy, read, record
@@ -43,7 +43,7 @@ STATE, BAGGAGE = b"rojo=00f067aa0ba902b7,congo=t61", b"tenant=7"
 OWN: Headers = [("a", b"1"), ("traceparent", PRODUCER), ("tracestate", STATE), ("baggage", BAGGAGE), ("a", None)]
 
 
-class Service(Nobody):
+class Service(NoDelivery):
     """The delivery inside: keeps what it was handed."""
 
     def __init__(self) -> None:
@@ -323,13 +323,13 @@ def test_in_pull_mode_the_attempt_goes_out_with_the_record_and_ends_with_its_lea
     """Given records to receive, then each has its context; what nobody received leaves no span."""
 
     async def pulled() -> Headers:
-        leases = Leases(lambda: NOW)
+        leases = PullQueue(lambda: NOW)
         attempts = Attempts(leases, rig.tracer, "billing")
         for offset in (1, 2):
             attempts(record(offset, headers=list(OWN)), lambda _record, _outcome, _now: None)
         [received] = leases.receive(1, 10_000)
         assert rig.spans == ()
-        leases.settle(received.handle, Fate.ACKED, COMMITTED)
+        leases.settle(received.handle, LeaseEnd.ACKED, COMMITTED)
         leases.close()
         await asyncio.sleep(0)
         return envelope(received.record).headers
@@ -347,7 +347,7 @@ SETTINGS = """
 import sys
 from types import SimpleNamespace
 import sidecar.runtime.run
-from sidecar.observability.tracing.setup import Untraced, tracing_of
+from sidecar.observability.tracing.setup import Untraced, build_tracing
 def settings(enabled):
     return SimpleNamespace(group="billing", tracing=SimpleNamespace(enabled=enabled))
 """
@@ -356,10 +356,10 @@ def settings(enabled):
 @pytest.mark.parametrize(
     "claim",
     [
-        "assert isinstance(tracing_of(settings(False), 'pod-0'), Untraced)\n"
+        "assert isinstance(build_tracing(settings(False), 'pod-0'), Untraced)\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]",
         "sys.modules['opentelemetry'] = None\n"
-        "try:\n    tracing_of(settings(True), 'pod-0')\n"
+        "try:\n    build_tracing(settings(True), 'pod-0')\n"
         "except Exception as refused:\n    assert 'reconsume[otel]' in str(refused), refused\n"
         "else:\n    raise SystemExit('not refused')",
     ],

@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from topics.acls import Group, Operation, Resource, Right, User, rights_of
+from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from topics.names import Names
 
-PUSH = Group(Names("billing"), ("orders",), (10_000,))
-RELAY = Group(Names("billing"), ("orders",), (10_000,), mode="relay")
-BROADCAST = Group(Names("billing"), ("orders",), (10_000,), broadcast=True)
-EVERY = [PUSH, RELAY, BROADCAST, Group(Names("billing", "{topic}-{group}"), ("orders", "bills"), (1_000,), view=True)]
+PUSH = GroupShape(Names("billing"), ("orders",), (10_000,))
+RELAY = GroupShape(Names("billing"), ("orders",), (10_000,), mode="relay")
+BROADCAST = GroupShape(Names("billing"), ("orders",), (10_000,), broadcast=True)
+EVERY = [
+    PUSH,
+    RELAY,
+    BROADCAST,
+    GroupShape(Names("billing", "{topic}-{group}"), ("orders", "bills"), (1_000,), view=True),
+]
 
 
-def words(user: User, group: Group) -> set[str]:
-    return {str(right) for right in rights_of(user, group)}
+def words(user: User, group: GroupShape) -> set[str]:
+    return {str(right) for right in permissions_of(user, group)}
 
 
 def test_a_sidecar_reads_and_writes_what_its_lanes_do() -> None:
@@ -51,7 +56,7 @@ def test_a_broadcast_reads_its_main_topics_and_nothing_else() -> None:
 
 
 def test_following_the_view_adds_to_a_sidecars_rights_and_takes_none() -> None:
-    view = Group(Names("billing"), ("orders",), (10_000,), view=True)
+    view = GroupShape(Names("billing"), ("orders",), (10_000,), view=True)
     assert words(User.SIDECAR, view) - words(User.SIDECAR, PUSH) == {
         "READ on topic billing-RETRY-VIEW",
         "DESCRIBE_CONFIGS on topic billing-RETRY-VIEW",
@@ -66,7 +71,7 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
     assert words(User.SERVICE, PUSH) == set()
     posts = {"READ on topic orders", "READ on topic billing-RETRY", "READ on group billing"}
     assert words(User.SERVICE, RELAY) == posts
-    direct = Group(Names("billing"), ("orders",), (10_000,), mode="relay", direct=True)
+    direct = GroupShape(Names("billing"), ("orders",), (10_000,), mode="relay", direct=True)
     assert words(User.SERVICE, direct) - posts == {
         "WRITE on topic billing-RETRY-10s",
         "WRITE on topic billing-DLQ",
@@ -85,26 +90,26 @@ def test_the_views_job_reads_events_alone_and_tells_how_far() -> None:
 
 @pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
 @pytest.mark.parametrize("user", list(User))
-def test_nobody_writes_main_topics_and_no_prefix_reaches_a_topic(user: User, group: Group) -> None:
-    rights = rights_of(user, group)
+def test_nobody_writes_main_topics_and_no_prefix_reaches_a_topic(user: User, group: GroupShape) -> None:
+    rights = permissions_of(user, group)
     assert len(set(rights)) == len(rights)
     assert not [right for right in rights if right.name in group.topics and right.operation is Operation.WRITE]
     assert not [right for right in rights if right.prefixed and right.resource is not Resource.TRANSACTIONAL_ID]
 
 
 @pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
-def test_the_ui_changes_nothing(group: Group) -> None:
-    assert {right.operation for right in rights_of(User.UI, group)} <= {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
+def test_the_ui_changes_nothing(group: GroupShape) -> None:
+    assert {right.operation for right in permissions_of(User.UI, group)} <= {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
 
 
 @pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
 @pytest.mark.parametrize("user", list(User))
-def test_no_right_is_listed_that_another_one_carries(user: User, group: Group) -> None:
-    rights = set(rights_of(user, group))
+def test_no_right_is_listed_that_another_one_carries(user: User, group: GroupShape) -> None:
+    rights = set(permissions_of(user, group))
     for right in rights:
         if right.operation is Operation.DESCRIBE:
             carriers = (Operation.READ, Operation.WRITE, Operation.DELETE)
-            assert not rights & {Right(right.resource, right.name, carrier) for carrier in carriers}
+            assert not rights & {Permission(right.resource, right.name, carrier) for carrier in carriers}
 
 
 def test_a_dashboard_in_the_sidecar_adds_the_rights_to_look_and_a_token_those_to_redrive() -> None:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from sidecar.errors import SetupError
 from sidecar.http.server import Server
 from sidecar.settings.addresses import Listen
-from sidecar.ui.in_sidecar import Beside
+from sidecar.ui.in_sidecar import DashboardThread
 from sidecar.ui.queries import within
 
 SECONDS = 20.0
@@ -62,7 +62,7 @@ async def call(port: int | None) -> bytes:
 
 def test_a_page_that_stands_still_does_not_hold_up_the_sidecars_loop(stuck: Stuck) -> None:
     async def scene() -> bytes:
-        beside = Beside(stuck)
+        beside = DashboardThread(stuck)
         await beside.start()
         answer = asyncio.create_task(call(stuck.server.port))
         while not stuck.asked.is_set():
@@ -83,7 +83,7 @@ def test_an_address_that_is_taken_is_told_where_the_sidecar_starts() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        beside = Beside(Stuck(taken.getsockname()[1]))
+        beside = DashboardThread(Stuck(taken.getsockname()[1]))
         with pytest.raises(SetupError, match=r"cannot listen on 127\.0\.0\.1"):
             asyncio.run(asyncio.wait_for(beside.start(), SECONDS))
 

@@ -11,7 +11,7 @@ import json
 import pytest
 
 from sidecar.core.progress import decode, unread
-from sidecar.delivery.pull.handles import Handles
+from sidecar.delivery.pull.handles import ReceiptHandles
 from sidecar.dlq.archive import import_line
 from sidecar.dlq.redrive_history import NewerPast, decode_past
 from tests.golden.files import golden, unpacked
@@ -87,8 +87,8 @@ def test_its_redrives_are_read_as_they_were_meant() -> None:
 
 
 def test_its_handles_lead_back_to_their_leases() -> None:
-    ours = Handles(INCARNATION, SECRET)
-    assert [ours.number(one["handle"]) for one in golden("handles")] == [one["number"] for one in golden("handles")]
+    ours = ReceiptHandles(INCARNATION, SECRET)
+    assert [ours.decode(one["handle"]) for one in golden("handles")] == [one["number"] for one in golden("handles")]
 
 
 def test_its_exported_letters_can_be_imported() -> None:

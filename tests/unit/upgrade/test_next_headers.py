@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sidecar.audit.parsing import Row, digest_of
+from sidecar.audit.parsing import TopicRecord, digest_of
 from sidecar.core.copies import redriven_writes, writes_of
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.record import Partition, Record
@@ -56,7 +56,7 @@ def test_a_redrive_carries_it_along(headers: Headers) -> None:
 
 
 def test_an_audit_takes_no_header_of_a_later_version_for_a_changed_record() -> None:
-    main = Row("orders", 3, 1024, 1, b"k", b"v", OWN)
+    main = TopicRecord("orders", 3, 1024, 1, b"k", b"v", OWN)
     assert digest_of(main._replace(headers=PLACES["among"])) == digest_of(main)
     assert digest_of(main._replace(headers=[*OWN, ("more", b"")])) != digest_of(main)
 

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress, decode, encode, unread
 from sidecar.core.record import Partition
-from sidecar.delivery.pull.handles import Handles
-from sidecar.delivery.pull.lease_table import Status
+from sidecar.delivery.pull.handles import ReceiptHandles
+from sidecar.delivery.pull.lease_table import HandleStatus
 from sidecar.kafka.consumer.assignment import Assignment
 
 PART = Progress(100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at=1_795_391_078_015)
@@ -103,7 +103,7 @@ def test_a_partition_with_an_unknown_tag_goes_on_at_its_offset_and_is_told_and_c
     assert "orders[1]" in line.getMessage()
 
 
-REAL = Handles().seal(3, 4711)
+REAL = ReceiptHandles().encode(3, 4711)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ REAL = Handles().seal(3, 4711)
 )
 def test_a_handle_of_another_form_is_fenced_as_one_of_another_process(handle: str) -> None:
     """A service that holds it over a roll-out must hear that it came too late, not that it sends rubbish."""
-    assert Handles().number(handle) is Status.FENCED
+    assert ReceiptHandles().decode(handle) is HandleStatus.FENCED
 
 
 @pytest.mark.parametrize(
     "handle", ["h2-", "h2-x", "h-" + "A" * 43, "h2-" + "!" * 43, "hh2-" + "A" * 43, "h2-" + "A" * 999]
 )
 def test_what_no_version_would_make_stays_unknown(handle: str) -> None:
-    assert Handles().number(handle) is Status.UNKNOWN
+    assert ReceiptHandles().decode(handle) is HandleStatus.UNKNOWN

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sidecar.dlq.letters import Filter
-from sidecar.dlq.redrive_history import TAG, Claim, NewerPast, Past, decode_past, encode_past
+from sidecar.dlq.redrive_history import TAG, NewerPast, RedriveHistory, RedrivenRange, decode_past, encode_past
 
-PAST = Past("id", 5, (Claim(Filter(reasons=("http-500",)), 30),), frozenset({3}))
+PAST = RedriveHistory("id", 5, (RedrivenRange(Filter(reasons=("http-500",)), 30),), frozenset({3}))
 
 
 def packed(stored: object, tag: str = TAG) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from sidecar.dev.demo.ledger import LedgerWriter
 from sidecar.dev.demo.shop.batch import BatchFront
-from sidecar.dev.demo.shop.order_log import Counter, Front
+from sidecar.dev.demo.shop.order_log import Front, OrderLog
 from sidecar.dev.demo.shop.pull import PullFront
 from sidecar.dev.demo.shop.push import PushFront
 from sidecar.dev.demo.shop.relay import RelayFront
 
-Make = Callable[[Counter, argparse.Namespace, asyncio.TaskGroup], Front]
+Make = Callable[[OrderLog, argparse.Namespace, asyncio.TaskGroup], Front]
 FRONTS: dict[str, Make] = {
     "push": lambda counter, given, tasks: PushFront(counter),
     "batch": lambda counter, given, tasks: BatchFront(counter),
@@ -31,7 +31,7 @@ FRONTS: dict[str, Make] = {
 
 async def serve(given: argparse.Namespace) -> None:
     """Take orders until killed; some time after the first one be down for a while."""
-    counter = Counter(LedgerWriter(given.ledger))
+    counter = OrderLog(LedgerWriter(given.ledger))
     async with asyncio.TaskGroup() as tasks:  # whatever fails in it ends the shop
         front = FRONTS[given.front](counter, given, tasks)
         await front.open()

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from sidecar.dev.demo.shop.behaviour import answer_to
-from sidecar.dev.demo.shop.order_log import Counter, Enveloped
+from sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
 from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
 
 PATIENCE_SECONDS = 1.2
@@ -23,7 +23,7 @@ class Letter(msgspec.Struct, frozen=True):
 class BatchFront(WebFront):
     """Serves many orders a request, side by side."""
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: OrderLog) -> None:
         super().__init__(counter, self.answer)
         self._decode = msgspec.json.Decoder(Letter).decode
 

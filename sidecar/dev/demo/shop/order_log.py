@@ -42,7 +42,7 @@ def case_of(headers: Iterable[tuple[str, bytes | None]]) -> str:
     return next(((value or b"").decode() for name, value in headers if name == CASE_HEADER), "")
 
 
-class Counter:
+class OrderLog:
     """Numbers the orders and writes the ledger."""
 
     def __init__(self, ledger: LedgerWriter) -> None:

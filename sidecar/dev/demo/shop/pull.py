@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sidecar.dev.demo.shop.behaviour import Answer, answer_to
-from sidecar.dev.demo.shop.order_log import Counter, Enveloped
+from sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
 from sidecar.dev.demo.shop.web import post
 
 CALLERS = 4
@@ -42,7 +42,7 @@ class Told(msgspec.Struct, frozen=True):
 class PullFront:
     """Calls for orders, several calls at once, and works on all that it gets side by side."""
 
-    def __init__(self, counter: Counter, port: int, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, counter: OrderLog, port: int, tasks: asyncio.TaskGroup) -> None:
         self._counter, self._port, self._tasks = counter, port, tasks
         self._decode = msgspec.json.Decoder(Received).decode
         self._opened = 0

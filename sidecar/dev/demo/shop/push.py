@@ -7,14 +7,14 @@ import asyncio
 from sidecar.dev.demo.ledger import clock, digest_of
 from sidecar.dev.demo.orders import CASE_HEADER
 from sidecar.dev.demo.shop.behaviour import Answer, answer_to
-from sidecar.dev.demo.shop.order_log import Counter, Order
+from sidecar.dev.demo.shop.order_log import Order, OrderLog
 from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
 
 
 class PushFront(WebFront):
     """Serves one order a request."""
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: OrderLog) -> None:
         super().__init__(counter, self.answer)
 
     async def answer(self, request: Request) -> Response:

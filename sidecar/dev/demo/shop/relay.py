@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from sidecar.dev.demo.ledger import Verdict, digest_of
 from sidecar.dev.demo.shop.behaviour import Answer, answer_to
-from sidecar.dev.demo.shop.order_log import Counter, Order, case_of
+from sidecar.dev.demo.shop.order_log import Order, OrderLog, case_of
 from sidecar.dev.demo.shop.web import post
 from sidecar.kafka.messages import read_headers
 from topics.headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
@@ -29,7 +29,7 @@ KNOCK_SECONDS = 0.2
 CREATED = 201
 
 
-class Wish(NamedTuple):
+class RetryRequest(NamedTuple):
     """What shall be done about an order that failed."""
 
     verdict: Verdict
@@ -73,7 +73,7 @@ class RelayFront:
     """Reads `topics`, main topic first, as a member of the group; works side by side, commits in order."""
 
     def __init__(
-        self, counter: Counter, port: int, tasks: asyncio.TaskGroup, bootstrap: str, group: str, topics: list[str]
+        self, counter: OrderLog, port: int, tasks: asyncio.TaskGroup, bootstrap: str, group: str, topics: list[str]
     ) -> None:
         self._counter, self._port, self._tasks, self._topics = counter, port, tasks, topics
         self._config: dict[str, object] = {
@@ -126,7 +126,7 @@ class RelayFront:
         number = self._counter.came(order)
         answer = answer_to(order.case, order.times)
         await asyncio.sleep(min(answer.after, PATIENCE_SECONDS))
-        wish = wish_of(answer)
+        wish = retry_request_of(answer)
         if wish is not None:
             await self._post(posted(message, headers, wish))
         self._counter.answered(number, "commit" if wish is None else wish.verdict)
@@ -145,14 +145,14 @@ class RelayFront:
             await asyncio.sleep(KNOCK_SECONDS)
 
 
-def wish_of(answer: Answer) -> Wish | None:
+def retry_request_of(answer: Answer) -> RetryRequest | None:
     """What to ask of the sidecar for an order that failed; None for one that is taken."""
     if answer.after > PATIENCE_SECONDS:
-        return Wish("retry", "timeout")
+        return RetryRequest("retry", "timeout")
     if answer.verdict == "commit":
         return None
     level = -1 if answer.verdict == "dead-letter" else None
-    return Wish(answer.verdict, answer.reason, answer.delay or None, level)
+    return RetryRequest(answer.verdict, answer.reason, answer.delay or None, level)
 
 
 def order_of(message: Message, headers: Headers, main: str) -> Order:
@@ -167,7 +167,7 @@ def order_of(message: Message, headers: Headers, main: str) -> Order:
     return Order(life.id, life.times, case, digest)
 
 
-def posted(message: Message, headers: Headers, wish: Wish) -> Posted:
+def posted(message: Message, headers: Headers, wish: RetryRequest) -> Posted:
     """The body of a post."""
     return Posted(
         topic=message.topic() or "",

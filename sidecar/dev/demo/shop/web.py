@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from sidecar.dev.demo.ledger import Verdict, clock
-from sidecar.dev.demo.shop.order_log import Counter
+from sidecar.dev.demo.shop.order_log import OrderLog
 
 HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: while the port is closed, a client that keeps knocking
@@ -90,7 +90,7 @@ def free_port() -> int:
 class WebFront:
     """The server: hands each request to `take`, and writes down what was answered."""
 
-    def __init__(self, counter: Counter, take: Take) -> None:
+    def __init__(self, counter: OrderLog, take: Take) -> None:
         self._counter, self._take = counter, take
         self._port = 0
         self._server: asyncio.Server | None = None

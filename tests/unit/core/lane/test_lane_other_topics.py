@@ -12,8 +12,8 @@ from sidecar.core.main_topics import MainTopics
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Verdict, Wish, read_letter, redrive
-from sidecar.dlq.redrive_history import Past, judge
+from sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter, redrive
+from sidecar.dlq.redrive_history import RedriveHistory, eligibility
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
@@ -140,8 +140,11 @@ def test_the_letter_is_shown_with_its_life_and_redriven_by_who_consumes_the_topi
     shown, taken = read_letter(lies, OLD), read_letter(lies, NEW)
     assert (shown.id, shown.redrives, shown.reason) == (STRAY.id, 1, "unknown-topic")
     assert "parcels" in shown.fault
-    past = Past("id", 0)
-    assert (judge(shown, Wish(), past), judge(taken, Wish(), past)) == (Verdict.UNFIT, Verdict.READY)
+    past = RedriveHistory("id", 0)
+    assert (eligibility(shown, RedriveRequest(), past), eligibility(taken, RedriveRequest(), past)) == (
+        Eligibility.UNFIT,
+        Eligibility.READY,
+    )
     back = dict(redrive(taken, NEW, WALL + HOUR).writes[0].headers)
     assert (back["ORIGIN_MESSAGE_ID"], back["RECONSUMETIMES"], back["RETRY_REDRIVES"]) == (b"parcels:2:9", b"0", b"2")
 

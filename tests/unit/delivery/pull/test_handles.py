@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.delivery.pull.handles import FORM, Handles
-from sidecar.delivery.pull.lease_table import Status
+from sidecar.delivery.pull.handles import FORM, ReceiptHandles
+from sidecar.delivery.pull.lease_table import HandleStatus
 
-HANDLES = Handles()
-REAL = HANDLES.seal(3, 4711)
+HANDLES = ReceiptHandles()
+REAL = HANDLES.encode(3, 4711)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
 def test_a_handle_leads_back_to_its_lease(epoch: int, number: int) -> None:
-    assert HANDLES.number(HANDLES.seal(epoch, number)) == number
+    assert HANDLES.decode(HANDLES.encode(epoch, number)) == number
 
 
 def test_handles_of_two_assignments_differ() -> None:
-    assert HANDLES.seal(1, 7) != HANDLES.seal(2, 7)
+    assert HANDLES.encode(1, 7) != HANDLES.encode(2, 7)
 
 
 def test_a_handle_of_another_incarnation_is_fenced() -> None:
-    assert Handles().number(REAL) is Status.FENCED
+    assert ReceiptHandles().decode(REAL) is HandleStatus.FENCED
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_handle_of_another_incarnation_is_fenced() -> None:
     ids=["empty", "short", "mark", "cut", "longer", "other mark", "no letters", "no ASCII", "nothing of it"],
 )
 def test_garbage_is_unknown(garbage: str) -> None:
-    assert HANDLES.number(garbage) is Status.UNKNOWN
+    assert HANDLES.decode(garbage) is HandleStatus.UNKNOWN
 
 
 @given(st.integers(8, 31), st.integers(1, 255))
@@ -43,9 +43,9 @@ def test_a_handle_of_ours_with_any_byte_changed_is_unknown(place: int, change: i
     sealed = bytearray(base64.urlsafe_b64decode(REAL[len(FORM) :] + "="))
     sealed[place] ^= change
     forged = FORM + base64.urlsafe_b64encode(sealed)[:-1].decode()
-    assert HANDLES.number(forged) is Status.UNKNOWN
+    assert HANDLES.decode(forged) is HandleStatus.UNKNOWN
 
 
 @given(st.text())
 def test_no_text_makes_it_raise(text: str) -> None:
-    assert HANDLES.number(text) is Status.UNKNOWN
+    assert HANDLES.decode(text) is HandleStatus.UNKNOWN

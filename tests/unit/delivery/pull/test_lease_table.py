@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import NEVER, RECORD_COST, Now, Partition, Record
-from sidecar.delivery.pull.lease_table import Fate, Lease, LeaseTable, Status
+from sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, LeaseTable
 from tests.sim.samples import ORDERS, record
 
 OTHER = Partition("orders", 1)
-VERDICTS = (Fate.ACKED, Fate.NACKED, Fate.RETRIED, Fate.CONDEMNED)
+VERDICTS = (LeaseEnd.ACKED, LeaseEnd.NACKED, LeaseEnd.RETRIED, LeaseEnd.CONDEMNED)
 PLENTY = 1 << 30
 
 
@@ -53,22 +53,22 @@ def test_a_record_that_is_too_heavy_by_itself_is_received_alone() -> None:
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_a_verdict_ends_a_lease_once_and_is_harmless_twice(verdict: Fate) -> None:
+def test_a_verdict_ends_a_lease_once_and_is_harmless_twice(verdict: LeaseEnd) -> None:
     table = filled(0)
     (lease,) = table.take(1, PLENTY, 100, 0)
-    assert table.settle(lease.number, verdict) == (Status.OK, lease)
-    assert table.settle(lease.number, verdict) == (Status.OK, None)
+    assert table.settle(lease.number, verdict) == (HandleStatus.OK, lease)
+    assert table.settle(lease.number, verdict) == (HandleStatus.OK, None)
     assert table.expire(1_000) == []
     assert len(table) == 0
 
 
 @pytest.mark.parametrize("first", VERDICTS)
 @pytest.mark.parametrize("second", VERDICTS)
-def test_another_verdict_for_a_settled_lease_is_fenced(first: Fate, second: Fate) -> None:
+def test_another_verdict_for_a_settled_lease_is_fenced(first: LeaseEnd, second: LeaseEnd) -> None:
     table = filled(0)
     (lease,) = table.take(1, PLENTY, 100, 0)
     table.settle(lease.number, first)
-    told = Status.OK if first is second else Status.FENCED
+    told = HandleStatus.OK if first is second else HandleStatus.FENCED
     assert table.settle(lease.number, second) == (told, None)
 
 
@@ -78,8 +78,8 @@ def test_a_lease_ends_by_itself_exactly_when_its_time_is_over() -> None:
     assert table.next_end == 150
     assert table.expire(149) == []
     assert table.expire(150) == [lease]
-    assert table.settle(lease.number, Fate.ACKED) == (Status.EXPIRED, None)
-    assert table.change(lease.number, 100, 160) is Status.EXPIRED
+    assert table.settle(lease.number, LeaseEnd.ACKED) == (HandleStatus.EXPIRED, None)
+    assert table.change(lease.number, 100, 160) is HandleStatus.EXPIRED
     assert table.next_end == NEVER
 
 
@@ -90,9 +90,9 @@ def test_a_changed_lease_runs_from_the_call_on_under_a_new_number() -> None:
     assert isinstance(new, Lease)
     assert (new.record, new.until) == (old.record, 590)
     assert table.expire(589) == []
-    assert table.settle(old.number, Fate.ACKED) == (Status.FENCED, None)
-    assert table.change(old.number, 500, 100) is Status.FENCED
-    assert table.settle(new.number, Fate.ACKED) == (Status.OK, new)
+    assert table.settle(old.number, LeaseEnd.ACKED) == (HandleStatus.FENCED, None)
+    assert table.change(old.number, 500, 100) is HandleStatus.FENCED
+    assert table.settle(new.number, LeaseEnd.ACKED) == (HandleStatus.OK, new)
 
 
 def test_a_changed_lease_may_be_made_shorter() -> None:
@@ -106,8 +106,8 @@ def test_a_changed_lease_may_be_made_shorter() -> None:
 def test_an_acked_lease_cannot_be_changed() -> None:
     table = filled(0)
     (lease,) = table.take(1, PLENTY, 100, 0)
-    table.settle(lease.number, Fate.ACKED)
-    assert table.change(lease.number, 100, 1) is Status.FENCED
+    table.settle(lease.number, LeaseEnd.ACKED)
+    assert table.change(lease.number, 100, 1) is HandleStatus.FENCED
     assert len(table) == 0
 
 
@@ -122,23 +122,23 @@ def test_what_nobody_has_received_of_a_revoked_partition_comes_back_and_its_leas
     table, (mine, _) = two_partitions()
     assert [waiting.record.offset for waiting in table.recall([ORDERS], lost=False)] == [2]
     assert offsets(table.take(9, PLENTY, 100, 0)) == [3]
-    assert table.settle(mine.number, Fate.ACKED) == (Status.OK, mine)
+    assert table.settle(mine.number, LeaseEnd.ACKED) == (HandleStatus.OK, mine)
 
 
 def test_the_leases_of_a_lost_partition_are_fenced() -> None:
     table, (mine, others) = two_partitions()
     assert sorted(waiting.record.offset for waiting in table.recall([ORDERS], lost=True)) == [0, 2]
     for verdict in VERDICTS:
-        assert table.settle(mine.number, verdict) == (Status.FENCED, None)
-    assert table.change(mine.number, 100, 0) is Status.FENCED
+        assert table.settle(mine.number, verdict) == (HandleStatus.FENCED, None)
+    assert table.change(mine.number, 100, 0) is HandleStatus.FENCED
     assert table.expire(1_000) == [others]
 
 
 def test_a_lease_that_was_acked_before_its_partition_was_lost_stays_acked() -> None:
     table, (mine, _) = two_partitions()
-    table.settle(mine.number, Fate.ACKED)
+    table.settle(mine.number, LeaseEnd.ACKED)
     table.recall([ORDERS], lost=True)
-    assert table.settle(mine.number, Fate.ACKED) == (Status.OK, None)
+    assert table.settle(mine.number, LeaseEnd.ACKED) == (HandleStatus.OK, None)
 
 
 def test_a_lease_forgotten_long_ago_is_told_to_have_expired() -> None:
@@ -146,17 +146,19 @@ def test_a_lease_forgotten_long_ago_is_told_to_have_expired() -> None:
     table = filled(0, 1, 2, remembered=2)
     leases = table.take(3, PLENTY, 100, 0)
     for lease in leases:
-        table.settle(lease.number, Fate.ACKED)
-    told = [table.settle(lease.number, Fate.ACKED)[0] for lease in leases]
-    assert told == [Status.EXPIRED, Status.OK, Status.OK]
+        table.settle(lease.number, LeaseEnd.ACKED)
+    told = [table.settle(lease.number, LeaseEnd.ACKED)[0] for lease in leases]
+    assert told == [HandleStatus.EXPIRED, HandleStatus.OK, HandleStatus.OK]
 
 
 def test_a_lease_older_than_the_memory_still_counts_while_it_is_out() -> None:
     table = filled(*range(5), remembered=2)
     first, *_ = table.take(5, PLENTY, 100, 0)
-    assert table.settle(4, Fate.NACKED)[0] is Status.OK
-    assert table.settle(first.number, Fate.ACKED) == (Status.OK, first)
-    assert table.settle(4, Fate.ACKED)[0] is Status.FENCED  # the old one's end is not written over the new one's
+    assert table.settle(4, LeaseEnd.NACKED)[0] is HandleStatus.OK
+    assert table.settle(first.number, LeaseEnd.ACKED) == (HandleStatus.OK, first)
+    assert (
+        table.settle(4, LeaseEnd.ACKED)[0] is HandleStatus.FENCED
+    )  # the old one's end is not written over the new one's
 
 
 def test_answered_leases_of_hours_do_not_pile_up() -> None:
@@ -164,7 +166,7 @@ def test_answered_leases_of_hours_do_not_pile_up() -> None:
     for offset in range(10_000):
         table.add(record(offset), reply)
         (lease,) = table.take(1, PLENTY, 43_200_000, offset)
-        table.settle(lease.number, Fate.ACKED)
+        table.settle(lease.number, LeaseEnd.ACKED)
     assert len(table._ends) < 100
 
 
@@ -177,7 +179,7 @@ class Model(RuleBasedStateMachine):
         self.now = 0
         self.ready: list[Record] = []
         self.until: dict[int, tuple[int, Record]] = {}
-        self.over: dict[int, Fate] = {}
+        self.over: dict[int, LeaseEnd] = {}
         self.made = 0
 
     @rule(partition=st.integers(0, 2))
@@ -196,11 +198,11 @@ class Model(RuleBasedStateMachine):
 
     @precondition(lambda self: self.until or self.over)
     @rule(data=st.data(), verdict=st.sampled_from(VERDICTS))
-    def settle(self, data: st.DataObject, verdict: Fate) -> None:
+    def settle(self, data: st.DataObject, verdict: LeaseEnd) -> None:
         number = data.draw(st.sampled_from([*self.until, *self.over]))
         status, lease = self.table.settle(number, verdict)
         if number in self.until:
-            assert (status, lease and lease.record) == (Status.OK, self.until.pop(number)[1])
+            assert (status, lease and lease.record) == (HandleStatus.OK, self.until.pop(number)[1])
             self.over[number] = verdict
         else:
             assert (status, lease) == (self.told(number, verdict), None)
@@ -216,7 +218,7 @@ class Model(RuleBasedStateMachine):
         assert isinstance(changed, Lease)
         assert changed.number not in {*self.until, *self.over}
         self.until[changed.number] = (self.now + invisible, self.until.pop(number)[1])
-        self.over[number] = Fate.FENCED
+        self.over[number] = LeaseEnd.FENCED
 
     @rule(ms=st.integers(0, 40))
     def time_passes(self, ms: int) -> None:
@@ -225,7 +227,7 @@ class Model(RuleBasedStateMachine):
         assert {lease.number for lease in self.table.expire(self.now)} == due
         for number in due:
             del self.until[number]
-            self.over[number] = Fate.EXPIRED
+            self.over[number] = LeaseEnd.EXPIRED
 
     @rule(partition=st.integers(0, 2), lost=st.booleans())
     def recall(self, partition: int, lost: bool) -> None:
@@ -235,16 +237,16 @@ class Model(RuleBasedStateMachine):
         for number, (_, one) in list(self.until.items()) if lost else ():
             if one.source == source:
                 back.add(one.offset)
-                self.over[number] = Fate.FENCED
+                self.over[number] = LeaseEnd.FENCED
                 del self.until[number]
         found = self.table.recall([source], lost=lost)
         assert sorted(waiting.record.offset for waiting in found) == sorted(back)
 
-    def told(self, number: int, verdict: Fate | None) -> Status:
+    def told(self, number: int, verdict: LeaseEnd | None) -> HandleStatus:
         fate = self.over[number]
         if fate is verdict:
-            return Status.OK
-        return Status.EXPIRED if fate is Fate.EXPIRED else Status.FENCED
+            return HandleStatus.OK
+        return HandleStatus.EXPIRED if fate is LeaseEnd.EXPIRED else HandleStatus.FENCED
 
     @invariant()
     def the_first_end_is_never_overslept(self) -> None:

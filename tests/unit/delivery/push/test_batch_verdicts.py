@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from sidecar.delivery.push.batch_verdicts import Verdicts, read_batch_answer
-from sidecar.delivery.push.verdict import MISSING, UNREADABLE, Rules
+from sidecar.delivery.push.verdict import MISSING, UNREADABLE, VerdictRules
 from tests.support.sidecar.push_requests import a_record
 
 WALL = 1_763_690_000_000
 JSON = (b"content-type", b"application/vnd.reconsume+json")
-RULES = Rules(frozenset({410}))
+RULES = VerdictRules(frozenset({410}))
 RECORDS = [a_record(offset=offset) for offset in (7, 8, 9)]
 A, B, C = (record.id for record in RECORDS)
 RETRY = Failed("retry-asked", asked=True)

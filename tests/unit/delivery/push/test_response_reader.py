@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome
 from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import BROKEN, LOST, PLAIN_REMEMBERED, TOO_LONG, Plain, Reading
-from sidecar.delivery.push.verdict import Rules
+from sidecar.delivery.push.response_reader import BROKEN, LOST, PLAIN_REMEMBERED, TOO_LONG, Plain, ResponseReader
+from sidecar.delivery.push.verdict import VerdictRules
 
 OK = b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 2\r\n\r\nok"
 RETRY = b"HTTP/1.1 200 OK\r\nReconsume-Verdict: retry\r\nContent-Length: 0\r\n\r\n"
@@ -19,11 +19,11 @@ JSON = b'HTTP/1.1 500 X\r\ncontent-type: application/json\r\nContent-Length: 21\
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nReconsume-Verdict: retry\r\nContent-Type: application/json\r\n\r\n"
 
 
-def a_reading(plain: Plain | None = None) -> Reading:
-    return Reading(Rules(), lambda: Now(0, 0), {} if plain is None else plain, 64 * 1024)
+def a_reading(plain: Plain | None = None) -> ResponseReader:
+    return ResponseReader(VerdictRules(), lambda: Now(0, 0), {} if plain is None else plain, 64 * 1024)
 
 
-def read(reading: Reading, data: bytes, cuts: list[int]) -> Outcome | None:
+def read(reading: ResponseReader, data: bytes, cuts: list[int]) -> Outcome | None:
     """The outcome when `data` arrives cut at these places; nothing may be told before its last byte."""
     places = sorted({cut % len(data) for cut in cuts} - {0})
     pieces = [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]

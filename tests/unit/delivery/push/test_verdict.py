@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.delivery.push.verdict import MISSING, UNREADABLE, Rules, read_answer
+from sidecar.delivery.push.verdict import MISSING, UNREADABLE, VerdictRules, verdict_from_response
 
 WALL = 1_763_690_000_000
 """Fri, 21 Nov 2025 01:53:20 GMT"""
 JSON = (b"content-type", b"application/json; charset=utf-8")
-RULES = Rules(frozenset({410, 429}))
+RULES = VerdictRules(frozenset({410, 429}))
 
 
 def header(verdict: bytes, status: int = 500) -> Outcome:
-    return read_answer(status, [(b"reconsume-verdict", verdict)], b"", RULES, WALL)
+    return verdict_from_response(status, [(b"reconsume-verdict", verdict)], b"", RULES, WALL)
 
 
 def body(text: bytes, status: int = 500, identity: str = "") -> Outcome:
-    return read_answer(status, [JSON], text, RULES, WALL, identity)
+    return verdict_from_response(status, [JSON], text, RULES, WALL, identity)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ def test_a_2xx_with_other_json_commits() -> None:
 def test_the_header_wins_over_the_body_and_only_json_is_read() -> None:
     """Given both, then the header counts; given another content type, then the body says nothing."""
     both = [(b"reconsume-verdict", b"commit"), JSON]
-    assert read_answer(500, both, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
+    assert verdict_from_response(500, both, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
     plain = [(b"content-type", b"text/plain")]
-    assert read_answer(200, plain, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
+    assert verdict_from_response(200, plain, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
 
 
 def test_two_verdict_headers_are_unreadable() -> None:
     """Given two, even alike, then which one counts is not guessed."""
     twice = [(b"reconsume-verdict", b"commit")] * 2
-    assert read_answer(200, twice, b"", RULES, WALL) == UNREADABLE
+    assert verdict_from_response(200, twice, b"", RULES, WALL) == UNREADABLE
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_throttle_waits_as_asked_between_100_ms_and_5_minutes(
 ) -> None:
     """Given 429, or 503 with Retry-After in seconds or as a date, then no retry is spent."""
     noted = [] if retry_after is None else [(b"retry-after", retry_after)]
-    assert read_answer(status, noted, b"", Rules(), WALL) == Throttled(expected)
+    assert verdict_from_response(status, noted, b"", VerdictRules(), WALL) == Throttled(expected)
 
 
 def test_a_date_without_a_zone_is_utc_wherever_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_date_without_a_zone_is_utc_wherever_we_are(monkeypatch: pytest.Monkey
     time.tzset()
     try:
         noted = [(b"retry-after", b"Fri, 21 Nov 2025 01:53:30 -0000")]
-        assert read_answer(429, noted, b"", Rules(), WALL) == Throttled(10_000)
+        assert verdict_from_response(429, noted, b"", VerdictRules(), WALL) == Throttled(10_000)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -139,15 +139,15 @@ def test_a_date_without_a_zone_is_utc_wherever_we_are(monkeypatch: pytest.Monkey
 
 def test_a_503_without_retry_after_is_a_failure() -> None:
     """Given a plain 503, then it is a retry; and Retry-After beside a 500 changes nothing."""
-    assert read_answer(503, [], b"", Rules(), WALL) == Failed("http-503")
-    assert read_answer(500, [(b"retry-after", b"5")], b"", Rules(), WALL) == Failed("http-500")
+    assert verdict_from_response(503, [], b"", VerdictRules(), WALL) == Failed("http-503")
+    assert verdict_from_response(500, [(b"retry-after", b"5")], b"", VerdictRules(), WALL) == Failed("http-500")
 
 
 def test_dead_letter_statuses_win_over_a_throttle_and_a_2xx_over_them() -> None:
     """Given a list with 429 and 200 in it, then 429 is refused for good and 200 is taken."""
-    rules = Rules(frozenset({200, 429}))
-    assert read_answer(429, [(b"retry-after", b"5")], b"", rules, WALL) == Rejected("http-429")
-    assert read_answer(200, [], b"", rules, WALL) is COMMITTED
+    rules = VerdictRules(frozenset({200, 429}))
+    assert verdict_from_response(429, [(b"retry-after", b"5")], b"", rules, WALL) == Rejected("http-429")
+    assert verdict_from_response(200, [], b"", rules, WALL) is COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ texts = st.binary(max_size=300) | st.from_regex(r'\{"verdicts?": .{0,60}\}').map
 )
 def test_no_answer_raises(status: int, noted: list[tuple[bytes, bytes]], text: bytes, wall: int, identity: str) -> None:
     """Given any bytes in headers and body, then there is an outcome, within its bounds."""
-    outcome = read_answer(status, noted, text, RULES, wall, identity)
+    outcome = verdict_from_response(status, noted, text, RULES, wall, identity)
     assert isinstance(outcome, Committed | Failed | Rejected | Throttled)
     if isinstance(outcome, Throttled):
         assert 100 <= outcome.after <= 300_000
