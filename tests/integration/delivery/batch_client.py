@@ -45,7 +45,7 @@ class Feeder:
         self._inside = False
         return True
 
-    def caught_up(self, now: Now) -> None:
+    def answered_in_bulk(self, now: Now) -> None:
         """What the gate calls when all outcomes of a batch are told."""
         self.gate.dispatch(now)
 

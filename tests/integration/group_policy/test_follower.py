@@ -34,7 +34,7 @@ class Desk:
         self.hurry = False
         self.pace = PaceTold("open", 1)
 
-    def tell(self, news: PolicyUpdate) -> None:
+    def on_update(self, news: PolicyUpdate) -> None:
         self.news.append(news)
 
     def wanted(self) -> frozenset[str]:

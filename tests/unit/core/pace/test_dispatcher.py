@@ -30,7 +30,7 @@ class Line:
         self._out.append(self)
         return True
 
-    def caught_up(self, now: Now) -> None:
+    def answered_in_bulk(self, now: Now) -> None:
         self._gate.dispatch(now)
 
 

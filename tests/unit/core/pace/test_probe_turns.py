@@ -65,7 +65,7 @@ class Lane:
         self.out.append(record)
         return True
 
-    def caught_up(self, now: Now) -> None:
+    def answered_in_bulk(self, now: Now) -> None:
         """Nothing is sent together here."""
 
 
