@@ -1,5 +1,6 @@
-"""The group-wide retry view: Spark Structured Streaming over the event topics of consumer groups (contract §8).
+"""The group-wide retry view, computed by Spark Structured Streaming from the groups' event topics (contract §8).
 
-`schema`, `view` and `stats` are pure functions from DataFrame to DataFrame, alike on a batch and on a stream; what
-starts, runs and watches queries lives in the other modules. Nothing here imports the sidecar, nor the other way round.
+`schema`, `view` and `stats` hold pure functions from DataFrame to DataFrame, for a batch and for a stream alike. The
+other modules start, run and watch the queries. No module here imports the sidecar, and the sidecar imports none of
+these.
 """

@@ -16,7 +16,7 @@ USAGE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the arguments say; the exit code."""
+    """Run the command that the arguments name, and return the exit code."""
     options = parse(arguments)
     if importlib.util.find_spec("pyspark") is None:
         return told("PySpark is not installed: pip install 'reconsume[spark]'", FAILED)
@@ -28,7 +28,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def connection(options: Run | Sql) -> dict[str, str]:
-    """Spark's options for reaching Kafka. Raises OSError, or ValueError when the properties are not in their form."""
+    """Return Spark's options for connecting to Kafka.
+
+    Raises OSError if the properties file cannot be read. Raises ValueError if it is not a properties file, or if no
+    address of Kafka is given.
+    """
     found: dict[str, str] = {}
     if options.kafka_properties is not None:
         found = parse_properties(Path(options.kafka_properties).read_text("utf-8"))
@@ -40,7 +44,10 @@ def connection(options: Run | Sql) -> dict[str, str]:
 
 
 def start(options: Run | Sql, kafka: dict[str, str]) -> int:
-    """Start Spark: its modules are slow to load, and not needed for what is wrong before."""
+    """Start Spark and run the command.
+
+    Spark's modules load slowly, so they are imported after the arguments are checked.
+    """
     from spark import java, query
     from spark.errors import GoneError
     from spark.job import run as job
@@ -59,7 +66,7 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
 
 
 def told(sentence: str, code: int) -> int:
-    """Say why nothing runs."""
+    """Print why the command cannot run, and return `code`."""
     sys.stderr.write(f"reconsume: {sentence}\n")
     return code
 

@@ -1,4 +1,4 @@
-"""How the files of a checkpoint are written, and what we read and keep of one, on whatever file system it is."""
+"""The files of a checkpoint, on any file system: how Spark writes them, and how this package reads and changes them."""
 
 from __future__ import annotations
 
@@ -13,54 +13,70 @@ from spark.java import classes
 from spark.renewal import forgotten, topics_in
 
 WRITTEN_BY = "spark.sql.streaming.checkpointFileManagerClass"
+"""The Spark setting that names the class by which checkpoint files are written."""
 PLAINLY = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+"""The class that uses Hadoop's plainer interface. This package sets it only for a local disk."""
 
 
 def write_plainly(spark: SparkSession, checkpoint: str) -> None:
-    """Have a checkpoint on a local disk written with two processes for each file, `chmod`, instead of ten.
+    """Make Spark write a checkpoint on a local disk with two processes for each file instead of ten.
 
-    The others are `readlink`, of the interface of Hadoop that Spark takes for the sake of its rename; together they are
-    some 150 ms of every batch. On a local disk both rename by rename(2). Elsewhere, as in HDFS, they differ, and what
-    Spark takes stays; so does a choice that is set.
+    Call it before the query starts; `checkpoint` is the checkpoint's path or URI. It sets
+    `spark.sql.streaming.checkpointFileManagerClass` in the session. A setting that is there already stays.
+
+    The two processes are `chmod`. The others are `readlink`: Spark prefers another interface of Hadoop because of its
+    rename, and that interface starts them. They cost some 150 ms of every batch. On a local disk both interfaces rename
+    by rename(2). On other file systems, such as HDFS, they differ, and Spark's choice stays.
+
+    A checkpoint that Hadoop cannot reach is no error here: the query reports it when it starts.
     """
     if spark.conf.get(WRITTEN_BY, None) is None and scheme(spark, checkpoint) == "file":
         spark.conf.set(WRITTEN_BY, PLAINLY)
 
 
 def scheme(spark: SparkSession, checkpoint: str) -> str | None:
-    """That of the file system which has the checkpoint; None where there is none."""
+    """Return the scheme (such as `file`) of the checkpoint's file system; None if Hadoop has no such file system."""
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     try:
         return str(classes(spark).org.apache.hadoop.fs.Path(checkpoint).getFileSystem(settings).getUri().getScheme())
     except (Py4JJavaError, PySparkException):
-        return None  # the query that is to be started there says it, with the reason
+        return None  # the query that is started there reports the error, with its reason
 
 
 class Folder:
-    """A place with checkpoints, as Spark itself reads and writes them: each file whole or not at all.
+    """A folder that holds checkpoints, read and written as Spark does it.
 
-    What Java raises is raised.
+    Each file is written whole or not at all. `place` is the folder's path or URI. A query's checkpoint is a folder in
+    it, whose name is `query`; `.` is the folder itself. The constructor and all methods raise an error of Java as it
+    is: py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException.
     """
 
     def __init__(self, spark: SparkSession, place: str) -> None:
         self._java, self._place = classes(spark), place.rstrip("/")
         settings = spark._jsparkSession.sessionState().newHadoopConf()
         if settings.get(WRITTEN_BY) == PLAINLY:
-            settings.unset(WRITTEN_BY)  # it never replaces a file that is there, and does not say so
+            settings.unset(WRITTEN_BY)  # this class never replaces an existing file, and raises no error
         manager = self._java.org.apache.spark.sql.execution.streaming.CheckpointFileManager
         self._files = manager.create(self._path(""), settings)
 
     def placed(self, query: str) -> frozenset[str]:
-        """The topics in which the query's checkpoint has a place: in the last batch that was planned, or before it."""
+        """Return the topics for which the query's checkpoint has offsets; an empty set if there is no checkpoint.
+
+        These are the offsets at which the last planned batch begins and ends. Raises ValueError if an entry is not
+        JSON.
+        """
         return frozenset[str]().union(*(topics_in(self.read(entry)) for entry in self._entries(query)))
 
     def forget(self, query: str, topics: Collection[str]) -> None:
-        """Have the query's checkpoint know no place in the topics; the query must not run."""
+        """Remove the offsets in `topics` from the query's checkpoint. The query must not run.
+
+        Raises ValueError if an entry is not JSON.
+        """
         for entry in self._entries(query):
             self.write(entry, forgotten(self.read(entry), topics))
 
     def _entries(self, query: str) -> list[str]:
-        """The offsets at which the last batch that was planned ends, and where it begins."""
+        """Return the files with the offsets at which the last planned batch ends, and at which it begins."""
         folder = f"{query}/offsets"
         if not self._files.exists(self._path(folder)):
             return []
@@ -69,7 +85,7 @@ class Folder:
         return [f"{folder}/{number}" for number in last]
 
     def read(self, name: str) -> str:
-        """A file's text; empty where there is none."""
+        """Return the text of a file (UTF-8); an empty text if there is no such file."""
         if not self._files.exists(self._path(name)):
             return ""
         stream = self._files.open(self._path(name))
@@ -79,7 +95,7 @@ class Folder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, in place of the one that may be there."""
+        """Write a text into a file as UTF-8; a file that is there is replaced."""
         self._files.mkdirs(self._path(name).getParent())
         stream = self._files.createAtomic(self._path(name), True)
         try:

@@ -1,13 +1,16 @@
-"""Errors of a query that its supervisor tells apart."""
+"""Errors of a query that its supervisor handles in different ways."""
 
 from __future__ import annotations
 
 
 class GoneError(Exception):
-    """The Java process that ran the queries is no more: nothing can be started in it."""
+    """The Java process that ran the queries has ended; no query can be started in it."""
 
 
 def first_line(error: BaseException) -> str:
-    """The class and the first line of an error: what Java says goes on for a screen."""
+    """Return the class name of an error and the first line of its text, at most 500 characters of it.
+
+    The text of a Java error can fill a whole screen.
+    """
     text = next((line for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text[:500]}".rstrip(": ")

@@ -1,4 +1,4 @@
-"""The Java process behind PySpark: its classes, whose child it is, how it is ended, and what to do after its death."""
+"""The Java process behind PySpark: access to its classes, its end, and the restart of the job after it has crashed."""
 
 from __future__ import annotations
 
@@ -17,28 +17,41 @@ from pyspark.sql import SparkSession
 from spark.errors import GoneError, first_line
 
 END_SECONDS = 20
+"""Seconds that the Java process may take to end before it is killed."""
 BROKEN_CALL = "Exception while sending command."
-"""What Py4J 0.10.9 tells the root logger, with a traceback, of each call that nobody answers, and then raises."""
+"""The message that Py4J 0.10.9 logs to the root logger, with a traceback, for each call that gets no answer. Py4J then
+also raises."""
 DEATHS = "--deaths"
+"""The option by which the restarted program learns how many times in a row Java has crashed."""
 
 
 def silence_py4j_errors() -> None:
-    """Leave it to us to say that Java is gone, in a sentence; and that it is while it ends is no news at all."""
+    """Drop Py4J's log message about calls that get no answer.
+
+    The job reports a lost Java process itself, in one sentence. While the process is being stopped, such a message
+    reports no fault.
+    """
     logging.getLogger().addFilter(lambda told: told.msg != BROKEN_CALL)
 
 
 def classes(spark: SparkSession) -> Any:
-    """The classes of Spark's Java process, by their full names as attributes."""
+    """Return the classes of Spark's Java process; their full names are read as attributes."""
     return spark._jvm
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether spark-submit has started us: then Java is our parent, and says what the master is."""
+    """Whether spark-submit started this process.
+
+    Then Java is the parent process, and spark-submit chooses the master.
+    """
     return "PYSPARK_GATEWAY_PORT" in environ
 
 
 def end_java(spark: SparkSession) -> None:
-    """Stop Spark, and wait for the end of its Java process; one that does not end is killed."""
+    """Stop Spark and wait until its Java process has ended; kill a process that does not end.
+
+    An error of the stop is raised only if the Java process is not a child of this process.
+    """
     process = java_process()
     try:
         spark.stop()
@@ -51,9 +64,10 @@ def end_java(spark: SparkSession) -> None:
 
 @contextmanager
 def raising_gone() -> Iterator[None]:
-    """Turn every way in which Py4J says that nobody answers into GoneError; what Java itself raises stays as it is.
+    """Raise GoneError for each error by which Py4J reports that Java does not answer.
 
-    A call that is under way when Java dies ends in a plain Py4JError: Py4J logs the network error and drops it.
+    An error that Java itself raises stays as it is. A call that is running when Java crashes ends in a plain Py4JError:
+    Py4J logs the network error and drops it.
     """
     try:
         yield
@@ -64,13 +78,13 @@ def raising_gone() -> Iterator[None]:
 
 
 def java_process() -> subprocess.Popen[bytes] | None:
-    """The Java process that PySpark has started; None when there is none, or it is our parent."""
+    """Return the Java process that PySpark has started; None if there is none, or if Java is the parent process."""
     found = getattr(SparkContext._gateway, "proc", None)
     return found if isinstance(found, subprocess.Popen) else None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Let the process end: it does when its standard input is closed."""
+    """Close the process's standard input, which makes it end, and wait; kill it after END_SECONDS."""
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -81,7 +95,10 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def start_anew(deaths: int) -> NoReturn:
-    """Become the same program again, with a Java process of its own; the process id, and so our parent, stay."""
+    """Replace this process by a new run of the same program, which starts its own Java process.
+
+    The process id stays the same, and so the parent process stays too. `deaths` is the number of crashes in a row.
+    """
     arguments = list(sys.orig_argv[1:])
     if DEATHS in arguments:
         arguments = arguments[: arguments.index(DEATHS)]

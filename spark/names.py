@@ -1,6 +1,6 @@
-"""What Spark reads of one group to know its present state, and how anything is read from Kafka. Pure.
+"""The Kafka topics that hold the present state of one group, and the options of every read from Kafka. Pure functions.
 
-What the job itself reads is `groups.Plan`.
+The topics that the job reads are chosen by `groups.Plan`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ STATS_SUFFIX = "-RETRY-STATS"
 
 
 def present(group: str) -> dict[str, str]:
-    """The source's option for all that tells a group's present state: its events, and its view once there is one.
+    """Return the option of Spark's Kafka source that selects the topics of a group's present state.
 
-    A pattern of exact names, because a topic that is named and missing is an error, and the view may not be there yet.
-    ValueError when Kafka would not take the name.
+    These are its events topic, and its view topic if there is one. The option is a pattern of exact names. A topic that
+    is named and missing would be an error, and the view may not exist yet. Raises ValueError if Kafka does not allow
+    the name of the group's events topic.
     """
     check_name(Names(group).events)
     return {"subscribePattern": f"{re.escape(group)}(?:{EVENTS_SUFFIX}|{VIEW_SUFFIX})"}
 
 
 def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Options of every read from Kafka; `options` (such as `kafka.security.protocol`) are added and win."""
+    """Return the options of Spark's Kafka source for every read, as text by name.
+
+    `bootstrap` is `host:port`, or several of them separated by commas. `options` (such as `kafka.security.protocol`)
+    are added, and override these.
+    """
     return {
         "kafka.bootstrap.servers": bootstrap,
-        "kafka.isolation.level": "read_committed",  # an aborted transaction's events never happened
+        "kafka.isolation.level": "read_committed",  # events of an aborted transaction do not count
         "startingOffsets": "earliest",
-        # Retention that overtakes the job must not end it: a later event repairs the row, and the gap is measured.
+        # If retention deletes events before the job has read them, the job must go on. A later event repairs the row,
+        # and the lost events are counted.
         "failOnDataLoss": "false",
         **(options or {}),
     }

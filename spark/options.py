@@ -1,7 +1,7 @@
-"""The arguments of `python -m spark`, and of the same module under `spark-submit`, as one frozen value.
+"""Parse the arguments of `python -m spark`, also under `spark-submit`, into one frozen value.
 
-Pure: no file is read here but by argparse's caller, and nothing of Spark is imported, so that a wrong option is told at
-once. `reconsume view run` calls this too, as a program.
+Pure: no function here reads a file, and none imports Spark, so that a wrong option is reported at once. `reconsume view
+run` runs the same program.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from topics.specs import VIEW_RETENTION
 
 TRIGGER = "1s"
 SLOW_TRIGGER = "30s"
-"""The sums are of minutes and lag by their watermark, and bad events are for people: run more often, they would take
-the CPU of the view, whose batches alone must be quick."""
+"""The sums are of minutes and lag by their watermark, and bad events are for operators. If these queries ran more
+often, they would take the CPU of the view, which is the only one whose batches must be quick."""
 SUMS_DELAY = "10m"
 EVICT_EVERY = "24h"
 MAX_OFFSETS = 50_000
@@ -29,7 +29,7 @@ MAX_FAILURES = 10
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What `run` shall do. Durations in ms."""
+    """The options of `run`. Durations are ms."""
 
     checkpoint: str
     groups: tuple[str, ...]
@@ -51,7 +51,7 @@ class Run:
     deaths: int
 
     def reads(self) -> str:
-        """Whose events are read, in words."""
+        """Return a description of the groups whose events are read."""
         if self.pattern is not None:
             return f"all groups that match {self.pattern}"
         return f"the groups {', '.join(self.groups)}"
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """What `sql` shall do."""
+    """The options of `sql`."""
 
     query: str
     group: str
@@ -71,7 +71,7 @@ class Sql:
 
 
 def parse(arguments: Sequence[str]) -> Run | Sql:
-    """The options; wrong ones end the program with 2 and a sentence, as argparse does."""
+    """Return the options of `arguments`; wrong ones end the process with code 2 and one sentence, as argparse does."""
     parser = build_parser()
     given = vars(parser.parse_args(arguments))
     given["conf"] = tuple(given["conf"])
@@ -83,7 +83,7 @@ def parse(arguments: Sequence[str]) -> Run | Sql:
 
 
 def problem_of(pattern: str | None, groups: Sequence[str] | None, bad_topic: str | None) -> str | None:
-    """What is wrong between options, if anything is."""
+    """Return why these options contradict each other, in one sentence; None if they do not."""
     if bad_topic is None:
         return None
     reads = pattern is not None and re.fullmatch(f"(?:{pattern}){EVENTS_SUFFIX}", bad_topic) is not None
@@ -92,15 +92,15 @@ def problem_of(pattern: str | None, groups: Sequence[str] | None, bad_topic: str
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one sentence, and not the whole usage before it."""
+    """An argument parser that reports an error in one sentence, without the usage text before it."""
 
     def error(self, message: str) -> NoReturn:
-        """End with 2, wrong usage."""
+        """Print the message and end the process with code 2."""
         self.exit(2, f"reconsume: {message}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of both commands."""
+    """Return the parser of both commands."""
     parser = Parser(prog="python -m spark", description="The group-wide view, as a Spark job.")
     commands = parser.add_subparsers(dest="command", required=True)
     add_run(commands.add_parser("run", help="keep the views up to date"))
@@ -112,7 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_run(run: argparse.ArgumentParser) -> None:
-    """The options of `run`."""
+    """Add the options of `run`."""
     which = run.add_mutually_exclusive_group(required=True)
     which.add_argument("--groups", type=groups, metavar="A,B", help="the groups")
     which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
@@ -126,13 +126,13 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--max-failures", type=count, default=MAX_FAILURES, help="failures in a row, then the job ends")
     run.add_argument("--bad-topic", type=topic, metavar="TOPIC", help="where events that are none go; else to the log")
     run.add_argument("--metrics-listen", type=address, metavar="HOST:PORT", help="Prometheus metrics")
-    # Set by the job itself when it starts anew after the death of its Java process.
+    # The job itself sets this option when it restarts after its Java process has crashed.
     run.add_argument("--deaths", type=int, default=0, help=argparse.SUPPRESS)
     add_common(run)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options of both commands: where Kafka is, and how Spark is started."""
+    """Add the options of both commands: Kafka's address, and how Spark is started."""
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="Kafka, unless the properties say it")
     parser.add_argument("--kafka-properties", metavar="FILE", help="properties of Kafka's Java client, such as ssl.*")
     parser.add_argument("--master", help="local[2], unless spark-submit says it")
@@ -143,17 +143,17 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def wrong(sentence: object) -> argparse.ArgumentTypeError:
-    """The error whose text argparse shows as it is."""
+    """Return an error whose text argparse prints unchanged."""
     return argparse.ArgumentTypeError(str(sentence))
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Parts between commas."""
+    """Return the parts of a text between commas, without empty ones."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def groups(text: str) -> tuple[str, ...]:
-    """Names of groups between commas."""
+    """Parse group names separated by commas. Raises ArgumentTypeError if one is not allowed, or if there is none."""
     found = tuple(group(part) for part in words(text))
     if not found:
         raise wrong("name at least one group")
@@ -161,13 +161,13 @@ def groups(text: str) -> tuple[str, ...]:
 
 
 def group(text: str) -> str:
-    """A group's name: its topics must be legal on Kafka."""
+    """Check a group's name: Kafka must allow the name of its events topic. Raises ArgumentTypeError if it does not."""
     topic(f"{text}{EVENTS_SUFFIX}")
     return text
 
 
 def topic(text: str) -> str:
-    """A topic's name."""
+    """Check a topic's name. Raises ArgumentTypeError if Kafka does not allow it."""
     try:
         check_name(text)
     except ValueError as error:
@@ -176,8 +176,9 @@ def topic(text: str) -> str:
 
 
 def regex(text: str) -> str:
-    """A regular expression; closed in itself, or it would take the suffix apart."""
+    """Check a regular expression. Raises ArgumentTypeError if it is empty or does not compile."""
     try:
+        # Compiled alone: an unbalanced `)` would end the group in which the pattern stands before the suffix.
         re.compile(text)
     except re.error as error:
         raise wrong(f"{text!r} is not a regular expression: {error}") from error
@@ -187,7 +188,7 @@ def regex(text: str) -> str:
 
 
 def duration(text: str) -> int:
-    """A duration in ms, more than nothing."""
+    """Parse a duration into ms. Raises ArgumentTypeError if it is not a duration, or is 0."""
     try:
         found = parse_duration(text)
     except ValueError as error:
@@ -198,14 +199,14 @@ def duration(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A number from 1."""
+    """Parse a number of at least 1. Raises ArgumentTypeError if it is not one."""
     if not text.isdecimal() or int(text) == 0:
         raise wrong(f"{text!r} is not a number from 1")
     return int(text)
 
 
 def address(text: str) -> tuple[str, int]:
-    """Where to listen; port 0 takes a free one."""
+    """Parse HOST:PORT to listen on; port 0 means any free port. Raises ArgumentTypeError if it is not HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise wrong(f"{text!r} is not HOST:PORT")
@@ -213,7 +214,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """A setting."""
+    """Parse KEY=VALUE. Raises ArgumentTypeError if it is not of that form."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise wrong(f"{text!r} is not KEY=VALUE")

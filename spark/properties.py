@@ -1,6 +1,6 @@
-"""Java properties, the form of Kafka's own client files: how a cluster's address and secrets reach the job.
+"""Parse Java properties, the format of Kafka's client files, by which a cluster's address and secrets reach the job.
 
-A file, because a command line is shown by `ps`. Pure; who reads the file is `__main__`.
+They come in a file because `ps` shows a command line. Pure functions; `__main__` reads the file.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 BLANKS = " \t\f"
 SPLIT = re.compile(r"((?:\\.|[^\\=: \t\f])+)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+)(.*)", re.DOTALL)
-"""A key ends at the first `=`, `:` or white space that no backslash stands before. White space at the end is kept, as
-Java keeps it, and a value may be empty: so Kafka's client is told not to look at a broker's name."""
+"""A key ends at the first `=`, `:` or white space without a backslash before it.
+
+White space at the end of a value is kept, as in Java. A value may be empty: with an empty
+`ssl.endpoint.identification.algorithm` Kafka's client does not check a broker's host name.
+"""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The properties in `text`, the last of a name; ValueError naming a line that is none."""
+    """Return the properties in `text`; if a name is repeated, the last one counts.
+
+    Raises ValueError, with the line's number, if a line is not a property.
+    """
     found: dict[str, str] = {}
     for number, line in logical_lines(text):
         match = SPLIT.fullmatch(line)
@@ -28,7 +34,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The number of the first line, and the text, of each property; a backslash at an end continues it."""
+    """Yield the first line's number and the text of each property; a backslash at the end of a line continues it."""
     begun, held = 0, ""
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = raw.lstrip(BLANKS)
@@ -45,10 +51,10 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def unescaped(text: str) -> str:
-    """The text with its backslashes taken out."""
+    """Return the text with its escape sequences replaced by their characters."""
     return ESCAPED.sub(lambda match: character(match[1]), text)
 
 
 def character(escape: str) -> str:
-    """What stands behind a backslash."""
+    """Return the character that an escape sequence stands for; `escape` is the text behind the backslash."""
     return chr(int(escape[1:], 16)) if len(escape) == 5 else ESCAPES.get(escape, escape)

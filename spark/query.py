@@ -1,4 +1,4 @@
-"""One SQL query over the present state of a group: `view` is the table. Prints JSON lines, the columns first."""
+"""Run one SQL query over the present state of a group, as the table `view`, and print the result as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from spark.session import build
 
 SETTINGS = {
     "spark.log.level": "OFF",
-    # A run of seconds: what the second compiler and G1 cost would never be earned back.
+    # The process runs for seconds. The second compiler and G1 would cost more time than they save.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 def run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
-    """Print the columns as a JSON list, then each row as a list; or `{"error": sentence}`, and the code is 1."""
+    """Run the query, print its result, and return the exit code: 0, or 1 if Spark or Java fails.
+
+    The first line is a JSON list of the column names. Each row follows as a list. After a failure the last line is
+    `{"error": sentence}`.
+    """
     jars = [Path(jar) for jar in options.jars]
     spark = build("reconsume-sql", jars=jars, master=master, options=SETTINGS | dict(options.conf))
     try:
@@ -43,12 +47,15 @@ def run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
 
 
 def emit(value: object) -> None:
-    """One line; what JSON has no form for, as text."""
+    """Print a value as one line of JSON; a value that JSON has no type for is printed as text."""
     sys.stdout.write(f"{json.dumps(value, default=str, ensure_ascii=False)}\n")
 
 
 def distinct(columns: Sequence[str]) -> list[str]:
-    """The columns' names, the second `a` as `a_2`: rows are printed by name."""
+    """Return the column names with a number added to a repeated one: the second `a` becomes `a_2`.
+
+    The reader of the output prints rows by column name.
+    """
     seen: Counter[str] = Counter()
     named: list[str] = []
     for column in columns:
@@ -58,7 +65,7 @@ def distinct(columns: Sequence[str]) -> list[str]:
 
 
 def sentence(error: PySparkException | Py4JJavaError) -> str:
-    """What went wrong, without the plan and the stack that follow it."""
+    """Return the first line of an error's text, without the query plan and the stack trace that follow it."""
     told = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
     text = next((line.strip() for line in told.splitlines() if line.strip()), type(error).__name__)
     return text.split(" SQLSTATE:")[0]

@@ -1,8 +1,9 @@
-"""Topics that were made anew since a query read them: its place in the old one says nothing of the new one. Pure.
+"""Find topics that were deleted and created again since a query read them. Pure functions.
 
-Kafka gives each topic an id of its own, and Spark's checkpoint knows names alone. So the ids are kept beside it, and
-before a query that finds another id starts, its checkpoint forgets its places in the topic: to Spark that is a new one
-then, which it reads from the first record.
+The offsets that a query has read in the old topic mean nothing in the new one. Kafka gives each topic an id, but
+Spark's checkpoint knows only names. So the job keeps the ids beside the checkpoint. Before a query that finds another
+id starts, the offsets in that topic are removed from its checkpoint. To Spark the topic is then new, and it reads the
+topic from the first record.
 """
 
 from __future__ import annotations
@@ -15,18 +16,28 @@ IDS_VERSION = 1
 
 
 def renewed(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[str]) -> list[str]:
-    """The topics of `ids` that the checkpoint has a place in (`placed`) from when they had another id."""
+    """Return the topics, sorted, whose offsets in the checkpoint belong to a topic with another id.
+
+    `ids` are the ids that Kafka reports now, and `kept` those that were kept beside the checkpoint. `placed` are the
+    topics that the checkpoint has offsets for.
+    """
     return sorted(topic for topic, found in ids.items() if topic in placed and kept.get(topic, found) != found)
 
 
 def ids_text(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[str]) -> str:
-    """What is kept beside the checkpoint: the ids of what is read, and of what it still has a place in."""
+    """Return the text to keep beside the checkpoint.
+
+    It holds the ids of the topics that are read, and of those that the checkpoint still has offsets for.
+    """
     before = {topic: found for topic, found in kept.items() if topic in placed}
     return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids)}, sort_keys=True)
 
 
 def ids_in(text: str) -> dict[str, str]:
-    """The ids that a text holds, none where there is none. Raises ValueError when it is not in its form."""
+    """Return the ids in a kept text; an empty text holds none.
+
+    Raises ValueError if the text does not have the expected form.
+    """
     told = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
     if not isinstance(told, dict) or told.get("v") != IDS_VERSION or not isinstance(told.get("ids"), dict):
         raise ValueError("it is not in its form")
@@ -34,18 +45,21 @@ def ids_in(text: str) -> dict[str, str]:
 
 
 def topics_in(entry: str) -> frozenset[str]:
-    """The topics of an entry of Spark's offset log: a version, what the batch had, and a line for each source."""
+    """Return the topics in an entry of Spark's offset log.
+
+    An entry holds a line with its version, a line about the batch, and a line for each source.
+    """
     return frozenset(topic for line in entry.splitlines()[2:] for topic in source_of(line) or ())
 
 
 def forgotten(entry: str, topics: Collection[str]) -> str:
-    """An entry of the offset log without the places in some topics."""
+    """Return an entry of the offset log without the offsets in `topics`."""
     lines = entry.split("\n")
     return "\n".join(lines[:2] + [source_without(line, topics) for line in lines[2:]])
 
 
 def source_without(line: str, topics: Collection[str]) -> str:
-    """The line of one source, which may have none of the topics."""
+    """Return the line of one source without the offsets in `topics`."""
     source = source_of(line)
     if source is None or not source.keys() & set(topics):
         return line
@@ -54,7 +68,7 @@ def source_without(line: str, topics: Collection[str]) -> str:
 
 
 def source_of(line: str) -> dict[str, Any] | None:
-    """The places by topic of one of Spark's Kafka sources; None where the line is of none."""
+    """Return the offsets, by topic, in the line of a Kafka source of Spark; None if the line is of another source."""
     found = json.loads(line) if line.strip() not in ("", "-") else None
-    # The gated source of a consumer has its places one below, and answers for them itself.
+    # The gated source of a consumer keeps its offsets one level deeper, and checks topic ids itself.
     return found if isinstance(found, dict) and not found.keys() >= {"next", "dropped"} else None

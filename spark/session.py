@@ -1,6 +1,6 @@
-"""The one way to a Spark session: memory, state store and time zone, each with its reason.
+"""Build the Spark session, and set memory, state store and time zone, each with its reason.
 
-Only this module touches the process's environment, which the JVM and Spark's Python workers inherit.
+Only this module changes the process's environment, which the JVM and Spark's Python workers inherit.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 SETTINGS: dict[str, str] = {
-    # Fixed for the life of a checkpoint, so it is set before the first start. 200, Spark's default, makes a batch of
-    # 200 events take 5 s instead of 0.4 s; two carry some two million rows.
+    # A checkpoint fixes this number, so it is set before the first start. With 200, Spark's default, a batch of
+    # 200 events takes 5 s instead of 0.4 s. Two partitions hold some two million rows.
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Before Spark 4.1 an aggregation throws its store away after each batch (SPARK-51955), and the next one loads it
-    # from the checkpoint: with changelogs a snapshot and every change since, those of a minute or more.
+    # Before Spark 4.1 an aggregation drops its store after each batch (SPARK-51955), and the next batch loads it from
+    # the checkpoint. With changelogs it loads a snapshot and all changes since then, of a minute or more.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
-    # RocksDB lives outside the heap: unbounded, a million rows take the driver to 4.5 GB.
+    # RocksDB uses memory outside the heap: without a bound, a million rows take the driver to 4.5 GB.
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.minBatchesToRetain": "20",
@@ -33,22 +33,27 @@ SETTINGS: dict[str, str] = {
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
 }
+"""The settings of every session; the caller's options override them."""
 LOCAL: dict[str, str] = {
-    # Driver and executor are one process: nothing of it need be reachable from another machine.
+    # Driver and executor are one process: no other machine needs to reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
 }
+"""The settings of a session whose master is local."""
 
 
 COUNTED = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+"""The Spark setting that makes RocksDB count the rows of the state."""
 
 
 @contextmanager
 def counting(spark: SparkSession, rows: bool) -> Iterator[None]:
-    """Whether queries that are started within count the rows of their state, also those that they find there.
+    """Set whether queries that are started inside the `with` block count the rows of their state.
 
-    To count them, each row that is written is looked for first, which takes a quarter of the view's CPU at a million.
+    The count includes rows that the query finds in its checkpoint. To count, RocksDB must look up each row before it is
+    written. With a million rows this takes a quarter of the view's CPU. The setting that was there before comes back at
+    the end of the block.
     """
     before = spark.conf.get(COUNTED, "true") or "true"
     spark.conf.set(COUNTED, str(rows).lower())
@@ -61,13 +66,19 @@ def counting(spark: SparkSession, rows: bool) -> Iterator[None]:
 def build(
     name: str, *, jars: Sequence[Path] = (), master: str = "local[2]", options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, started if there is none; `options` win over our settings.
+    """Return the Spark session of this process; start it if there is none.
 
-    `jars` are the Kafka connector's; nothing is resolved or downloaded. An empty `master` leaves it to spark-submit.
+    `name` is the name of the Spark application. `jars` are the paths of the Kafka connector's jars; Spark resolves and
+    downloads nothing. `master` is Spark's master URL; an empty text leaves the choice to spark-submit. `options` are
+    Spark settings, name to text, and override SETTINGS and LOCAL.
+
+    It also sets the environment variables MALLOC_ARENA_MAX and PYSPARK_PYTHON if they are not set.
+
+    Raises pyspark.errors.PySparkRuntimeError if Java does not start.
     """
-    # glibc gives each thread an arena of its own; with RocksDB that doubles the driver's memory.
+    # glibc gives each thread its own arena; with RocksDB this doubles the driver's memory.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    # Otherwise workers are the `python3` of PATH, not the environment that runs this.
+    # Otherwise Spark's workers run the `python3` of PATH, not the Python of this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     settings = dict(SETTINGS)

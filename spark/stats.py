@@ -1,7 +1,8 @@
-"""The sums: how many records began to wait, committed, died, were redriven, by minute, topic, level and reason. Pure.
+"""The sums: how many retried records changed their state, for each minute, topic, level and reason. Pure functions.
 
-Counts cannot be repeated harmlessly, as rows of the view can: so each event is counted once, by its id (group, id,
-redrives, times, state), and a minute's sums are written once, when no event of it can come any more.
+A record begins to wait, is committed, is dead-lettered or is redriven. A row of the view can be written twice without
+harm, but a count cannot. So each event is counted once, by EVENT_ID (group, id, redrives, times, state). The sums of a
+minute are written once, when no event of that minute can be counted any more.
 """
 
 from __future__ import annotations
@@ -13,21 +14,36 @@ from spark.names import STATS_SUFFIX
 from topics.events import State
 
 DELAY = "10 minutes"
-"""How long a minute stays open. Copies of an event carry its time: one that comes later is dropped, never counted."""
+"""How long a minute stays open, as a Spark interval. An event that comes later is dropped.
+
+All copies of an event carry the same time. So a late copy is dropped too, and never counted.
+"""
 EVENT_ID = ("group", "id", "redrives", "times", "state")
+"""Columns that identify an event; records with equal values are copies of one event."""
 KEYS = ("group", "minute", "topic", "level", "reason")
+"""Columns that the events are grouped by. `minute` (BIGINT) is the start of the minute in epoch ms; the others are
+STRING."""
 COUNTED = {
     "waiting": State.WAITING_RETRY,
     "committed": State.COMMIT,
     "dead": State.DLQ,
     "redriven": State.REDRIVEN,
 }
+"""Columns that hold a count (BIGINT), and the state that each of them counts."""
 
 
 def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
-    """Sums of events (`schema.Parsed.good`) with the columns KEYS and COUNTED; `minute` is epoch ms. Streams: append.
+    """Return the sums of good events: one row for each group, minute, topic, level and reason.
 
-    `delay` is an interval: a minute is told when an event of `delay` after its end was seen, in whatever group.
+    `good` is `schema.Parsed.good`, from a batch or a stream. `delay` is a Spark interval such as `10 minutes`. The
+    columns of the result are KEYS and then COUNTED; `minute` is the minute of the event's `at`. `level` is null where
+    an event has none.
+
+    Write a stream in output mode append. The sums of a minute come out when an event was read that is `delay` newer
+    than the end of the minute. That event may be of any group. An event that comes later is dropped. A batch counts all
+    events.
+
+    Raises pyspark.errors.PySparkException if `delay` is not an interval, or if `good` lacks a column.
     """
     told = good.select(*EVENT_ID, "topic", "level", "reason", fn.timestamp_millis("at").alias("happened"))
     aged = told.withWatermark("happened", delay)
@@ -38,7 +54,13 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
 
 
 def records(sums: DataFrame) -> DataFrame:
-    """The rows of `sums` as records for Kafka's sink: key, value (JSON), topic."""
+    """Return the rows of `sums` as records for Spark's Kafka sink: the columns key, value and topic, all STRING.
+
+    `key` is `minute|topic|level|reason`, with an empty text for a level of null. `value` is JSON with the version `v`
+    (1), KEYS and COUNTED; nulls are written. `topic` is `<group>-RETRY-STATS`.
+
+    Raises pyspark.errors.PySparkException if `sums` lacks a column.
+    """
     level = fn.coalesce("level", fn.lit(""))
     return sums.select(
         fn.concat_ws("|", fn.col("minute").cast("string"), "topic", level, "reason").alias("key"),

@@ -1,6 +1,6 @@
-"""The view in a PostgreSQL table, for those who want to ask it in SQL at any time: a function for `foreachBatch`.
+"""Write the view into a PostgreSQL table, which can be queried in SQL at any time: a function for `foreachBatch`.
 
-The rows go through the driver, in one transaction a batch. Needs the package psycopg, which nothing else here does.
+The rows go through the driver, in one transaction for each batch. Only this module needs the package psycopg.
 """
 
 from __future__ import annotations
@@ -17,23 +17,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ORDER = ("redrives", "times", "rank", "at", "updated_at")
+"""The columns that decide which of two rows of a record is the newer one, as in the view's order of states."""
 COLUMNS = (*VALUE, "rank")
+"""The columns of the table: those of the view, and the rank of the state."""
 TYPES = dict.fromkeys(("group", "id", "state", "level", "reason", "topic", "instance"), "text") | {
     "times": "integer",
     "redrives": "integer",
     "partition": "integer",
     "rank": "smallint",
 }
+"""The columns' types in PostgreSQL; a column that is not named here is a `bigint`."""
 LEAST = ("first_failed_at",)
+"""The columns that only get smaller."""
 GREATEST = ("last_failed_at", "retries", "updated_at")
+"""The columns that only grow."""
 
 
 def upsert(dsn: str, table: str) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` on `view.view` that brings `table` (`name` or `schema.name`) up to date.
+    """Return a function for `foreachBatch` that brings a PostgreSQL table up to date with the rows of `view.view`.
 
-    The table is created when it is missing, with the view's columns, `rank`, and the key (group, id). A row is replaced
-    only by one that is not older in the order of states, so a replayed batch changes nothing. psycopg.Error ends the
-    batch, and Spark tries it again at its next start.
+    `dsn` is a connection string of libpq, such as `host=db dbname=retries`. `table` is `name` or `schema.name`. The
+    function takes the batch's DataFrame and its number, and returns None.
+
+    The table is created if it is missing. It has the columns `view.VALUE` (texts are `text`, numbers `integer` or
+    `bigint`, times epoch ms), `rank` (`smallint`), and the primary key (group, id). A row is replaced only by one that
+    is not older in the order of states. So a repeated batch changes nothing. The character 0, which PostgreSQL cannot
+    store, becomes U+FFFD.
+
+    Raises ImportError if psycopg is not installed. The function raises psycopg.Error if PostgreSQL fails: the query
+    ends, and Spark repeats the batch at the query's next start.
     """
     import psycopg
 
@@ -51,14 +63,14 @@ def upsert(dsn: str, table: str) -> Callable[[DataFrame, int], None]:
 
 
 def clean(batch: DataFrame, name: str) -> Any:
-    """A column as PostgreSQL takes it: its text cannot hold the character 0, and an event's may."""
+    """Return a column without the character 0, which PostgreSQL cannot store in a text and an event may contain."""
     if isinstance(batch.schema[name].dataType, StringType):
         return fn.replace(name, fn.lit("\0"), fn.lit("\ufffd")).alias(name)
     return fn.col(name)
 
 
 def create(table: str) -> Any:
-    """The statement that makes the table where it is missing."""
+    """Return the statement that creates the table if it is missing."""
     from psycopg.sql import SQL, Identifier
 
     columns = SQL(", ").join(SQL("{} " + TYPES.get(name, "bigint")).format(Identifier(name)) for name in COLUMNS)
@@ -67,7 +79,7 @@ def create(table: str) -> Any:
 
 
 def stage(table: str) -> Any:
-    """The statement that makes the place of one batch, gone with its transaction."""
+    """Return the statement that creates the temporary table for one batch; PostgreSQL drops it with the transaction."""
     from psycopg.sql import SQL, Identifier
 
     name = Identifier(*table.split("."))
@@ -75,7 +87,10 @@ def stage(table: str) -> Any:
 
 
 def merge(table: str) -> Any:
-    """The statement that takes the batch over: of two rows of a record the greater, and only if it is not older."""
+    """Return the statement that moves a batch into the table.
+
+    Of two rows of a record in the batch it takes the greater one, and only if that is not older than the table's row.
+    """
     from psycopg.sql import SQL, Identifier
 
     def listed(names: tuple[str, ...], prefix: str = "") -> Any:
@@ -96,7 +111,10 @@ def merge(table: str) -> Any:
 
 
 def change(name: str) -> Any:
-    """How a column takes the new row's value: what is summed only grows, the first failure only goes back."""
+    """Return the assignment that gives a column the new row's value.
+
+    Columns in GREATEST only grow; the first failure (LEAST) only moves back.
+    """
     from psycopg.sql import SQL, Identifier
 
     how = {**dict.fromkeys(LEAST, "LEAST"), **dict.fromkeys(GREATEST, "GREATEST")}.get(name)

@@ -1,21 +1,28 @@
-"""The view: the present state of every record that has failed, from the events in any order (contract §5, §8). Pure.
+"""The view: the present state of every record that has failed (contract §5, §8). Pure functions.
 
-Places in a record's life form a total order, and every column is a maximum or minimum; so events that are late,
-repeated, replayed or split over batches and restarts give the same rows, and rows may be folded again with events.
+Events may come in any order. Those of a record have a total order (PLACE), and every column of a row is a maximum or a
+minimum. So the rows are the same if events are late, repeated, replayed, or split over batches and restarts. Rows can
+be folded again with events.
 
-**When a row leaves.** In a stream with a `keep`: W = (latest `first_failed_at` of all good events that the query was
-given with a `keep`, of all groups) − keep, moved after each batch. An event with `first_failed_at` ≤ W is dropped and
-counted (`numRowsDroppedByWatermark`), and the state forgets a record with `first_failed_at` ≤ W; its last row stays in
-the view topic for that topic's `retention.ms`. To follow a record to its end, also when it is redriven from the DLQ on
-the last day, choose
+**When a row leaves.** In a stream with a `keep`, let
 
-    keep ≥ 2 × (longest life of a record in retry) + (retention of the DLQ)
+    W = (latest `first_failed_at` of all good events, of all groups, that the query read while it had a `keep`) − keep
 
-and the view topic's retention no smaller. To find the rows that leave, Spark looks at all of them after every batch.
-Without a `keep` it looks at none, nothing leaves, and nothing is dropped: an event of a record that was forgotten makes
-a row of what it tells alone. A query may be stopped and go on from its checkpoint with the other of the two, as often
-as one likes: the state and W stay. The job does so (`sweep`), so that in it a row leaves in the first sweep after its
-time, and rows in the state ≈ failed records a second × (keep + time between two sweeps).
+W moves after each batch. An event with `first_failed_at` ≤ W is dropped and counted (`numRowsDroppedByWatermark`). The
+state forgets a record with `first_failed_at` ≤ W. Its last row stays in the view topic for that topic's `retention.ms`.
+To follow a record to its end, even if it is redriven from the DLQ on the last day there, choose
+
+    keep ≥ 2 × (longest time of a record in retry) + (retention of the DLQ)
+
+and a retention of the view topic that is not smaller. To find the rows that leave, Spark reads all rows after every
+batch.
+
+Without a `keep` Spark reads none of them for this, no row leaves, and no event is dropped. An event of a record that
+was forgotten then makes a row from that event alone.
+
+A query can be stopped and can go on from its checkpoint with or without a `keep`, as often as needed: state and W stay.
+The job does so (`EvictingQuery`): there a row leaves in the first sweep after its time. Rows in the state ≈ failed
+records per second × (keep + seconds between two sweeps).
 """
 
 from __future__ import annotations
@@ -36,34 +43,59 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VALUE = (*FIELDS, *SUMMED)
-"""The columns of the view, in the order of its JSON; times are epoch ms."""
+"""The columns of the view, in the order of its JSON.
+
+`times`, `redrives`, `partition`, `offset` and `retries` are BIGINT. `due`, `at`, `timestamp`, `first_failed_at`,
+`last_failed_at` and `updated_at` are BIGINT, in epoch ms. All others are STRING. `level` is a duration such as `10s`,
+and null if there is none.
+"""
 PLACE = ("redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
-"""The order of events: the first four as `topics.events.order`; then where the record is, so that no two are equal. Of
-a group's two topics that hold it, the view's is the greater, by name and here."""
+"""The order of events: the first four columns as in `topics.events.order`, then the position of the event's own record.
+
+The position makes all events different. If both of a group's topics hold an event, that in the view topic is the
+greater, by name and here.
+"""
 CARRIED = ("level", "due", "reason", "topic", "partition", "offset", "timestamp", "instance")
-"""What the present state says beside its place, which has the state as its rank, and the record's identity."""
+"""The columns that the latest event gives, apart from the record's identity and PLACE, which has the state as its
+rank."""
 KEEP = f"{VIEW_RETENTION} milliseconds"
+"""The default `keep`: the retention of the view topic, 37 days."""
 
 
 def events(raw: DataFrame) -> Parsed:
-    """Good and bad events of records with the columns of Spark's Kafka source; see `schema.Parsed`."""
+    """Split the records of event topics into good events and bad ones.
+
+    `raw` has the columns of Spark's Kafka source: `topic`, `partition`, `offset`, `timestamp` and `value`, from a batch
+    or a stream. The result is a `schema.Parsed` of two DataFrames. A record that is not an event raises no error: it is
+    a row of `bad`.
+
+    Raises pyspark.errors.PySparkException if `raw` lacks a column.
+    """
     return schema.events(raw)
 
 
 def view(good: DataFrame, keep: str | None = KEEP) -> DataFrame:
-    """One row for each record and first failure: VALUE and `place` (a struct of PLACE). Streams: update mode.
+    """Return one row for each record and first failure.
 
-    `keep` is an interval such as `37 days`; None forgets nothing; see the module. A batch keeps all. The first failure
-    is in the key, as it is what the watermark is on: a record that had two (its first event was undone by a crash) has
-    two rows, of which readers keep the greater.
+    `good` is the `good` of `events`, from a batch or a stream. `keep` is a Spark interval such as `37 days`; with None
+    no row is forgotten. The module's docstring defines when a row leaves. A batch keeps all rows.
+
+    The columns are VALUE and `place`, a STRUCT of PLACE: `redrives` BIGINT, `times` BIGINT, `rank` INT, `at` BIGINT
+    (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT. Write a stream in output mode update.
+
+    A record has two rows if it had two first failures, because its first event was undone by a crash. Readers keep the
+    row with the greater `place`.
+
+    Raises pyspark.errors.PySparkException if `keep` is not an interval, or if `good` lacks a column.
     """
+    # The first failure is a key, because the watermark is on it.
     first_failed = fn.timestamp_millis("first_failed_at").alias("first_failed")
     rows = of_events(good).select("*", first_failed)
     return fold(rows if keep is None else rows.withWatermark("first_failed", keep), "first_failed")
 
 
 def of_events(good: DataFrame) -> DataFrame:
-    """Each event as the row of a record that it is the only event of."""
+    """Return each event as the row of a record that has no other event."""
     failure = fn.col("state").isin(State.WAITING_RETRY.value, State.DLQ.value)
     summed = {
         "last_failed_at": fn.when(failure, fn.col("at")).otherwise(fn.col("first_failed_at")),
@@ -74,22 +106,24 @@ def of_events(good: DataFrame) -> DataFrame:
 
 
 def place() -> Column:
-    """The place of an event in its record's life."""
+    """Return an event's position in the order of its record's events."""
     rank = translated(fn.col("state"), {state.value: rank for state, rank in RANKS.items()})
     told = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
     return fn.struct(*(told.get(name, fn.col(name)).alias(name) for name in PLACE)).alias("place")
 
 
 def translated(column: Column, words: Mapping[Any, Any]) -> Column:
-    """What stands for the column's value in `words`; null for one that is not there."""
+    """Return the meaning of the column's value in `words`; null if `words` does not have the value."""
     return fn.coalesce(*(fn.when(column == word, meaning) for word, meaning in words.items()))
 
 
 def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
-    """The rows of each record as one, by `group`, `id` and `more_keys`."""
-    # Spark sorts by the keys, and looks at eight bytes of the first alone where it can: a time tells more than a name.
+    """Merge the rows of each record into one, by `group`, `id` and `more_keys`."""
+    # Spark sorts by the keys, and compares only eight bytes of the first one if it can. Eight bytes of a time differ
+    # more often than eight bytes of a name.
     latest = rows.groupBy(*more_keys, "id", "group").agg(
-        # As max_by(CARRIED, place), but the place, which is needed again, is kept once: half the state and its cost.
+        # The same as max_by(CARRIED, place), but `place`, which is needed again, is kept once. This halves the state
+        # and its cost.
         fn.max(fn.struct("place", *CARRIED)).alias("now"),
         fn.min("first_failed_at").alias("first_failed_at"),
         *(fn.max(name).alias(name) for name in SUMMED),
@@ -103,20 +137,29 @@ def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
 
 
 def records(view: DataFrame) -> DataFrame:
-    """The rows of `view` as records for Kafka's sink: key, value (JSON), topic."""
+    """Return the rows of `view` as records for Spark's Kafka sink: the columns key, value and topic, all STRING.
+
+    `key` is the record's id. `value` is JSON with the version `v` (1) and VALUE; nulls are written. `topic` is
+    `<group>-RETRY-VIEW`. `view` is the result of the function `view`, or of `present`.
+
+    Raises pyspark.errors.PySparkException if `view` lacks a column.
+    """
     row = fn.struct(fn.lit(1).alias("v"), *VALUE)
     return view.select(
         fn.col("id").alias("key"),
-        # A level of null is said, not left out: an event without the field is not an event.
+        # A level of null is written, not left out: a record without the field is not an event.
         fn.to_json(row, {"ignoreNullFields": "false"}).alias("value"),
         fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX)).alias("topic"),
     )
 
 
 def present(raw: DataFrame) -> DataFrame:
-    """The present state, a row (VALUE) for each record, from records of event topics and of view topics.
+    """Return the present state, one row (VALUE) for each record, from records of event topics and of view topics.
 
-    Events are kept for days, the view for weeks: the view's rows remember what the events no longer tell.
+    `raw` is a batch with the columns of Spark's Kafka source. Events are kept for days, the view for weeks: the rows of
+    the view topic hold the last state of records whose events were deleted. Bad records are left out.
+
+    Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
     told = view(events(raw.where(~is_view)).good)
@@ -125,9 +168,14 @@ def present(raw: DataFrame) -> DataFrame:
 
 
 def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """The group's present state as a DataFrame with the columns VALUE, as Kafka has it when it is read.
+    """Return the group's present state as a batch DataFrame: one row (VALUE) for each record.
 
-    `options` are added to the Kafka source's, such as `kafka.security.protocol`. ValueError for an impossible group.
+    The state is the one in Kafka when Spark reads it. `bootstrap` is Kafka's address, `host:port`, or several of them
+    separated by commas. `options` are added to those of Spark's Kafka source, such as `kafka.security.protocol`. The
+    result is empty if the group has no topics.
+
+    Raises ValueError if Kafka would not allow the name of the group's events topic. Raises
+    pyspark.errors.PySparkException if Spark refuses an option or has no Kafka connector.
     """
     source = {**names.reading(bootstrap, options), **names.present(group)}
     return present(spark.read.format("kafka").options(**source).load())

@@ -1,6 +1,7 @@
-"""The command line: one file a noun, `output` prints, `failures` knows the exit codes.
+"""The command line: one file or folder for each command. `terminal/output` prints, `terminal/exit_codes` maps errors to
+exit codes.
 
-`main` is what `reconsume` and `python -m sidecar` call.
+`reconsume` and `python -m sidecar` call `main`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ app = typer.Typer(
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and end, when it is asked for."""
+    """Print the version and end the program if `--version` is given."""
     if wanted:
         from importlib.metadata import version
 
@@ -54,10 +55,10 @@ def main() -> None:
     try:
         app(prog_name="reconsume")
     except SystemExit:
-        if sys.stdout is not stdout:  # typer silences it where the reader of a help has gone away, and ends with 1
+        if sys.stdout is not stdout:  # if the reader of help went away, typer replaces it and exits with 1
             sys.exit(READER_GONE)
         raise
-    except Exception as error:  # noqa: BLE001 — from outside a command: of help, say, that a full disk does not take
+    except Exception as error:  # noqa: BLE001 — also an error outside commands: help on a full disk
         sys.exit(report(error, debug=False))
 
 

@@ -1,4 +1,5 @@
-"""`audit`: over the group's topics, that nothing is lost and each attempt is counted once; lists what breaks it."""
+"""`audit`: check over the group's topics that nothing is lost and each attempt is counted once; list every
+violation."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def audit(
 
 
 def rows_of(found: Iterable[Finding], most: int, unknown: Callable[[], Iterable[Unknown]]) -> Iterator[Row]:
-    """A row for each of the first findings, then for what is not known; all findings are gone through."""
+    """Yield a row for each of the first `most` findings, then one for each unknown. All findings are read, so that
+    all are counted."""
     for number, finding in enumerate(found):
         if number < most:
             yield row_of(finding)
@@ -85,7 +87,7 @@ def rows_of(found: Iterable[Finding], most: int, unknown: Callable[[], Iterable[
 
 
 def row_of(finding: Finding) -> Row:
-    """A finding as a row."""
+    """Return a finding as a row."""
     return {
         "found": "note" if finding.kind in NOTES else "violation",
         "kind": str(finding.kind),
@@ -98,7 +100,7 @@ def row_of(finding: Finding) -> Row:
 
 
 def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
-    """The exit code, and what was found in one line."""
+    """Return the exit code; print the counts in one line."""
     broken = sum(count for kind, count in counts.items() if kind not in NOTES)
     if sum(counts.values()) > most:
         talk(f"the first {most} findings are shown")
@@ -112,7 +114,7 @@ def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
 
 
 def duration(text: str) -> int:
-    """A slack of clocks in ms; wrong usage for what is none."""
+    """Parse the clock slack, in ms. Raises BadParameter if it is not a duration, or longer than LONGEST_SLACK."""
     try:
         ms = parse_duration(text)
     except ValueError as error:
@@ -124,7 +126,8 @@ def duration(text: str) -> int:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """What becomes of a temporary folder that does not take what was read: one sentence, and the mend."""
+    """Turn an error of the temporary database into SetupError: one sentence with the fix, because the folder is
+    usually full."""
     try:
         yield
     except sqlite3.Error as error:
@@ -133,7 +136,7 @@ def kept() -> Iterator[None]:
 
 @contextmanager
 def telling() -> Iterator[Callable[[str, int, int], None]]:
-    """Who shows how far it is: a bar on a terminal, else nothing."""
+    """Yield a function that shows the progress: a bar on a terminal, else nothing."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

@@ -1,4 +1,4 @@
-"""`config check`, `config show`, `config schema`: the configuration before anything runs."""
+"""`config check`, `config show`, `config schema`: check and print the configuration before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`demo`: the whole thing at work on an embedded Kafka."""
+"""`demo`: the whole system at work on an embedded Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dev broker`: an embedded real Apache Kafka, for trying things out and for tests of services."""
+"""`dev broker`: an embedded real Apache Kafka, for first steps and for tests of services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sidecar.dev.kafka.embedded import EmbeddedKafka
 
 LOOK_SECONDS = 0.2
-"""How often it is looked whether the nodes still run."""
+"""Seconds between two checks that the nodes still run."""
 
 app = typer.Typer(help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -57,13 +57,13 @@ def broker(
         try:
             announce(options, cluster.bootstrap)
             watch(cluster)
-        except KeyboardInterrupt:  # the good end
+        except KeyboardInterrupt:  # the normal end
             talk("stopping")
     return DONE
 
 
 def announce(options: Options, bootstrap: str) -> None:
-    """Tell where the broker is: the bare address, or a row where a format was asked for."""
+    """Print the broker's address: alone on a line, or as a row if a format is given."""
     if options.format is None:
         write(bootstrap)
     else:
@@ -73,7 +73,7 @@ def announce(options: Options, bootstrap: str) -> None:
 
 
 def watch(kafka: EmbeddedKafka) -> NoReturn:
-    """Wait for Ctrl-C or SIGTERM (KeyboardInterrupt); SetupError when a node ends by itself."""
+    """Wait for Ctrl-C or SIGTERM, which raise KeyboardInterrupt. Raises SetupError if a node ends by itself."""
     while all(node.running for node in kafka.nodes):
         time.sleep(LOOK_SECONDS)
     raise SetupError("a node of the embedded Kafka has ended by itself")

@@ -1,4 +1,4 @@
-"""`doctor`: everything that may keep a group from working, each with its mend."""
+"""`doctor`: find everything that may keep a group from working, each with its fix."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def doctor(
 
 
 def told(checks: list[Check]) -> Iterator[Report]:
-    """The reports as they come, each with a word to the user."""
+    """Run the checks; print the status of each and yield its report."""
     from sidecar.doctor.runner import run
 
     for report in run(checks):
@@ -75,13 +75,13 @@ def told(checks: list[Check]) -> Iterator[Report]:
 
 
 def compare(spec: TopicSpec, found: FoundTopic) -> Iterator[tuple[str, str]]:
-    """What `topics check` would say about a topic."""
+    """Yield the findings and fixes that `topics check` would print for a topic."""
     for finding in make_step(spec, found).findings:
         yield finding.finding, finding.mend
 
 
 def row_of(report: Report) -> Row:
-    """A report as a row: all bad findings in one line, and each by itself in `findings`."""
+    """Return a report as a row: all bad findings in one line, and each by itself in `findings`."""
     bad = report.bad
     return {
         "check": report.check,
@@ -93,7 +93,7 @@ def row_of(report: Report) -> Row:
 
 
 def summed_up(reports: list[Report]) -> int:
-    """The exit code, and a word about how many are not well."""
+    """Return the exit code; print how many checks failed and how many warned."""
     failed = sum(report.status == "fail" for report in reports)
     warned = sum(report.status == "warn" for report in reports)
     talk(f"{len(reports)} checks: {failed} failed, {warned} with a warning")

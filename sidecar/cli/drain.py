@@ -1,4 +1,4 @@
-"""`drain`: ask the sidecar of this pod to drain, for a preStop hook in an image without a shell."""
+"""`drain`: drain the sidecar of this pod, from a preStop hook in an image without a shell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration
 
 LONGEST = 3_600_000
-"""ms; what the sidecar's API takes at most."""
+"""ms; the longest timeout that the sidecar's API accepts."""
 
 
 def drain(
@@ -66,7 +66,7 @@ def drain(
 
 
 def place_of(text: str) -> Listen:
-    """The address; wrong usage for what is none."""
+    """Parse the address. Raises BadParameter if it is invalid."""
     try:
         return parse_listen(text)
     except ValueError as fault:
@@ -74,7 +74,7 @@ def place_of(text: str) -> Listen:
 
 
 def duration(text: str) -> int:
-    """A duration in ms; wrong usage for what is none."""
+    """Parse a duration, in ms. Raises BadParameter if it is invalid."""
     try:
         return parse_duration(text)
     except ValueError as fault:

@@ -1,6 +1,6 @@
-"""`POST /drain` from the same pod: what a preStop hook does, without a shell.
+"""`POST /drain` from the same pod: the call of a preStop hook, without a shell.
 
-Only the call lives here; what a drain is, is the running sidecar's (`api/app.py`).
+This is only the call. The running sidecar does the drain (`api/app.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sidecar.settings.addresses import Listen
 from topics.durations import render_duration
 
 ANSWER_WITHIN = 5.0
-"""Seconds beyond the drain itself: the sidecar answers at its own deadline, not before."""
+"""Seconds to wait beyond the drain itself: the sidecar answers at its own deadline, not before."""
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 LONGEST_ANSWER = 65_536
 
 
 class Drained(NamedTuple):
-    """What the sidecar answered: how many deliveries were still out at its deadline."""
+    """The sidecar's answer: `left` deliveries were still out at its deadline."""
 
     drained: bool
     left: int
@@ -32,8 +32,9 @@ class Drained(NamedTuple):
 def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "") -> Drained:
     """Ask the sidecar that listens on `place` to drain, and wait for its answer.
 
-    `timeout`: ms that it may take, None: its own `drain_timeout`. `wait`: seconds that the drain may take at most.
-    `token`: where the API asks for one. Raises SetupError when no sidecar answers, or one that does not drain.
+    `timeout`: the longest drain in ms, None for the sidecar's own `drain_timeout`. `wait`: the longest drain in
+    seconds; the client waits ANSWER_WITHIN more. `token`: needed if the API requires one. Raises SetupError if no
+    sidecar answers, or if the answer is not that of a drain.
     """
     query = "" if timeout is None else f"?{urlencode({'timeout': render_duration(timeout)})}"
     connection = _Connection(place, wait + ANSWER_WITHIN)
@@ -50,12 +51,12 @@ def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that shows a token."""
+    """Return the header that carries a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def token_in(file: Path) -> str:
-    """The first token of a token file. Raises SetupError."""
+    """Return the first token of a token file. Raises SetupError if there is none."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as fault:
@@ -68,7 +69,7 @@ def token_in(file: Path) -> str:
 
 
 def shown(place: Listen) -> str:
-    """The address as a setting says it."""
+    """Return the address in the form of the setting `api.listen`."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"unix:{place.path}" if place.path is not None else f"{host}:{place.port}"
 
@@ -89,14 +90,14 @@ def _read(place: Listen, status: int, body: bytes) -> Drained:
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP over TCP on loopback, or over a Unix socket."""
+    """An HTTP connection over TCP on loopback, or over a Unix socket."""
 
     def __init__(self, place: Listen, timeout: float) -> None:
         super().__init__(EVERYWHERE.get(place.host, place.host) or "localhost", place.port or None, timeout=timeout)
         self._path = place.path
 
     def connect(self) -> None:
-        """Connect; Nagle's algorithm is of no use for one small request."""
+        """Connect over TCP, or over the Unix socket. Nagle's algorithm is of no use for one small request."""
         if self._path is None:
             super().connect()
             return

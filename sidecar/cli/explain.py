@@ -1,4 +1,4 @@
-"""`explain`: what the policy in force does to a record that keeps failing."""
+"""`explain`: how the policy in force treats a record that keeps failing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topics.levels import LONGEST, SHORTEST_ASKED, hops
 TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")
 MOST_ROWS = 100
-"""Rows of a timeline in a table; a million retries of 2 h each say nothing more."""
+"""Rows of a timeline in a table, at most; a million retries of 2 h each would add no information."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def explain(
 
 
 def cut(rows: Iterator[Row], settings: Settings) -> Iterator[Row]:
-    """The first rows of a timeline, for a table that people read; says how many were left out."""
+    """Return the first rows of a timeline for a table, and print how many are left out."""
     in_place = settings.deliver.order != "none"
     retries = settings.retry.ordered_max_times if in_place else settings.retry.max_reconsume_times
     wait = settings.retry.ordered_interval if in_place else settings.ladder.delays[-1]
@@ -75,14 +75,14 @@ def cut(rows: Iterator[Row], settings: Settings) -> Iterator[Row]:
 
 
 def main_topic(settings: Settings, asked_for: str | None) -> str:
-    """The main topic whose records are explained."""
+    """Return the main topic whose records are explained. Raises BadParameter if the group has no such topic."""
     if asked_for is not None and asked_for not in settings.topic_names:
         raise typer.BadParameter(f"{asked_for} is not a main topic of the group: {', '.join(settings.topic_names)}")
     return asked_for or settings.topic_names[0]
 
 
 def asked(text: str) -> int:
-    """A delay that a service may ask for, in ms."""
+    """Parse a delay that a service may request, in ms. Raises BadParameter if it is invalid or out of range."""
     try:
         delay = parse_duration(text)
     except ValueError as error:
@@ -94,7 +94,7 @@ def asked(text: str) -> int:
 
 
 def way(settings: Settings, main: str, delay: int) -> Iterator[Row]:
-    """A row for each level topic that makes up a delay; the rest is waited in memory."""
+    """Yield a row for each level topic that makes up a delay; the rest of the delay is spent in memory."""
     total = 0
     for number, level in enumerate(hops(delay, settings.delays), start=1):
         total += level

@@ -1,4 +1,5 @@
-"""The way of a failing record under a configuration, mode by mode: rows for `explain`, and what they cannot say."""
+"""The path of a failing record under a configuration, for each mode: rows for `explain`, and notes on what they
+cannot show."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from sidecar.settings import Settings
 from topics.durations import render_duration
 
 IN_PLACE_SHOWN = 3
-"""Rows of a timeline without end."""
+"""Rows shown of a timeline that has no end."""
 SHORT = 3_600_000
-"""ms. A ladder that is over sooner dead-letters in an outage that operators may not have noticed yet."""
+"""ms. A ladder that ends sooner dead-letters records in an outage that operators may not have noticed yet."""
 MOST_SUMMED = 3_600
-"""Retries that are summed: each waits a second at least, so more of them are no short ladder."""
+"""Retries that are summed, at most: each waits 1 s or more, so a longer ladder is never short."""
 
 
 def timeline(settings: Settings, main: str) -> Iterator[Row]:
-    """A row for each delivery, from the first to the last, and one for the dead letter, if there is one."""
+    """Yield a row for each delivery, and one for the dead letter if there is one."""
     if settings.deliver.broadcast:
         return iter((first(main),))
     if settings.deliver.order != "none":
@@ -27,7 +28,7 @@ def timeline(settings: Settings, main: str) -> Iterator[Row]:
 
 
 def notes(settings: Settings) -> list[str]:
-    """What a reader of the timeline must know beside it, a sentence each."""
+    """Return the notes that a reader of the timeline needs, a sentence each."""
     deliver, retry = settings.deliver, settings.retry
     found = []
     if deliver.broadcast:
@@ -53,7 +54,8 @@ def notes(settings: Settings) -> list[str]:
 
 
 def of_a_short_ladder(settings: Settings) -> list[str]:
-    """What a service that fails everything costs where the ladder soon ends: each failure that it answers counts."""
+    """Return a warning if the ladder is short. If the service answers every delivery with a failure, each failure
+    counts."""
     retries = min(settings.retry.max_reconsume_times, MOST_SUMMED)
     total = sum(settings.ladder.delay(retry) for retry in range(1, retries + 1))
     if total >= SHORT:
@@ -63,7 +65,7 @@ def of_a_short_ladder(settings: Settings) -> list[str]:
 
 
 def through_levels(settings: Settings, main: str) -> Iterator[Row]:
-    """The ladder: each wait in its level topic."""
+    """Yield the rows of the ladder: each delay in its level topic."""
     yield first(main)
     total, relay = 0, settings.deliver.mode == "relay"
     for retry in range(1, settings.retry.max_reconsume_times + 1):
@@ -75,7 +77,7 @@ def through_levels(settings: Settings, main: str) -> Iterator[Row]:
 
 
 def in_place(settings: Settings, main: str) -> Iterator[Row]:
-    """Ordered: no topic but its own until the DLQ."""
+    """Yield the rows of ordered mode: the record stays in its own topic until the DLQ."""
     yield first(main)
     wait, most = settings.retry.ordered_interval, settings.retry.ordered_max_times
     for retry in islice(count(1), IN_PLACE_SHOWN if most is None else most):
@@ -85,10 +87,10 @@ def in_place(settings: Settings, main: str) -> Iterator[Row]:
 
 
 def first(main: str) -> Row:
-    """The first delivery."""
+    """Return the row of the first delivery."""
     return row(1, 0, 0, main)
 
 
 def row(attempt: int | None, wait: int, total: int, topic: str) -> Row:
-    """One line; `wait` and `total` in ms."""
+    """Return one row; `wait` and `total` are in ms."""
     return {"attempt": attempt, "waits": render_duration(wait), "sum": render_duration(total), "topic": topic}

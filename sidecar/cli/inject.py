@@ -1,4 +1,4 @@
-"""`inject`: the sidecar put into the pods of a manifest, for deployments that are kept in a repository."""
+"""`inject`: put the sidecar into the pods of a manifest, for deployments that are kept in a repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Plain = Annotated[
 
 
 def said(name: str, text: str, metavar: str) -> typer.models.OptionInfo:
-    """An option that becomes an annotation of the pod."""
+    """Declare an option that becomes an annotation of the pod."""
     option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar)
     return option
 
@@ -91,7 +91,7 @@ def inject(
 
 
 def change_of(given: dict[str, str | None], remove: bool) -> Change:
-    """What is done to each workload."""
+    """Return the change to make to each workload."""
 
     def put_in(workload: dict[str, Any]) -> dict[str, Any]:
         wish = annotations_of(workload).over(given)
@@ -103,7 +103,7 @@ def change_of(given: dict[str, str | None], remove: bool) -> Change:
 
 
 def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
-    """Change all files, or none when one of them cannot be. Raises ConfigError."""
+    """Change all files, or none if one of them cannot be changed. Raises ConfigError with all problems."""
     changed: list[tuple[str, Changed]] = []
     problems: list[str] = []
     for name in files:
@@ -123,7 +123,7 @@ def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
 
 
 def read(name: str) -> str:
-    """A file's text, or stdin's. Raises ConfigError."""
+    """Return the text of a file or of stdin. Raises ConfigError if it cannot be read."""
     try:
         data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
         return data.decode("utf-8")
@@ -133,7 +133,7 @@ def read(name: str) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a new content in place of a file's at once, with its mode; a file that says it already is not touched."""
+    """Replace a file's content atomically and keep its mode. A file that already has this content is not touched."""
     if path.read_bytes() == text.encode("utf-8"):
         return
     with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -144,7 +144,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def print_all(texts: list[str]) -> None:
-    """All manifests as one stream."""
+    """Print all manifests as one stream."""
     with taken():
         for number, text in enumerate(texts):
             mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"

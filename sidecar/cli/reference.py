@@ -1,4 +1,5 @@
-"""`reference`: the page of the whole command line, made from the command tree, so that it cannot say anything else."""
+"""`reference`: the page of the whole command line. It is generated from the command tree, so it cannot differ from
+it."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from sidecar.cli.terminal.options import COMMON, Options, command
 from sidecar.cli.terminal.output import Row, write
 
 Tree = Any
-"""A command or a group as typer builds it; its class is typer's own, and not the same in all its versions."""
+"""A command or a group as typer builds it. Its class belongs to typer and differs between typer's versions."""
 PROGRAM = "reconsume"
 COLUMNS = ("command", "option", "default", "meaning")
 LIMITS = re.compile(r"(?:^|\s+)\[([^\[\]]*)\]$")
-"""How typer ends an option's help: `[required]`, `[default: 50; x>=1]`."""
+"""The end of an option's help, as typer writes it: `[required]`, `[default: 50; x>=1]`."""
 RANGE = re.compile(r"\bx[<>]|[<>]=?x\b")
 EXAMPLES = re.compile(r"\x08\n(Examples?):\n((?:  .*\n?)+)")
 EVERYWHERE = ("--help", "--install-completion", "--show-completion")
@@ -81,14 +82,14 @@ def reference(options: Options) -> None:
 
 
 def rows(tree: Tree) -> Iterator[Row]:
-    """A row for each command's own options, and for those of all commands under the program's name."""
+    """Yield a row for each command's own options. The options of all commands are listed under the program's name."""
     for context in walk(tree):
         for given in own(context):
             yield {"command": context.command_path, **given._asdict()}
 
 
 def page(tree: Tree) -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     contexts = list(walk(tree))
     parts = [INTRODUCTION, "## Options of every command\n\nBefore, between or after the words of a command.\n"]
     parts += [table(own(contexts[0])), *(section(context) for context in contexts[1:])]
@@ -100,7 +101,7 @@ def page(tree: Tree) -> str:
 
 
 def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Context]:
-    """The command and every one below it, in the order of help; hidden ones are left out."""
+    """Yield the command and every one below it, in the order of help, without hidden ones."""
     context = typer.Context(tree, parent=above, info_name=PROGRAM if above is None else tree.name)
     yield context
     for name in tree.list_commands(context) if hasattr(tree, "list_commands") else ():
@@ -110,7 +111,7 @@ def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Conte
 
 
 def own(context: typer.Context) -> list[Given]:
-    """What a command takes beside the common options; the program itself has those."""
+    """Return a command's options without the common ones; the program itself has those."""
     left_out = {*COMMON} if context.parent is not None else set()
     found = [param for param in context.command.params if param.name not in left_out]
     records = [record for param in found if (record := param.get_help_record(context)) is not None]
@@ -118,7 +119,7 @@ def own(context: typer.Context) -> list[Given]:
 
 
 def given_of(option: str, text: str) -> Given:
-    """An option from its two columns in help."""
+    """Build an option from its two columns in help."""
     limits, meaning = LIMITS.search(text), LIMITS.sub("", text)
     facts = [] if limits is None else limits[1].split("; ")
     default = "".join(fact.removeprefix("default: ") for fact in facts if not RANGE.search(fact))
@@ -126,7 +127,8 @@ def given_of(option: str, text: str) -> Given:
 
 
 def section(context: typer.Context) -> str:
-    """One command: what it does, how it is called, examples, options. A group has only its sentence."""
+    """Return the section of one command: what it does, its usage, examples and options. A group has only its
+    sentence."""
     text, (heading, *pieces) = inspect.cleandoc(context.command.help or ""), heading_of(context)
     parts = [heading, EXAMPLES.sub("", text).strip() + "\n"]
     if hasattr(context.command, "list_commands"):
@@ -138,23 +140,23 @@ def section(context: typer.Context) -> str:
 
 
 def heading_of(context: typer.Context) -> list[str]:
-    """The heading, then the words of usage after the command's name."""
+    """Return the heading, then the words of usage after the command's name."""
     level = "##" if context.parent is not None and context.parent.parent is None else "###"
     return [f"{level} {context.command_path}\n", *context.command.collect_usage_pieces(context)]
 
 
 def fenced(words: list[str]) -> str:
-    """A line of usage."""
+    """Return a line of usage as a code block."""
     return f"```text\n{' '.join(words)}\n```\n"
 
 
 def table(given: list[Given]) -> str:
-    """Options as a table in Markdown."""
+    """Return options as a Markdown table."""
     lines = [f"| `{one.option}` | {one.default} | {one.meaning} |".replace("||", "\\|\\|") for one in given]
     cells = [re.sub(r"(?<=\w)\|(?=\w)", r"\\|", line) for line in lines]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *cells, ""])
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the command, for whoever looks for it."""
+    """Register the command, hidden from the list of commands."""
     command(app, "reference", hidden=True)(reference)

@@ -26,7 +26,7 @@ def run(options: Options) -> int:
     settings = load(options.config, options.sets)
     from sidecar.kafka.client_config import property_faults
     from sidecar.runtime.run import (
-        run as run_sidecar,  # a wrong configuration is told before the Kafka client is loaded
+        run as run_sidecar,  # a wrong configuration is reported before the Kafka client is loaded
     )
 
     if faults := property_faults(settings.kafka):

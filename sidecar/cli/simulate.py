@@ -1,4 +1,4 @@
-"""`simulate`: what a group with so many failures will need, from the capacity model. Talks to nobody."""
+"""`simulate`: what a group with so many failures will need, from the capacity model. It makes no connection."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the 
 
 
 class Given(NamedTuple):
-    """What was typed, in the order of the options."""
+    """The options as typed, in their order."""
 
     rate: float
     fails: float
@@ -96,7 +96,8 @@ def simulate(
 
 
 def load_of(options: Options, given: Given) -> Load:
-    """What the model is asked: as typed, else as configured, else as by default; wrong usage for what is no number."""
+    """Build the model's input: each value as typed, else as configured, else the default. Raises BadParameter if one
+    is invalid."""
     configured = load_settings(options.config, options.sets) if options.config or options.sets else None
     own = Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder
     table = TABLE if configured is None else configured.retry.levels
@@ -124,7 +125,7 @@ def load_of(options: Options, given: Given) -> Load:
 
 
 def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:
-    """The ladder that is written; wrong usage for what is none."""
+    """Parse the ladder; None gives `otherwise`. Raises BadParameter if it is invalid."""
     if text is None:
         return otherwise
     try:
@@ -135,12 +136,12 @@ def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:
 
 
 def seconds(text: str) -> float:
-    """A duration in seconds; ValueError for what is none."""
+    """Parse a duration, in seconds. Raises ValueError if it is invalid."""
     return parse_duration(text) / 1_000
 
 
 def rows_of(load: Load) -> Iterator[Row]:
-    """All that the model says, part by part."""
+    """Yield all results of the model, part by part."""
     yield from flow_rows(load)
     for delay, count in waiting(load).items():
         yield row("waiting", render_duration(delay), count, "records", "in its level topic, in the long run")
@@ -155,7 +156,7 @@ def rows_of(load: Load) -> Iterator[Row]:
 
 
 def flow_rows(load: Load) -> Iterator[Row]:
-    """What comes and goes, of the whole group."""
+    """Yield the rates and counts of the whole group."""
     found = flow(load)
     yield row("group", "retries", found.retried, "records/s", "deliveries beside the first ones")
     yield row("group", "dead letters", found.dead, "records/s", f"after {load.retries} retries")
@@ -166,7 +167,7 @@ def flow_rows(load: Load) -> Iterator[Row]:
 
 
 def instance_rows(load: Load) -> Iterator[Row]:
-    """What each sidecar does."""
+    """Yield the load of each sidecar."""
     one = instance(load)
     yield row("instance", "requests", one.pushes, "1/s", "")
     yield row("instance", "in flight", one.in_flight, "requests", f"deliver.concurrency is {load.concurrency}")
@@ -175,7 +176,7 @@ def instance_rows(load: Load) -> Iterator[Row]:
 
 
 def trouble_rows(load: Load) -> Iterator[Row]:
-    """What a crash and an outage cost, and how late retries are."""
+    """Yield the cost of a crash and of an outage, and the lateness of retries."""
     again, late = crash(load), lateness(load)
     yield row("crash", "second deliveries", again.usual, "records", f"of one sidecar; at most {number(again.most)}")
     if late is None:
@@ -191,18 +192,18 @@ def trouble_rows(load: Load) -> Iterator[Row]:
 
 
 def row(part: str, what: str, value: float | None, unit: str, note: str) -> Row:
-    """One figure, with three digits that mean something."""
+    """Return one figure as a row, rounded to three significant digits."""
     return {"part": part, "what": what, "value": None if value is None else number(value), "unit": unit, "note": note}
 
 
 def number(value: float) -> float | int:
-    """A number with three digits that mean something; whole from 100 on."""
+    """Round a number to three significant digits; it becomes an integer from 100 on."""
     rounded = float(f"{value:.3g}")
     return int(rounded) if rounded >= 100 else rounded
 
 
 def bars(waits: dict[int, float], *, color: bool) -> None:
-    """What waits in each level, as bars for people."""
+    """Draw the number of waiting records of each level as bars."""
     from rich.bar import Bar  # rich is slow to import: only when something is drawn
     from rich.console import Console
     from rich.table import Table

@@ -78,7 +78,7 @@ def ui(
 
 
 def place_of(listen: str) -> Listen:
-    """The address; wrong usage for what is none."""
+    """Parse the address. Raises BadParameter if it is invalid."""
     try:
         return parse_listen(listen)
     except ValueError as fault:
@@ -86,12 +86,12 @@ def place_of(listen: str) -> Listen:
 
 
 def state_folder() -> Path:
-    """Where programs of this user keep what they have done (XDG_STATE_HOME)."""
+    """Return the folder for the state of this user's programs (XDG_STATE_HOME)."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
 
 
 def tell(server: Server, place: Listen, read_only: bool) -> None:
-    """Say where it is."""
+    """Print the address of the dashboard."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}/"
     talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from sidecar.java.spark_job import Cluster
 
 UNUSED = ("topics=[none]", "deliver={mode: pull}")
-"""What a configuration must say for a sidecar, and need not say for the view: stand-ins, over whatever is there."""
+"""Settings that a sidecar requires and the view does not use: placeholders that override the configuration."""
 NO_GROUP = "group=none"
-"""The same where groups are named on the command line."""
+"""The placeholder for `group` if the groups are named on the command line."""
 READABLE = 60
-"""Characters of the groups' names in the name of their checkpoint."""
+"""Characters of the group names that are kept in the name of their checkpoint."""
 
 
 def duration(text: str) -> str:
-    """A duration as it was given; BadParameter when it is none."""
+    """Return the duration as it was given. Raises BadParameter if it is invalid."""
     try:
         parse_duration(text)
     except ValueError as error:
@@ -38,7 +38,7 @@ def duration(text: str) -> str:
 
 
 def lasting(name: str, text: str) -> typer.models.OptionInfo:
-    """An option whose value is a duration."""
+    """Declare an option whose value is a duration."""
     option: typer.models.OptionInfo = typer.Option(name, parser=duration, metavar="DURATION", help=text)
     return option
 
@@ -130,7 +130,8 @@ def run(
 def views_of(
     options: Options, groups: str | None, pattern: str | None, kafka_properties: Path | None
 ) -> tuple[str, str, Cluster]:
-    """The option that says whose views they are, its value, and how Kafka is reached; wrong usage for two of them."""
+    """Return the option that selects the groups, its value, and how to reach Kafka. Raises BadParameter if two are
+    given."""
     if groups is not None and pattern is not None:
         raise typer.BadParameter("--groups and --pattern: give one of them")
     named = [NO_GROUP] if groups or pattern else []
@@ -165,7 +166,8 @@ def sql(
 
 
 def reached(settings: Settings, file: Path | None) -> Cluster:
-    """How Spark's Kafka client reaches the cluster; ConfigError with all that cannot be said to it."""
+    """Return how Spark's Kafka client reaches the cluster. Raises ConfigError with every property that cannot be
+    translated."""
     from sidecar.java.spark_job import Cluster
 
     bootstrap = settings.kafka["bootstrap.servers"]
@@ -179,7 +181,8 @@ def reached(settings: Settings, file: Path | None) -> Cluster:
 
 
 def expect_readable(file: Path) -> None:
-    """ConfigError unless the file can be read: here it is a sentence, and after Spark has started it is late."""
+    """Raise ConfigError if the file cannot be read. Found here it is one sentence; Spark would report it only after
+    its start."""
     try:
         file.read_bytes()
     except OSError as error:
@@ -187,19 +190,20 @@ def expect_readable(file: Path) -> None:
 
 
 def words(given: Mapping[str, object], conf: Iterable[str]) -> list[str]:
-    """The options for the job, without those that were not given."""
+    """Return the options for the job, without those that were not given."""
     said = [f"--{name}={value}" for name, value in given.items() if value is not None]
     return [*said, *(f"--conf={setting}" for setting in conf)]
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the checkpoints are that nobody gave a place."""
+    """Return the parent folder of the checkpoints for which no folder is given."""
     root = environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     return Path(root) / "reconsume" / "view"
 
 
 def own_folder(name: str) -> Path:
-    """The folder of a checkpoint that nobody gave a place, made if it is missing. SetupError when it cannot be."""
+    """Return the default folder of a checkpoint; create it if it is missing. Raises SetupError if it cannot be
+    created."""
     folder = state_folder() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -211,6 +215,7 @@ def own_folder(name: str) -> Path:
 
 
 def folder_name(groups: str, bootstrap: str) -> str:
-    """A folder's name for these groups, or this pattern, on this cluster: offsets of another one mean nothing here."""
+    """Return a folder name for these groups, or this pattern, on this cluster: offsets of another cluster are
+    invalid here."""
     readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in groups[:READABLE])
     return f"{readable}-{hashlib.sha256(f'{groups}@{bootstrap}'.encode()).hexdigest()[:12]}"

@@ -1,5 +1,8 @@
-"""The dashboard: pages rendered here, for people who look after a group. Others find the answers.
+"""The dashboard: pages rendered on the server, for people who operate a group.
 
-`security` says who may come in, `pages` shows, `actions` changes, `looks` and `summary` ask, `drawing` draws (pure).
-The same functions as the command line's are called; nothing is computed twice. Nothing is fetched from elsewhere.
+`security` controls access, `pages` shows, `forms` changes, `queries` and `summary` read data, `charts` and
+`journey_chart` draw (pure).
+
+The answers come from the same functions as on the command line; nothing is computed twice. A page loads nothing from
+other hosts.
 """

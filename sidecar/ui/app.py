@@ -1,6 +1,6 @@
-"""The dashboard as one application: its parts, its routes, and how it is served until it is told to stop.
+"""The dashboard as one application: its parts, its routes, and how it is served until it is stopped.
 
-Without a token file there is no way to sign in, and the routes that change something do not exist.
+Without a token file no user can sign in, and the routes that change something do not exist.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from sidecar.view.query_pool import QueryPool
 STOPPED_WITHIN = 15.0
 """Seconds that a redrive under way has to end its transaction."""
 VIEW_WITHIN = 2.0
-"""Seconds for the thread that follows the view; it keeps nothing but a temporary file."""
+"""Seconds to wait for the thread that follows the view; it keeps nothing but a temporary file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardOptions:
-    """How the dashboard is to be served. `hosts`: further names by which it may be called."""
+    """How the dashboard is served. `hosts`: further host names that requests may use."""
 
     listen: Listen
     token_file: Path | None
@@ -54,15 +54,16 @@ class DashboardOptions:
 
     @property
     def near(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can reach it."""
         return self.listen.path is not None or is_loopback(self.listen.host)
 
 
 class Dashboard:
-    """The parts. `start` and `stop` on the event loop. Raises ConfigError when it would be open to the network.
+    """The parts of the dashboard. Call `start` and `stop` on the event loop. Raises ConfigError if it would be open to
+    the network without a token.
 
-    `topic`: who follows the view already, and goes on when this ends; None: it is followed here. `share`: how much of
-    a processor one question to Kafka may take.
+    `topic`: a follower of the view that already runs and continues after this ends; None: the dashboard starts its own.
+    `share`: the part of a processor that one query to Kafka may use.
     """
 
     def __init__(
@@ -99,13 +100,13 @@ class Dashboard:
         self.server = Server(self._app(), wanted.listen)
 
     async def start(self) -> None:
-        """Follow the view, and listen. Raises SetupError."""
+        """Listen, and follow the view. Raises SetupError if it cannot listen."""
         await self.server.start()
         if self._own is not None:
             self._own.start()
 
     async def stop(self, within: float = STOPPED_WITHIN) -> None:
-        """End all of it; a redrive under way ends between two transactions, if `within` so many seconds."""
+        """Stop everything. A redrive under way ends between two transactions, if it needs at most `within` seconds."""
         await self.server.stop()
         if self._own is not None:
             self._own.stop()
@@ -113,7 +114,7 @@ class Dashboard:
         self._asker.close()
         self._scans.close()
         await asyncio.to_thread(self._desk.close, within)
-        if self._own is not None and self._own.is_alive():  # not where it could not even listen
+        if self._own is not None and self._own.is_alive():  # it never started if listening failed
             await asyncio.to_thread(self._own.join, VIEW_WITHIN)
 
     def _app(self) -> Starlette:
@@ -131,7 +132,7 @@ class Dashboard:
             doing = Forms(self._render, self._asker, self._scans, self._desk, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
-        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms look at their type themselves
+        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms check their own media type
         app = Starlette(
             routes=routes,
             middleware=[Middleware(Hardened), Middleware(AccessMiddleware, access=access)],
@@ -141,7 +142,7 @@ class Dashboard:
         return app
 
     async def _on_http_error(self, request: Request, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):  # starlette types all handlers alike
+        if not isinstance(error, HTTPException):  # starlette gives all handlers one type
             raise error
         text = {404: "There is no such page.", 405: "This page is not asked for like that."}
         return self._render("error.html", error.status_code, here="", text=text.get(error.status_code, error.detail))
@@ -192,7 +193,7 @@ def _assets() -> Sequence[Route]:
 
 
 def serve(dashboard: Dashboard, told: Callable[[Server], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `told` is called once it listens. Raises SetupError."""
+    """Serve until SIGINT or SIGTERM; call `told` once the server listens. Raises SetupError if it cannot listen."""
 
     async def run() -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()

@@ -1,6 +1,6 @@
-"""The log of what was done on the dashboard: JSON lines, appended and flushed before the action begins.
+"""The log of the actions on the dashboard: JSON lines, appended and flushed before the action begins.
 
-An action that cannot be written down does not happen.
+An action that cannot be logged is not carried out.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sidecar.errors import SetupError
 MODE = 0o600
 SHOWN = 200
 TAIL = 256 * 1024
-"""Bytes of the file's end that are read to show it."""
+"""Bytes at the end of the file that are read to show it."""
 
 
 class AuditLog:
-    """One file, appended to by any thread. Every method raises SetupError when the file cannot be used."""
+    """One file, to which any thread may append. Every method raises SetupError if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
 
     def write(self, action: str, who: str, **facts: Any) -> None:
-        """Write a line, and wait until the disk has it."""
+        """Append a line, and wait until it is on the disk."""
         at = time.time_ns() // 1_000_000
         line = json.dumps({"v": 1, "at": at, "action": action, "who": who, **facts})
         try:
@@ -43,7 +43,7 @@ class AuditLog:
             raise SetupError(f"the audit log {self.path} cannot be written: {error.strerror}") from error
 
     def last(self) -> list[dict[str, Any]]:
-        """The newest lines first; what is no line of ours is passed over."""
+        """Return the newest lines, the newest first; lines in another format are skipped."""
         try:
             with self.path.open("rb") as file:
                 file.seek(max(0, self.path.stat().st_size - TAIL))
@@ -58,6 +58,6 @@ class AuditLog:
 def _row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError):  # the first one may be half a line
+    except (ValueError, RecursionError):  # the first line may be incomplete, because the read starts inside the file
         return None
     return row if isinstance(row, dict) else None

@@ -1,7 +1,7 @@
-"""Pictures as SVG text: what is due when, a record's journey, sums by minute. Pure: values in, markup out.
+"""Charts as SVG text: when records are due, and sums by minute. Pure: values in, markup out.
 
-Everything that comes from records is escaped by `Markup.format`. No `style` attribute is written, which the pages'
-content security policy would refuse: looks are classes of `style.css`.
+`Markup.format` escapes everything that comes from records. No `style` attribute is written, because the pages' content
+security policy would refuse it: the style comes from classes of `style.css`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from sidecar.ui.text import cut, length, plain
 from topics.durations import render_duration
 
 LEFT, WIDTH, LANE = 64, 720, 30
-"""Units of the due picture: the room for names, the whole width, the height of a level."""
+"""Units of the due chart: the space for names, the whole width, the height of a level."""
 COLUMNS, WIDEST = 30, 10
-"""Columns of bubbles, and the radius of the greatest one: they never touch."""
+"""Columns of bubbles, and the radius of the largest bubble: they never touch."""
 SOON = 5_000
-"""ms that count as one step of the time axis, which is logarithmic: seconds near now, hours far away."""
+"""ms; the scale of the logarithmic time axis: seconds near now, hours far away."""
 TICKS = (0, 10_000, 60_000, 600_000, 3_600_000, 7_200_000, 21_600_000, 86_400_000, 864_000_000)
 
 
 class Lane(NamedTuple):
-    """A level, and how many ms from now its records are due; negative: overdue."""
+    """A level, and the ms until each of its records is due; negative: overdue."""
 
     level: str
     waits: Sequence[int]
 
 
 class Minute(NamedTuple):
-    """What happened in a minute (its begin, epoch ms)."""
+    """The counts of one minute; `begin` is its start in epoch ms."""
 
     begin: int
     waiting: int
@@ -41,7 +41,10 @@ class Minute(NamedTuple):
 
 
 def due_picture(lanes: Sequence[Lane], known: int | None) -> Markup:
-    """What is due when: a row a level, a bubble for what is due together. `known`: ms up to which all is drawn."""
+    """Draw when records are due: one row per level, one bubble for records due together.
+
+    `known`: ms from now up to which every record is drawn.
+    """
     farthest = max((wait for lane in lanes for wait in lane.waits), default=0)
     horizon = max(farthest, 60_000) * 1.15
     height = 34 + LANE * max(1, len(lanes))
@@ -64,7 +67,7 @@ def due_picture(lanes: Sequence[Lane], known: int | None) -> Markup:
 
 
 def across(wait: int, horizon: float) -> float:
-    """Where on the axis a wait (ms) lies; what is overdue lies at its beginning."""
+    """Return the position of a wait (ms) on the axis; an overdue record lies at its beginning."""
     return LEFT + 18 + (WIDTH - LEFT - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
 
 
@@ -103,7 +106,7 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
 
 
 def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup:
-    """What happened, a bar a minute for `count` minutes from `first` (epoch ms) on."""
+    """Draw the sums by minute: one bar a minute, for `count` minutes from `first` (epoch ms) on."""
     width, height, base = 720, 110, 92
     most = max((one.waiting + one.committed + one.dead for one in minutes), default=0) or 1
     step = width / count
@@ -134,7 +137,7 @@ def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup
 
 
 def bar(part: int, most: int) -> Markup:
-    """A bar for one row of a table."""
+    """Return a bar for one row of a table."""
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="8"/><rect class="fill" width="{:.2f}" height="8"/></svg>'
@@ -142,7 +145,7 @@ def bar(part: int, most: int) -> Markup:
 
 
 def short(count: int) -> str:
-    """A count in few characters: 950, 1.2k, 34k, 1.2M."""
+    """Format a count in few characters: 950, 1.2k, 34k, 1.2M."""
     for size, sign in ((1_000_000, "M"), (1_000, "k")):
         if count >= size:
             return f"{count / size:.0f}{sign}" if count >= 10 * size else f"{count / size:.1f}{sign}"

@@ -1,4 +1,4 @@
-"""What every page does with its question: asked on a thread, bounded in number, its errors told as a page."""
+"""Run the query of a page on a thread, limit the number of queries, and show errors as a page."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from sidecar.view.query_pool import UnknownError
 
 THREADS = 4
 MOST_WAITING = 16
-"""Questions to Kafka at once; one more is refused, so that a page that is asked for in a loop harms nobody."""
+"""Queries to Kafka at once, with those that wait. One more is refused, so that a page requested in a loop does no
+harm."""
 MOST_SCANS = 6
-"""Readings of whole topics that wait for each other."""
+"""Scans of whole topics at once, with those that wait for each other."""
 
 T = TypeVar("T")
 Page = Callable[[Request, Session | None], Awaitable[Response]]
 
 
 class BusyError(ReconsumeError):
-    """Too many questions at once."""
+    """Too many queries at once."""
 
 
 class ThreadQueries:
-    """Blocking questions, on a few threads; `most` at once, with those that wait."""
+    """Blocking queries on a few threads; at most `most` at once, with those that wait."""
 
     def __init__(self, threads: int = THREADS, most: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, "ui")
         self._most, self._waiting = most, 0
 
     async def __call__(self, question: Callable[[], T]) -> T:
-        """The answer. Raises what the question raises, and BusyError."""
+        """Return the result of a query. Raises BusyError if there are too many, and any error of the query itself."""
         if self._waiting >= self._most:
             raise BusyError("too many questions at once: try again in a moment")
         self._waiting += 1
@@ -50,22 +51,24 @@ class ThreadQueries:
 
     @classmethod
     def one_by_one(cls) -> ThreadQueries:
-        """For readings of whole topics: each takes some of the memory that all share."""
+        """Return an instance for scans of whole topics, which run one by one: each uses some of the memory that all
+        share."""
         return cls(1, MOST_SCANS)
 
     def close(self) -> None:
-        """Answer what is being asked, and no more."""
+        """Finish the queries that run, and drop those that wait."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Endpoints:
-    """Makes endpoints of pages: who asks, and what to say when it cannot be answered."""
+    """Builds an endpoint from a page: it finds the user's session and turns errors into answers."""
 
     def __init__(self, render: Renderer, sessions: Sessions, *, everyone_reads: bool) -> None:
         self._render, self._sessions, self._everyone_reads = render, sessions, everyone_reads
 
     def __call__(self, page: Page, *, open_to_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint of a page; `open_to_all`: also for visitors where only those who are signed in may read."""
+        """Return the endpoint of a page. `open_to_all`: serve it also to visitors where only signed-in users may
+        read."""
 
         async def endpoint(request: Request) -> Response:
             if is_foreign(request):
@@ -91,18 +94,19 @@ class Endpoints:
         return endpoint
 
     def _ask_to_sign_in(self, request: Request) -> Response:
-        if "hx-request" in request.headers:  # htmx would follow to the form, and put it into the page
+        if "hx-request" in request.headers:  # htmx would follow the redirect and put the form into the page
             return self._render("trouble.html", text="You are not signed in any more.")
         return RedirectResponse("/sign-in", 303)
 
     def _told(self, request: Request, session: Session | None, status: int, text: str) -> Response:
-        # htmx puts only good answers into a page, and a part of one must tell its trouble too.
+        # htmx inserts only successful responses into a page, so the error of a part is sent with status 200.
         if "hx-request" in request.headers:
             return self._render("trouble.html", 200, text=text)
         return self._render("error.html", status, text=text, session=session, here="")
 
 
 def is_foreign(request: Request) -> bool:
-    """Whether a page of another origin asks for it behind a person's back, as a picture, say; links are fine."""
+    """Whether a page of another origin requests it without the user's intent, for example as an image. Links are
+    allowed."""
     whence, how = request.headers.get("sec-fetch-site", ""), request.headers.get("sec-fetch-mode", "")
     return whence in ("cross-site", "same-site") and how != "navigate"

@@ -1,4 +1,5 @@
-"""The pages that change something: signing in, dry runs, redrives. Every one reads a form of our own, and is logged."""
+"""The pages that change something: sign-in, dry runs, redrives. Each reads a form of the dashboard itself, and is
+logged."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ NOBODY = "visitor"
 
 
 class Forms:
-    """The endpoints; made only where there is a token."""
+    """The endpoints of the forms; created only if there is a token file."""
 
     def __init__(
         self,
@@ -33,11 +34,11 @@ class Forms:
         self._audit, self._sessions, self._tokens = audit, sessions, tokens
 
     async def ask_token(self, request: Request, session: Session | None) -> Response:
-        """The form to sign in by."""
+        """Show the sign-in form."""
         return self._render("sign_in.html", session=session, here="/sign-in", fault="")
 
     async def sign_in(self, request: Request, session: Session | None) -> Response:
-        """Take the token."""
+        """Check the token and open a session."""
         fields = await read_form(request)
         who = name_of(fields.get("who", ""))
         if who is None:
@@ -56,7 +57,6 @@ class Forms:
         return answer
 
     async def sign_out(self, request: Request, session: Session | None) -> Response:
-        """End the session."""
         signed_in = expect_token(session, await read_form(request))
         self._sessions.close(signed_in)
         await self._ask(lambda: self._audit.write("sign-out", signed_in.who))
@@ -66,21 +66,21 @@ class Forms:
         return answer
 
     async def plan(self, request: Request, session: Session | None) -> Response:
-        """A dry run."""
+        """Make a dry run and show its plan."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
         plan = await self._scan(lambda: self._desk.plan(letter_filter(fields), signed_in.who))
         return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
 
     async def redrive(self, request: Request, session: Session | None) -> Response:
-        """Carry a plan out."""
+        """Carry out a plan."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
         job = await self._ask(lambda: self._desk.carry_out(fields.get("plan", ""), signed_in.who))
         return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
 
     async def job(self, request: Request, session: Session | None) -> Response:
-        """How far a redrive is; the same for the page and its living part."""
+        """Show the progress of a redrive, as a page or as the part of it that reloads."""
         job = self._desk.job(request.path_params["job"])
         if job is None or session is None:
             raise RefusedError("this redrive is not known here, or you are not signed in; the audit log has it")
@@ -89,7 +89,7 @@ class Forms:
         return self._render(page, session=session, here="/dlq", job=job, results=results, now=wall())
 
     async def stop(self, request: Request, session: Session | None) -> Response:
-        """End a redrive between two transactions."""
+        """Stop a redrive between two transactions."""
         signed_in = expect_token(session, await read_form(request))
         job = self._desk.job(request.path_params["job"])
         if job is None or job.ended is not None:
@@ -98,6 +98,6 @@ class Forms:
         return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
 
     async def audit(self, request: Request, session: Session | None) -> Response:
-        """What was done here."""
+        """Show the log of the actions on this dashboard."""
         rows = await self._ask(self._audit.last)
         return self._render("audit.html", session=session, here="/audit", rows=rows, path=str(self._audit.path))

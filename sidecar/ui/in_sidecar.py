@@ -1,8 +1,8 @@
-"""The dashboard beside the lanes, in a running sidecar: on a thread and an event loop of its own.
+"""The dashboard inside a running sidecar, on a thread and an event loop of its own.
 
-A page that takes long holds up no record: nothing of it runs on the sidecar's loop, and what it reads from Kafka takes
-a quarter of a processor at most. It starts and stops as the sidecar's other servers do. Only what is needed is loaded
-where there is none.
+A slow page delays no record: none of its code runs on the sidecar's event loop, and its reads from Kafka take a quarter
+of a processor at most. It starts and stops like the sidecar's other servers. If the dashboard is disabled, its modules
+are not loaded.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from sidecar.view.follower import ViewFollower
 
 SHARE = 0.25
-"""Of a processor, for one question to Kafka: the lanes need the same interpreter."""
+"""Share of a processor for one query to Kafka: the lanes need the same interpreter."""
 
 _LOG = logging.getLogger("reconsume.ui")
 
 
 class Served(Protocol):
-    """What is served: the dashboard. Both are called on the loop of its thread, once each."""
+    """A dashboard that can be served. Both methods are called once, on the event loop of its thread."""
 
     server: Server
 
     async def start(self) -> None:
-        """Listen. Raises SetupError."""
+        """Listen. Raises SetupError if the address cannot be used."""
 
     async def stop(self, within: float) -> None:
-        """End, in so many seconds."""
+        """Stop within this many seconds."""
 
 
 class DashboardThread:
-    """Serves a dashboard from a thread of its own. `start` and `stop` are called on the sidecar's loop, once each."""
+    """A thread that serves a dashboard. Call `start` and `stop` once each, on the sidecar's event loop."""
 
     def __init__(self, dashboard: Served) -> None:
         self._dashboard = dashboard
@@ -49,7 +49,7 @@ class DashboardThread:
         self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
 
     async def start(self) -> None:
-        """Listen. Raises SetupError when the address is taken, or is not ours to take."""
+        """Listen. Raises SetupError if the address is in use or not permitted."""
         self._thread.start()
         try:
             await self._there(self._dashboard.start())
@@ -61,16 +61,16 @@ class DashboardThread:
         _LOG.info("the dashboard listens on %s", where, extra={"event": "dashboard", "port": server.port})
 
     async def stop(self, grace: float = 1.0) -> None:
-        """Answer no more. A redrive under way ends between two transactions if `grace` seconds are enough for that.
+        """Stop serving. A redrive under way ends between two transactions, if it needs at most `grace` seconds.
 
-        Else Kafka ends its transaction, and the next redrive goes on where it was.
+        Otherwise Kafka aborts its transaction, and the next redrive continues from there.
         """
         await self._there(self._dashboard.stop(grace))
         self._end()
         await asyncio.to_thread(self._thread.join, grace)
 
     def watched(self) -> list[WatchedThread]:
-        """Its thread."""
+        """Return its thread, for the thread watch."""
         return [WatchedThread("dashboard", self._thread)]
 
     def _run(self) -> None:
@@ -87,16 +87,17 @@ class DashboardThread:
 
 
 def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | None) -> list[DashboardThread]:
-    """The dashboard, where one is wanted. `topic`: who follows the group's view already, if anybody does."""
+    """Build the dashboard if it is enabled. `topic`: a follower of the group's view that already runs, if there is
+    one."""
     ui = settings.ui
     if not ui.enabled:
         return []
     from sidecar.ui.app import (
         Dashboard,
         DashboardOptions,
-    )  # templates and all: memory that a sidecar without it need not have
+    )  # not loaded without a dashboard: templates and the like use memory
 
     tokens = None if ui.token_file is None else Path(ui.token_file)
-    # Without a token nothing can be done, and nothing is written.
+    # Without a token no action is possible, so nothing is written to the audit log.
     wanted = DashboardOptions(ui.place, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts)
     return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

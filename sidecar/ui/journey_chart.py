@@ -1,6 +1,6 @@
-"""One record's journey as a picture: deliveries on the left rail, waits on the right one, time goes down. Pure.
+"""One record's journey as a chart: deliveries on the left line, waits on the right one, time goes down. Pure.
 
-It is narrow by design, so that a telephone shows it as it is.
+It is narrow by design, so that a telephone shows it without scaling.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from sidecar.ui.text import cut, length, moment, plain
 from topics.events import Event, State
 
 WIDTH, SERVICE, WAITS, TEXT = 340, 84, 138, 156
-"""Units: the whole, the rail of deliveries, the rail of waits, where words begin."""
+"""Units: the whole width, the line of deliveries, the line of waits, the start of the text."""
 TOP = 44
 HEAD = 46
-"""Room for an event's own words."""
+"""Space for an event's own text."""
 LONGEST = 30
 SIGN = {State.WAITING_RETRY: "✕", State.COMMIT: "✓", State.DLQ: "†", State.REDRIVEN: "↺"}
 WORD = {
@@ -30,7 +30,7 @@ KIND = {State.WAITING_RETRY: "failed", State.COMMIT: "good", State.DLQ: "dead", 
 
 
 def journey_picture(events: Sequence[Event], now: int) -> Markup:
-    """The journey of a record, whose events are in order, as it is at a moment (epoch ms)."""
+    """Draw the journey of a record at the time `now` (epoch ms); `events` are in order."""
     tops, y = [], TOP
     for event, after in zip(events, [*events[1:], None], strict=False):
         tops.append(y)
@@ -53,7 +53,7 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
 
 
 def tall(event: Event, after: Event | None, now: int) -> int:
-    """How much room a wait gets: more for a longer one, but not by its length."""
+    """Return the height of a wait: a longer wait gets more, but not in proportion."""
     if event.state is not State.WAITING_RETRY:
         return 14
     waited = (now if after is None else after.at) - event.at
@@ -61,7 +61,7 @@ def tall(event: Event, after: Event | None, now: int) -> int:
 
 
 def counting(event: Event) -> str:
-    """Where in its life the record is."""
+    """Return how often the record was retried or redriven."""
     match event.state:
         case State.WAITING_RETRY:
             return f"retry {event.times}"

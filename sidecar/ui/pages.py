@@ -1,4 +1,4 @@
-"""The pages that only show. Each asks, renders, and changes nothing."""
+"""The pages that only show. Each reads data, renders it, and changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OLD = 60_000
 
 
 class Pages:
-    """The endpoints."""
+    """The endpoints of these pages."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class Pages:
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
     async def group(self, request: Request, session: Session | None) -> Response:
-        """The group at a glance."""
+        """Show the overview of the group."""
         live = request.query_params.get("live") != "off"
         return self._render("group.html", session=session, here="/", live=live, **await self._group())
 
     async def group_part(self, request: Request, session: Session | None) -> Response:
-        """Its living part."""
+        """Render the part of the overview that reloads."""
         return self._render("group_part.html", **await self._group())
 
     async def _group(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Pages:
         }
 
     async def records(self, request: Request, session: Session | None) -> Response:
-        """Search: by id, state, level, topic, reason."""
+        """Search for records by id, state, level, topic, reason."""
         asked = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
         if "id" in asked:
             return RedirectResponse(f"/record?{urlencode({'id': asked['id']})}", 303)
@@ -97,18 +97,18 @@ class Pages:
         )  # fmt: skip
 
     async def record(self, request: Request, session: Session | None) -> Response:
-        """One record: what the view says; its journey comes by itself."""
+        """Show one record as it is in the view; the page loads its journey separately."""
         key = request.query_params.get("id", "")[:LONGEST_TEXT]
         try:
             value, _ = await self._readers.ask(lambda query: query.message(key))
-        except UnknownError:  # the journey may still be told
+        except UnknownError:  # the journey may still be readable
             value = None
         row = None if value is None else msgspec.json.decode(value)
         query = urlencode({"id": key, **({} if row is None else {"since": row["first_failed_at"]})})
         return self._render("record.html", session=session, here="/records", key=key, row=row, query=query, now=wall())
 
     async def journey(self, request: Request, session: Session | None) -> Response:
-        """A record's journey: a part of a page, or a page of its own."""
+        """Show a record's journey, as a part of a page or as a page of its own."""
         key, since = request.query_params.get("id", "")[:LONGEST_TEXT], request.query_params.get("since", "")
         first = int(since) if since.isascii() and since.isdecimal() and len(since) <= 15 else None
         scan = await self._scan(lambda: self._looks.journey(key, first))
@@ -117,7 +117,7 @@ class Pages:
         return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
 
     async def letters(self, request: Request, session: Session | None) -> Response:
-        """The dead letters."""
+        """Show the dead letters."""
         asked = fields_of(request.query_params, ("id", "reason", "topic", "since"))
         found = await self._scan(lambda: self._looks.find(letter_filter(asked)))
         return self._render(
@@ -125,7 +125,7 @@ class Pages:
         )
 
     async def letter(self, request: Request, session: Session | None) -> Response:
-        """One dead letter, with its headers and a look at its value."""
+        """Show one dead letter, with its headers and a preview of its value."""
         place = request.query_params.get("place", "")[:LONGEST_TEXT]
         found = await self._scan(lambda: self._looks.letter(place))
         if not found.letters:
@@ -140,17 +140,17 @@ class Pages:
         )  # fmt: skip
 
     async def policy(self, request: Request, session: Session | None) -> Response:
-        """The policy in force, and who changed it."""
+        """Show the policy in force and the history of its changes."""
         rules = await self._ask(self._looks.rules)
         return self._render("policy.html", session=session, here="/policy", rules=rules, now=wall())
 
     async def instances(self, request: Request, session: Session | None) -> Response:
-        """The instances, and how far the group has come."""
+        """Show the instances and the group's progress."""
         live = request.query_params.get("live") != "off"
         return self._render("instances.html", session=session, here="/instances", live=live, **await self._running())
 
     async def instances_part(self, request: Request, session: Session | None) -> Response:
-        """Its living part."""
+        """Render the part of the instances page that reloads."""
         return self._render("instances_part.html", **await self._running())
 
     async def _running(self) -> dict[str, Any]:
@@ -159,12 +159,12 @@ class Pages:
 
 
 def fields_of(given: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
-    """The fields of a search that are filled in."""
+    """Return the fields of a search that have a value."""
     return {name: text for name in known if (text := given.get(name, "").strip()[:LONGEST_TEXT])}
 
 
 def letter_filter(asked: Mapping[str, str]) -> Filter:
-    """Which dead letters a form asks for."""
+    """Build the filter for dead letters from a form."""
 
     def one(name: str) -> tuple[str, ...]:
         return (asked[name],) if asked.get(name) else ()
@@ -174,5 +174,5 @@ def letter_filter(asked: Mapping[str, str]) -> Filter:
 
 
 def wall() -> int:
-    """Epoch ms."""
+    """Return the wall clock, in epoch ms."""
     return time.time_ns() // 1_000_000

@@ -1,6 +1,6 @@
-"""What the pages ask Kafka for, each a blocking call: instances and lag, the policy, dead letters, a journey.
+"""The pages' queries to Kafka, each a blocking call: instances and lag, the policy, dead letters, a journey.
 
-Every call ends within seconds or raises BrokerError or ContractError. It is for threads; the pages see to that.
+Every call ends within seconds or raises BrokerError or ContractError. Call them on threads, as the pages do.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from sidecar.view.journey import Journey, read_journey
 from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord
 
 LONGEST = 30.0
-"""Seconds for one reading of a topic; what takes longer is for the command line."""
+"""Seconds for one scan of a topic; a longer scan is for the command line."""
 BURST = 0.005
-"""Seconds of work between two rests: for so long Python lets a thread run while others wait (sys.getswitchinterval)."""
+"""Seconds of work between two pauses: Python lets a thread run for that long while others wait
+(sys.getswitchinterval)."""
 MOST_LETTERS = 100
 MOST_SCANNED = 200_000
 MOST_EVENTS = 500_000
 
 
 class Instance(NamedTuple):
-    """An instance, by its heartbeat on the policy topic (epoch ms) and as a member of the consumer groups.
+    """An instance, from its heartbeat on the policy topic (epoch ms) and its membership in the consumer groups.
 
-    `pace` and `overdue` (ms) are as old as the heartbeat; None and 0: it did not tell. `holds`: what Kafka has assigned
-    to it, by group.
+    `pace` and `overdue` (ms) are as old as the heartbeat; None and 0 if it did not report them. `holds`: the partitions
+    that Kafka has assigned to it, by consumer group.
     """
 
     name: str
@@ -53,19 +54,20 @@ class Instance(NamedTuple):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The topics that it has a partition of."""
+        """The topics of which it has a partition."""
         return tuple(sorted({topic for _, (topic, _) in self.holds}))
 
 
 class Span(NamedTuple):
-    """A partition, from what is committed to its end."""
+    """A partition's committed offset and its end offset."""
 
     committed: int
     end: int
 
 
 class Lag(NamedTuple):
-    """What a consumer group has still to do in a topic; `pace`: records a second since the last look, None: unknown."""
+    """A consumer group's remaining work in one topic. `pace`: records a second since the last query, None if
+    unknown."""
 
     group: str
     topic: str
@@ -76,25 +78,25 @@ class Lag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Records between what is committed and the end."""
+        """Records between the committed offset and the end."""
         return max(0, self.end - self.committed)
 
 
 class Lags(NamedTuple):
-    """The rows, the topics and groups that this user may not see, and the lag of each partition, by group."""
+    """The rows, the topics and groups that this user may not see, and the lag of each partition by consumer group."""
 
     rows: tuple[Lag, ...]
     unseen: tuple[str, ...]
     behind: Mapping[tuple[str, Place], int]
 
     def of(self, instance: Instance) -> int | None:
-        """What an instance's partitions have still to do together; None where nothing of them is known."""
+        """Return the total lag of an instance's partitions; None if none of their lags is known."""
         known = instance.holds & self.behind.keys()
         return sum(self.behind[one] for one in known) if known else None
 
 
 class Value(NamedTuple):
-    """A value of the policy in force, and where it comes from."""
+    """A value of the policy in force, and its origin."""
 
     key: str
     value: str
@@ -102,7 +104,8 @@ class Value(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The policy in force and those that the topic still has, the newest first; `fault`: why it cannot be taken."""
+    """The policy in force and those still in the topic, the newest first. `fault`: why the group's policy cannot be
+    applied."""
 
     values: tuple[Value, ...]
     record: PolicyRecord | None
@@ -111,7 +114,7 @@ class Rules(NamedTuple):
 
 
 class Queries:
-    """The questions of one group. `share`: how much of a processor one question may take."""
+    """The queries of one group. `share`: the part of a processor that one query may use."""
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
@@ -120,7 +123,7 @@ class Queries:
         self._before: dict[tuple[str, str], tuple[float, int]] = {}
 
     def instances(self) -> list[Instance]:
-        """All that tell that they live, or have not said that they stop."""
+        """Return the instances that have sent a heartbeat and have not announced a clean stop."""
         names, now = self.settings.names, time.time_ns() // 1_000_000
         heard: dict[str, InstanceHeard] = {}
         for row in read_policy_topic(self._cluster, names) or ():
@@ -140,7 +143,7 @@ class Queries:
         return found
 
     def lags(self) -> Lags:
-        """How far the group's two places have come, a row a topic, as far as this user may see."""
+        """Return the progress of the group's two consumer groups, one row per topic, as far as this user may see it."""
         settings, names = self.settings, self.settings.names
         levels = names.levels_of(settings.delays, settings.topic_names)
         rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
@@ -157,7 +160,8 @@ class Queries:
         return Lags(tuple(rows), tuple(unseen), behind)
 
     def _spans(self, group: str, places: Sequence[Place]) -> dict[Place, Span]:
-        """How far the group is in each partition of which it has committed something. Raises BrokerError."""
+        """Return the progress in each partition with a committed offset. Raises BrokerError if Kafka does not
+        answer."""
         ends = self._cluster.offsets(places, SPECS[Offset.END]())
         committed = self._cluster.committed(group, places)
         return {place: Span(committed[place], ends[place][0]) for place in places if place in committed}
@@ -176,7 +180,7 @@ class Queries:
         return None if before is None else max(0.0, (done - before[1]) / max(0.5, moment - before[0]))
 
     def rules(self) -> Rules:
-        """The policy, and who changed it."""
+        """Return the policy and the history of its changes."""
         settings = self.settings
         entries = PolicyStore(settings.kafka, settings.names).entries()
         fault = unread_of(entries)
@@ -191,30 +195,31 @@ class Queries:
         return Rules(values, record, tuple(reversed(entries[-50:])), fault)
 
     def find(self, asked: Filter) -> Found:
-        """The newest dead letters of a filter."""
+        """Return the newest dead letters that match a filter."""
         return search(
             self.letters, self.policy, RedriveRequest(asked), MOST_LETTERS, MOST_SCANNED, self.within(LONGEST)
         )
 
     def letter(self, place: str) -> Found:
-        """One dead letter by its place, or all stays of an id."""
+        """Return one dead letter by its place in the DLQ, or all with one id."""
         return find_id(self.letters, self.policy, place, MOST_SCANNED, self.within(LONGEST))
 
     def journey(self, record: str, since: int | None) -> Journey:
-        """The events of a record, since it failed first (epoch ms)."""
+        """Return the events of a record since its first failure (`since`, epoch ms)."""
         told = self.within(LONGEST)
         return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told, LITTLE)
 
     def within(self, seconds: float) -> Callable[[object, int], None]:
-        """As `within`, by this one's share."""
+        """Return the function `within`, with the share of this object."""
         return within(seconds, self._share)
 
 
 def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
-    """Told how far a reading is, on the thread that calls this; ends it with a BrokerError when it has taken so long.
+    """Return a progress function that raises BrokerError once the scan has taken `seconds`; call it on the scanning
+    thread.
 
-    It rests after each burst, so that the thread takes no more than its `share` of a processor: beside it, in the same
-    interpreter, records may be on their way.
+    It sleeps after each burst, so that the thread uses at most its `share` of a processor: the same interpreter may be
+    delivering records.
     """
     end, begun = time.monotonic() + seconds, time.thread_time()
 

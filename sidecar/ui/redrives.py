@@ -1,7 +1,7 @@
-"""Redrives from the dashboard: planned by a dry run, carried out once, each record's result kept.
+"""Redrives from the dashboard: planned by a dry run, carried out once, with the result of each record.
 
-A plan is made for one person and used once; what it means is kept here, and the form only names it. The redrive itself
-is `dlq/redriver.py`'s, one at a time, on a thread of its own.
+A plan belongs to one user and is used once. Its content stays on the server; the form only names it. `dlq/redriver.py`
+does the redrive, one at a time, on a thread of its own.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from sidecar.ui.queries import Queries
 
 MOST_KEPT = 32
 MOST_RESULTS = 1_000
-"""Records whose results are shown; the counts go on."""
+"""Records whose results are shown; all records are counted."""
 MOST_AT_ONCE = 100_000
 DRY_RUN_SECONDS = 60.0
 PLAN_AGE = 900.0
-"""Seconds for which a plan may be carried out; what it shows is old after that."""
+"""Seconds for which a plan may be carried out; after that its numbers are out of date."""
 
 
 class RefusedError(ReconsumeError):
-    """An action that cannot be done now; one sentence."""
+    """An action that cannot be done now; the text is one sentence."""
 
 
 class Plan(NamedTuple):
-    """What a dry run found. `at`: epoch ms; `made`: steady seconds."""
+    """The result of a dry run. `at`: epoch ms; `made`: monotonic seconds."""
 
     id: str
     who: str
@@ -49,12 +49,12 @@ class Plan(NamedTuple):
 
     @property
     def ready(self) -> int:
-        """How many would be redriven."""
+        """The number of letters that would be redriven."""
         return self.tally.of(Eligibility.READY)
 
 
 class Result(NamedTuple):
-    """What came of one dead letter."""
+    """The outcome of one dead letter."""
 
     id: str
     place: str
@@ -62,14 +62,14 @@ class Result(NamedTuple):
 
 
 class Recorded(PlanCounts):
-    """A tally that also keeps each record's result, up to a limit."""
+    """Plan counts that also keep each record's result, up to MOST_RESULTS."""
 
     def __init__(self) -> None:
         super().__init__()
         self.results: list[Result] = []
 
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
-        """One more."""
+        """Count a letter and keep its result."""
         super().count(letter, verdict, error)
         if len(self.results) < MOST_RESULTS:
             topic = "" if letter.life is None else letter.life.topic
@@ -79,7 +79,7 @@ class Recorded(PlanCounts):
 
 @dataclass
 class Job:
-    """A redrive under way, or done. `began` and `ended`: epoch ms; written by its thread, read by pages."""
+    """A redrive, under way or ended. `began` and `ended`: epoch ms. Its thread writes the fields, pages read them."""
 
     id: str
     plan: Plan
@@ -91,12 +91,12 @@ class Job:
 
     @property
     def redriven(self) -> int:
-        """How many are brought back by now."""
+        """The number of letters redriven so far."""
         return self.tally.of(Eligibility.READY)
 
 
 class Redrives:
-    """The plans and redrives of this dashboard. Called from any thread."""
+    """The plans and redrives of this dashboard. Any thread may call it."""
 
     def __init__(self, looks: Queries, audit: AuditLog) -> None:
         self._looks, self._audit = looks, audit
@@ -106,9 +106,9 @@ class Redrives:
         self._lock = threading.Lock()
 
     def plan(self, asked: Filter, who: str) -> Plan:
-        """A dry run. Raises BrokerError, ContractError, SetupError."""
+        """Make a dry run. Raises BrokerError, ContractError or SetupError."""
         at = _wall()
-        wish = RedriveRequest(replace(asked, until=min(asked.until, at)))  # what dies from now on is not meant
+        wish = RedriveRequest(replace(asked, until=min(asked.until, at)))  # later dead letters are not part of the plan
         self._audit.write("dry-run", who, filter=_told(asked))
         tally = plan_redrive(
             self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
@@ -119,7 +119,7 @@ class Redrives:
         return plan
 
     def carry_out(self, plan_id: str, who: str) -> Job:
-        """Begin the redrive of a plan, which is used up by that. Raises RefusedError, SetupError."""
+        """Start the redrive of a plan, which cannot be used again. Raises RefusedError, SetupError."""
         with self._lock:
             if any(job.ended is None for job in self._jobs.values()):
                 raise RefusedError("another redrive is under way: wait for its end")
@@ -136,16 +136,16 @@ class Redrives:
         return job
 
     def job(self, job_id: str) -> Job | None:
-        """A redrive that is still known."""
+        """Return a redrive, or None if it is no longer kept."""
         return self._jobs.get(job_id)
 
     def stop(self, job: Job, who: str) -> None:
-        """End a redrive between two transactions. Raises SetupError."""
+        """Stop a redrive between two transactions. Raises SetupError if the audit log cannot be written."""
         self._audit.write("redrive-stop", who, redriven=job.redriven)
         job.stop.set()
 
     def close(self, seconds: float) -> None:
-        """End what is under way, between two transactions, and wait for it."""
+        """Stop every redrive between two transactions, and wait up to `seconds` for each."""
         for job in list(self._jobs.values()):
             job.stop.set()
         for thread in self._threads:
@@ -160,7 +160,7 @@ class Redrives:
                 redriver.run(max(1, plan.ready), None, self._looks.within(inf))
         except ReconsumeError as failure:
             error = str(failure)
-        except Exception as fault:  # noqa: BLE001 - the page must tell of it; it would end in the thread
+        except Exception as fault:  # noqa: BLE001 - the page must show it; else it would be lost with the thread
             error = f"a fault of reconsume itself: {type(fault).__name__}: {fault}"
         job.error = error
         try:

@@ -1,7 +1,8 @@
-"""Who may see and who may change: headers of every answer, sessions, tokens against forged forms (http-delivery §8).
+"""Access control of the dashboard: headers of every response, sessions, and tokens against forged forms (http-delivery
+§8).
 
-`Host`, the size of bodies and foreign origins are `http/access.py`'s. Here a page may do nothing but load our own
-style and script, and a form counts only with the session's own token, from our own origin.
+`http/access.py` checks `Host`, the size of bodies and foreign origins. Here a page may load only the dashboard's own
+style and script. A form is accepted only with its session's own token, from the dashboard's own origin.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ IDLE, LONGEST = 1_800.0, 28_800.0
 """Seconds after which a session ends: without a request, and in any case."""
 MOST_SESSIONS = 64
 SHORTEST_TOKEN = 16
-"""Characters: whoever tries out shorter ones may come to an end."""
+"""Characters; a shorter token could be found by trying all of them."""
 MOST_TRIES, TRIES_WITHIN = 10, 60.0
-"""Wrong tokens of one address that are written down in so many seconds; more are only refused. The right one is taken
-all the same: behind a proxy all have one address, and nobody may lock out the others by guessing."""
+"""Wrong tokens from one address that are logged, and the seconds in which they are counted; more are only refused.
+
+The right token is accepted all the same. Behind a proxy all users have one address, and guesses by one user must not
+lock out the others.
+"""
 MOST_ADDRESSES = 1_024
 MOST_FIELDS = 32
 LONGEST_NAME = 64
@@ -38,7 +42,7 @@ HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not no-referrer: browsers then send `Origin: null` with forms, which could be anybody's.
+    # Not no-referrer: browsers then send `Origin: null` with forms, which could come from any page.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -48,13 +52,13 @@ HEADERS = {
 
 
 class Hardened:
-    """ASGI middleware: every answer, also a refusal, has the headers above."""
+    """ASGI middleware that adds the headers above to every response, also to a refusal."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on."""
+        """Pass the call on, and add the headers to its response."""
 
         async def hardened(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -67,12 +71,12 @@ class Hardened:
 
 
 class ForgedError(Exception):
-    """A form that does not come from our own page, or from a session that has ended."""
+    """A form that does not come from the dashboard's own page, or comes from a session that has ended."""
 
 
 @dataclass
 class Session:
-    """Somebody who gave the token. Times are steady seconds."""
+    """A user who gave the token. Times are monotonic seconds."""
 
     id: str
     who: str
@@ -82,18 +86,19 @@ class Session:
 
 
 class Sessions:
-    """Who is signed in. They live in memory: a restart signs everybody out."""
+    """The users who are signed in. Sessions live in memory: a restart signs every user out."""
 
     def __init__(self, *, far: bool = False) -> None:
         self.far = far
-        """Whether pages go over a network, where the cookie goes by TLS alone."""
+        """Whether pages go over a network; the cookie is then sent over TLS only."""
         self.cookie = f"__Host-{COOKIE}" if far else COOKIE
-        """Its name; by the prefix browsers take it from this host alone, and by TLS (RFC 6265bis)."""
+        """The cookie's name. Because of the prefix, browsers accept it only from this host, and only over TLS (RFC
+        6265bis)."""
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def open(self, who: str) -> Session:
-        """Sign somebody in."""
+        """Sign a user in. If there are MOST_SESSIONS, the session that was idle longest ends."""
         moment = time.monotonic()
         self._sweep(moment)
         if len(self._sessions) >= MOST_SESSIONS:
@@ -103,20 +108,20 @@ class Sessions:
         return session
 
     def of(self, request: Request) -> Session | None:
-        """Whose request it is; None for a visitor."""
+        """Return the session of a request; None for a visitor."""
         moment = time.monotonic()
         self._sweep(moment)
         session = self._sessions.get(request.cookies.get(self.cookie, ""))
         if session is not None and "hx-request" not in request.headers:
-            session.seen = moment  # a part that renews itself is nobody's doing
+            session.seen = moment  # a part that reloads itself is no action of the user
         return session
 
     def close(self, session: Session) -> None:
-        """Sign somebody out."""
+        """Sign a user out."""
         self._sessions.pop(session.id, None)
 
     def failed(self, address: str) -> bool:
-        """Note a wrong token from an address; whether it is one of too many."""
+        """Record a wrong token from an address; return whether there are too many."""
         moment = time.monotonic()
         recent = [at for at in self._failures.pop(address, []) if moment - at < TRIES_WITHIN]
         if len(self._failures) >= MOST_ADDRESSES:
@@ -132,7 +137,8 @@ class Sessions:
 
 
 async def read_form(request: Request) -> Mapping[str, str]:
-    """The fields of a form, each at most once. Raises ForgedError for what no page of ours sends."""
+    """Return the fields of a form, each at most once. Raises ForgedError if no page of the dashboard could have sent
+    it."""
     expect_own_origin(request.headers)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -148,9 +154,10 @@ async def read_form(request: Request) -> Mapping[str, str]:
 
 
 def expect_own_origin(headers: Headers) -> None:
-    """ForgedError unless the browser says that our own page sends it: the same host and the same port.
+    """Raise ForgedError unless the browser says that the dashboard's own page sent it: the same host and the same port.
 
-    A page of another port of this host is the same site to a browser, which sends our cookie along with its forms.
+    To a browser, a page on another port of this host is the same site: it sends the dashboard's cookie with that page's
+    forms.
     """
     origin, host = headers.get("origin", ""), headers.get("host", "")
     if origin.partition("://")[2].lower() != host.lower() or not host:
@@ -160,7 +167,7 @@ def expect_own_origin(headers: Headers) -> None:
 
 
 def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
-    """The session, if the form is its own. Raises ForgedError."""
+    """Return the session. Raises ForgedError if the form was not made for it."""
     if session is None:
         raise ForgedError("you are not signed in any more")
     if not hmac.compare_digest(fields.get("csrf", "").encode(), session.csrf.encode()):
@@ -169,6 +176,6 @@ def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
 
 
 def name_of(text: str) -> str | None:
-    """The name under which somebody signs in; None for what is none."""
+    """Return the name of the user who signs in; None if it is empty, too long or not printable."""
     name = text.strip()
     return name if 1 <= len(name) <= LONGEST_NAME and name.isprintable() else None

@@ -1,7 +1,7 @@
-"""The group at a glance, out of the local copy of the view: states, what is due when, reasons, topics, minutes.
+"""The overview of a group, from the local copy of the view: states, due times, reasons, topics, minutes.
 
-What is due is read in the order of its time and up to a limit, so that the picture is right up to a moment that it
-names, whatever waits behind.
+Waiting records are read in the order of their due time, up to a limit. So the chart is correct up to a time that it
+shows, however many records wait beyond it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from topics.events import State
 
 PAGE = 1_000
 MOST = 10_000
-"""Records that are drawn; each look reads them anew."""
+"""Records that are drawn; each query reads them again."""
 MOST_LANES = 24
 MINUTES = 60
 MINUTE = 60_000
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """What the picture needs of a row of the view."""
+    """The fields of a view row that the chart needs."""
 
     due: int
     topic: str
@@ -36,7 +36,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sums(msgspec.Struct, frozen=True, gc=False):
-    """What the bars need of a row of the sums."""
+    """The fields of a sums row that the bars need."""
 
     minute: int
     waiting: int
@@ -45,14 +45,17 @@ class Sums(msgspec.Struct, frozen=True, gc=False):
 
 
 class Counted(NamedTuple):
-    """A name and how many records."""
+    """A name and its number of records."""
 
     name: str
     records: int
 
 
 class Summary(NamedTuple):
-    """The group at a moment (epoch ms). `known`: ms from then up to which all that waits is in `lanes`; None: all."""
+    """The overview of a group at one time (epoch ms).
+
+    `known`: ms from then up to which all waiting records are in `lanes`; None: all records.
+    """
 
     at: int
     counts: dict[str, int]
@@ -70,7 +73,7 @@ _SUMS = msgspec.json.Decoder(Sums)
 
 
 def summarize(query: ViewQuery, now: int, rule: Rule) -> Summary:
-    """Ask all of it. Raises sqlite3.Error."""
+    """Build the overview from the view. Raises sqlite3.Error."""
     rows, more = waiting(query)
     failures = query.failures(now - rule.window, now)
     first = (now // MINUTE - MINUTES + 1) * MINUTE
@@ -88,7 +91,7 @@ def summarize(query: ViewQuery, now: int, rule: Rule) -> Summary:
 
 
 def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
-    """What waits, the first due first, and whether there is more."""
+    """Return the waiting records in the order of their due time, and whether there are more."""
     rows, cursor = list[Waiting](), None
     while len(rows) < MOST:
         page = query.messages(Filters(state=State.WAITING_RETRY), PAGE, cursor)
@@ -99,7 +102,7 @@ def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
 
 
 def lanes_of(rows: list[Waiting], now: int) -> tuple[Lane, ...]:
-    """A lane for each level, the shortest first; what has no level comes last."""
+    """Return a lane for each level, the shortest first; records without a level come last."""
     found: dict[tuple[float, str], list[int]] = {}
     for row in rows:
         found.setdefault(_place(row.level), []).append(row.due - now)
@@ -111,15 +114,15 @@ def lanes_of(rows: list[Waiting], now: int) -> tuple[Lane, ...]:
 
 
 def _place(level: str | None) -> tuple[float, str]:
-    """A level's place in the picture, and its name: by its delay; what is none comes last, together."""
+    """Return a level's sort key: its delay and its name. Records without a level, or with an invalid one, come last."""
     try:
         return (inf, "ready") if level is None else (float(parse_duration(level)), level)
-    except ValueError:  # whoever may write to the view may write anything
+    except ValueError:  # any text is possible: it comes from a topic
         return inf, "other"
 
 
 def minutes_of(query: ViewQuery, first: int) -> tuple[Minute, ...]:
-    """The sums of each minute since `first` (epoch ms), over all topics, levels and reasons."""
+    """Return the sums of each minute since `first` (epoch ms), over all topics, levels and reasons."""
     found: dict[int, Minute] = {}
     for row in _sums(query, first):
         before = found.get(row.minute, Minute(row.minute, 0, 0, 0))

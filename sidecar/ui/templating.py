@@ -1,4 +1,5 @@
-"""Templates to answers. Everything that a template prints is made harmless twice: unprintable signs, then HTML."""
+"""Render templates to responses. All output of a template is escaped twice: characters that are not printable, then
+HTML."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ ASSETS: Mapping[str, str] = {
     "icon.svg": "image/svg+xml",
     "LICENSE": "text/plain",
 }
-"""The files that are served as they are, and nothing else is."""
+"""The files that are served unchanged; no other file is served."""
 
 
 def environment() -> Environment:
-    """The templates' environment: unknown names are errors, and all output is escaped."""
+    """Return the environment of the templates: an unknown name is an error, and all output is escaped."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -48,19 +49,20 @@ def environment() -> Environment:
 
 
 def harmless(value: object) -> object:
-    """A value for a page: markup of ours as it is, None as nothing, text without unprintable signs."""
+    """Return a value for a page: own markup unchanged, None as an empty text, text without characters that are not
+    printable."""
     if value is None:
         return ""
     return words.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 class Renderer:
-    """Renders a template with what every page knows."""
+    """Renders a template with the values that every page has."""
 
     def __init__(self, shared: Mapping[str, Any]) -> None:
         self._templates = environment()
         self._shared = dict(shared)
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """The answer."""
+        """Render a template to a response."""
         return HTMLResponse(self._templates.get_template(name).render({**self._shared, **values}), status)

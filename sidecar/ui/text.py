@@ -1,7 +1,7 @@
-"""How texts, times and lengths from anywhere are written on a page. Pure.
+"""Format texts, times and lengths of any origin for a page. Pure.
 
-A record may hold anything: signs that are not printable, or that turn the direction of a line, are written as Python
-writes them. HTML is escaped where a page is rendered, not here.
+A record may hold anything. Characters that are not printable, or that change the direction of writing, are written as
+Python escapes. HTML is escaped where a page is rendered, not here.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ SECOND, DAY = 1_000, 86_400_000
 
 
 def plain(text: str) -> str:
-    """The text, with what is not printable escaped."""
+    """Return the text with characters that are not printable escaped."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters of it."""
+    """Return the text, cut to at most `most` characters."""
     text = plain(text[: most + 1])
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def moment(at: int) -> str:
-    """Epoch ms in UTC; nothing for what is no time."""
+    """Format epoch ms in UTC; an empty text for 0 or less, which means no time."""
     if at <= 0:
         return ""
     try:
         return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # a record may say anything
+    except (OverflowError, ValueError, OSError):  # a record may hold any number
         return str(at)
 
 
 def length(milliseconds: int) -> str:
-    """A length of time in few words: in ms below a second, else in its two greatest units."""
+    """Format a length of time in few words: in ms below a second, else in its two largest units."""
     if milliseconds < 0:
         return f"-{length(-milliseconds)}"
     if milliseconds < SECOND:
@@ -48,5 +48,5 @@ def length(milliseconds: int) -> str:
 
 
 def ago(at: int, now: int) -> str:
-    """How long ago (both epoch ms)."""
+    """Format the time from `at` to `now` (both epoch ms)."""
     return "never" if at <= 0 else f"{length(max(0, now - at) // SECOND * SECOND) if now - at >= SECOND else '0s'} ago"

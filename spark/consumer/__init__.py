@@ -1,7 +1,8 @@
-"""Spark streaming jobs as consumers of a group: a handler is called for each record, and what fails is retried.
+"""Consume a group's records in a Spark streaming job: a handler is called for each record, and failures are retried.
 
-`read_relay` or `read_gated` gives the records, `for_each_record` the function for `foreachBatch`; `build_rules` says
-whose group it is, `retry` and `dead_letter` are what a handler may answer.
+`build_rules` describes the consumer group. `read_relay` or `read_gated` returns a streaming DataFrame of the group's
+records. `for_each_record` returns the function for `foreachBatch` that calls the handler. `retry` and `dead_letter` are
+the verdicts that a handler may return or raise.
 """
 
 from spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record

@@ -1,7 +1,7 @@
-"""`for_each_record`: the function for `foreachBatch` that calls a handler once a row and writes what follows.
+"""`for_each_record`: the function for `foreachBatch` that calls a handler for each row and writes the results.
 
-Order within a batch: all rows are handled, the share of failures is looked at, the writes go out, then Spark commits
-the batch. Whatever goes wrong before the end repeats the whole batch: at least once, so handlers must be idempotent.
+Order within a batch: handle all rows, check the share of failures, write, and then Spark commits the batch. A failure
+before the end repeats the whole batch. So records are handled at least once, and handlers must be idempotent.
 """
 
 from __future__ import annotations
@@ -20,28 +20,48 @@ from spark.consumer.isolation import died
 from spark.consumer.rules import Rules
 
 BATCH_TIME = "batch_time"
-"""The column of `current_timestamp()` on the streaming frame. Spark keeps its value in the offset log, so a batch that
-is repeated writes the same due times; a clock read in the batch would not."""
+"""The column of `current_timestamp()` on the streaming DataFrame (TIMESTAMP).
+
+Spark keeps its value in the offset log, so a repeated batch writes the same due times. A clock that is read in the
+batch would not.
+"""
 
 STOP_SHARE = 0.5
+"""The default `stop_share`: a fraction of a batch's main records."""
 STOP_COUNT = 100
+"""The default `stop_count`: a number of main records."""
 
 PREFERRED: Mapping[str, str] = {
-    # The topic's own limit decides, not the client's default of 1 MiB; this much fits the client's buffer of 32 MiB.
+    # The topic's own limit decides, not the client's default of 1 MiB. 31 MiB fit into the client's buffer of 32 MiB.
     "max.request.size": str(31 * 1024 * 1024),
 }
-"""Settings of the Kafka producer that the user's own override."""
+"""Settings of the Kafka producer that the caller's settings override."""
 REQUIRED: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true"}
-"""Settings that they never override: a batch is committed after its copies, so these must be there."""
+"""Settings that the caller's settings never override: Spark commits a batch after its copies, so the copies must be
+stored."""
 
 _LOG = logging.getLogger("reconsume.spark")
 
 
 class Counts(NamedTuple):
-    """What a batch came to. `retry` and `dead_letter` also count what a handler asked for; `odd` what it may not ask.
+    """The counts of one batch, in records; each field is an int.
 
-    `failed`: the handler raised, asked for a retry or ended its process; `fresh` and `fresh_failed` count main records
-    alone. `refused`: dead-lettered unseen for headers not in their form.
+    Each record has one of five outcomes:
+
+    - `commit`: the handler took it.
+    - `retry`: it goes to a level topic, because the handler failed or asked for a retry.
+    - `dead_letter`: it goes to the dead letters.
+    - `hop`: it is sent on to a level topic without being handled.
+    - `refused`: it is dead-lettered without being handled, because its headers are not valid.
+
+    The other fields:
+
+    - `batch`: the number that Spark gave to the batch.
+    - `failed`: the handler raised, asked for a retry or ended its process. These are also in `retry` or `dead_letter`.
+    - `odd`: the handler asked for a delay or level that is not allowed.
+    - `fresh`: records that came from a main topic and were handled.
+    - `fresh_failed`: those of `fresh` that are also in `failed`.
+    - `writes`: copies and events that the batch writes.
     """
 
     batch: int
@@ -58,16 +78,21 @@ class Counts(NamedTuple):
 
 
 OUTCOMES = ("commit", "retry", "dead_letter", "hop", "refused")
+"""The outcomes that are counted."""
 
 Write: TypeAlias = Callable[[DataFrame], None]
-"""Writes a frame of topic, key, value and headers; returns once all of it is confirmed."""
+"""A function that writes a DataFrame with the columns `handling.WRITE`, and returns when all rows are confirmed.
+
+The columns are topic STRING, key BINARY, value BINARY, and headers ARRAY<STRUCT<key: STRING, value: BINARY>>.
+"""
 Report: TypeAlias = Callable[[Counts], None]
+"""A function that takes the counts of a batch."""
 Work: TypeAlias = Callable[[Column], Column]
-"""A function of Spark's that handles a row."""
+"""A function of Spark that handles a row."""
 
 
 class TooManyFailuresError(RuntimeError):
-    """Most of a batch failed: nothing was written, the query ends, and a restart handles the batch again."""
+    """Most new records of a batch failed. Nothing is written and the query ends; a restart handles the batch again."""
 
 
 def for_each_record(
@@ -80,12 +105,23 @@ def for_each_record(
     write: Write | None = None,
     report: Report | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch`. `kafka` holds the Java producer's settings, `bootstrap.servers` among them.
+    """Return the function for `foreachBatch` that handles each record of a batch and writes the copies and events.
 
-    A batch in which at least `stop_count` main records and more than `stop_share` of them fail raises
-    TooManyFailuresError; a share of 1 never does. Retries do not count: those that fail again and again come together,
-    and would stop the job for good. `report` gets the counts of each batch after its writes. ValueError when there is
-    nowhere to write to.
+    - `handler` takes a `Record`. A returned value that is not a verdict means success. Any exception but a verdict is a
+      failure.
+    - `rules` are the group's rules, from `build_rules`.
+    - `kafka` holds settings of Kafka's Java producer, as text by name, with `bootstrap.servers` among them.
+    - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
+    - `write` replaces the writer to Kafka; see Write.
+    - `report` takes the `Counts` of each batch after its writes.
+
+    The function takes the batch's DataFrame and the batch's number. The DataFrame must have the columns that
+    `read_relay`, `read_gated` and `with_batch_time` make.
+
+    Raises ValueError if `write` is None and `kafka` does not name `bootstrap.servers`. The function raises
+    TooManyFailuresError if at least `stop_count` main records and more than `stop_share` of them fail. A `stop_share`
+    of 1 switches this off. It raises ValueError if the DataFrame lacks a column, or if `spark.speculation` is on.
+    Errors of Spark, `write` and `report` are raised as they are.
     """
     if write is None:
         if not kafka or "bootstrap.servers" not in kafka:
@@ -101,12 +137,12 @@ def for_each_record(
         except Exception as error:
             if not died(error):
                 raise
-            # The record that did it would do it again: no batch would ever be done.
+            # The same record would crash the worker at each repetition, and no batch would ever end.
             _LOG.warning("batch %d: a Python worker died; it is done again, with handlers in processes apart", batch)
             run_with(work_apart, frame, batch)
 
     def run_with(work: Work, frame: DataFrame, batch: int) -> None:
-        # Kept, because the counts and the writes both read it, and each evaluation would call the handler again.
+        # Both the counts and the writes read the results. Without `persist` each of them would call the handlers.
         results = frame.select(work(f.struct(*columns(frame))).alias("r")).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = count(results, batch)
@@ -123,7 +159,7 @@ def for_each_record(
 
 
 def columns(frame: DataFrame) -> list[Column]:
-    """The columns that a row is made of, times as epoch ms."""
+    """Return the columns that a row for the handler is made of, with times as epoch ms."""
     stamp = frame.schema["timestamp"].dataType
     replaced = {
         "timestamp": f.unix_millis("timestamp") if isinstance(stamp, TimestampType) else f.col("timestamp"),
@@ -133,7 +169,10 @@ def columns(frame: DataFrame) -> list[Column]:
 
 
 def check_frame(found: Collection[str], speculation: str | None) -> None:
-    """ValueError when a frame lacks a column, or its session would call handlers twice on purpose."""
+    """Check a batch's columns and its session's speculation setting.
+
+    Raises ValueError if the frame lacks a column, or if Spark would run slow tasks, and with them the handlers, twice.
+    """
     wanted = {*COLUMNS, BATCH_TIME} - {"now"}
     if missing := sorted(wanted - set(found)):
         raise ValueError(
@@ -144,7 +183,7 @@ def check_frame(found: Collection[str], speculation: str | None) -> None:
 
 
 def count(results: DataFrame, batch: int) -> Counts:
-    """Handle all rows, and count what came of them: one row comes back, whatever the size of the batch."""
+    """Handle all rows and return the counts. One row reaches the driver, whatever the size of the batch."""
     outcomes = [f.count_if(f.col("r.outcome") == name).alias(name) for name in OUTCOMES]
     flags = [f.count_if(f.col(f"r.{name}")).alias(name) for name in ("failed", "odd", "fresh")]
     flags.append(f.count_if(f.col("r.fresh") & f.col("r.failed")).alias("fresh_failed"))
@@ -154,7 +193,7 @@ def count(results: DataFrame, batch: int) -> Counts:
 
 
 def check_share(counts: Counts, share: float, least: int) -> None:
-    """TooManyFailuresError when at least `least` main records and more than `share` of them have failed."""
+    """Raise TooManyFailuresError if at least `least` main records, and more than `share` of them, have failed."""
     if counts.fresh_failed >= max(least, 1) and counts.fresh_failed > share * counts.fresh:
         raise TooManyFailuresError(
             f"{counts.fresh_failed} of {counts.fresh} new records of batch {counts.batch} failed: what they need is "
@@ -163,7 +202,7 @@ def check_share(counts: Counts, share: float, least: int) -> None:
 
 
 def kafka_writer(kafka: Mapping[str, str]) -> Write:
-    """Writes to Kafka with these settings of the Java producer."""
+    """Return a function that writes to Kafka with these settings of the Java producer."""
     options = writer_options(kafka)
 
     def write(frame: DataFrame) -> None:
@@ -173,5 +212,5 @@ def kafka_writer(kafka: Mapping[str, str]) -> Write:
 
 
 def writer_options(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The options of Spark's Kafka sink for these settings of the Java producer."""
+    """Return the options of Spark's Kafka sink for these settings of the Java producer."""
     return {f"kafka.{name}": value for name, value in {**PREFERRED, **kafka, **REQUIRED}.items()}

@@ -1,4 +1,4 @@
-"""On the workers: one row to one result, with one call of the handler. Only here our values meet Spark's rows."""
+"""Handle one row on a worker: one call of the handler, one result. Only this module converts Spark's rows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
 
 Handler: TypeAlias = Callable[[Record], object]
-"""Takes a record, or says otherwise (`verdict`): what it returns counts only if it is a verdict."""
+"""A function that takes a record. Its return value counts only if it is a verdict (`verdict`): the record was not
+taken."""
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "now")
-"""What a row has: `timestamp` and `now`, the batch's time, are epoch ms."""
+"""The fields of a row. `timestamp` and `now`, the batch's time, are epoch ms."""
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 WRITE = StructType(
@@ -49,10 +50,9 @@ RESULT = StructType(
 
 
 class Result(NamedTuple):
-    """What is kept of a row. `failed`: the handler raised, asked for a retry, or ended its process; `odd`: for a retry
-    that is not allowed.
+    """The result of handling one row; `failed`, `odd` and `fresh` mean for it what they count in `foreach.Counts`.
 
-    `fresh`: it was handled, and came from a main topic.
+    `outcome` is one of `foreach.OUTCOMES`. `writes` are tuples of topic, key, value and headers.
     """
 
     outcome: str
@@ -63,8 +63,8 @@ class Result(NamedTuple):
 
 
 def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable[[Row], Result]:
-    """The function that Spark calls for each row; `apart`: it calls the handler in a process of its own."""
-    # Made on the worker, as the function is sent there.
+    """Return the function that Spark calls for each row; with `apart` it calls the handler in a child process."""
+    # Filled on the worker, because Spark sends this function there.
     asks: list[Ask] = []
 
     def ask(record: Record) -> Outcome:
@@ -81,7 +81,7 @@ def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable
         await_due(taken)
         outcome = asks[0](for_handler(taken))
         routed = after_handling(taken, outcome, rules, now)
-        # Where most records end their process, something else is wrong: that stops the batch, as an outage does.
+        # If most records end their process, the fault is not in the records. Then the batch must stop, as in an outage.
         failed = isinstance(outcome, Retry) or (isinstance(outcome, DeadLetter) and outcome.reason == CRASHED)
         odd = isinstance(outcome, Retry) and not rules.understands(outcome.delay, outcome.level)
         return result_of(routed)._replace(failed=failed, odd=odd, fresh=taken.life is None)
@@ -90,19 +90,19 @@ def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable
 
 
 def call(handler: Handler, record: Record) -> Outcome:
-    """Call the handler once; whatever it raises is an outcome."""
+    """Call the handler once and return the outcome; an exception of the handler becomes an outcome."""
     try:
         answer = handler(record)
     except (Retry, DeadLetter) as verdict:
         return verdict
-    except (Exception, SystemExit) as failure:  # noqa: BLE001 - any failure of the user's code is what retries are for
-        # The class alone: an exception's text may hold what is in the record (contract §3).
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - any failure of the user's code is retried
+        # Only the class: an exception's text may contain data of the record (contract §3).
         return Retry(None, None, type(failure).__name__)
     return answer if isinstance(answer, Retry | DeadLetter) else None
 
 
 def await_due(taken: ParsedRecord) -> None:
-    """Wait out the little that is left of a record's wait: the clocks of two machines differ by so much."""
+    """Sleep until the record is due, for at most NEAR ms. The clocks of two machines differ by about this much."""
     if taken.life is not None:
         left = taken.life.due_at - time.time_ns() // 1_000_000
         if left > 0:
@@ -110,14 +110,14 @@ def await_due(taken: ParsedRecord) -> None:
 
 
 def read_of(row: Row) -> Read:
-    """A row of Spark's as our own value; Spark gives no headers as null, and bytes as bytearrays."""
+    """Return Spark's row as a `Read`. Spark gives null where there are no headers, and bytes as bytearrays."""
     headers = [(header["key"], _bytes(header["value"])) for header in row["headers"] or ()]
     place = (row["topic"], row["partition"], row["offset"], row["timestamp"])
     return Read(*place, _bytes(row["key"]), _bytes(row["value"]), headers)
 
 
 def result_of(routed: Routed) -> Result:
-    """What became of a row as Spark takes it; of one that was not handled, if nothing is added."""
+    """Return the result of a row for Spark; the flags are those of a row that was not handled."""
     writes = [(out.topic, out.key, out.value, out.headers) for out in routed.writes]
     return Result(routed.outcome, False, False, False, writes)
 

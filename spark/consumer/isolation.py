@@ -1,7 +1,8 @@
-"""A handler in a process of its own: what ends that process ends nothing else, and shows which record it was.
+"""Run a handler in a child process. A record that ends this process ends nothing else, and is known afterwards.
 
-Used for a batch in which a Python worker has died, by the handler's `os._exit`, a crash in a C library, or for want of
-memory. In the worker itself the same record would end it again at each repetition, and the batch would never be done.
+This is used for a batch in which a Python worker has ended: by the handler's `os._exit`, a crash in a C library, or a
+lack of memory. In the worker itself the same record would end it again at each repetition, and the batch would never
+end.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from spark.consumer.routing import Outcome
 from spark.consumer.verdict import DeadLetter
 
 MAX_DEATHS: Final = 3
-"""How often a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""
+"""How many times a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""
 CRASHED: Final = "crashed-service"
-"""The sidecar's reason for a record that kills its pod."""
+"""The sidecar's reason for a record that crashes its service."""
 DIED: Final = ("Python worker exited unexpectedly", "ExecutorLostFailure")
-"""What Spark says when a process with handlers has died."""
+"""Parts of the messages by which Spark reports that a process with handlers has ended."""
 
 Ask: TypeAlias = Callable[[Record], Outcome]
-"""What a handler came to; never raises."""
+"""A function that calls a handler and returns its outcome; it never raises."""
 
 _FORK = multiprocessing.get_context("fork")
 
 
 def died(error: BaseException) -> bool:
-    """Whether a batch failed because a process with handlers died."""
+    """Whether a batch failed because a process with handlers has ended."""
     return any(sign in str(error) for sign in DIED)
 
 
 class Apart:
-    """Calls `ask` in a child process, one record at a time; a new child takes the place of one that has died.
+    """A caller of `ask` in a child process, one record at a time. It replaces a child that has ended by a new one.
 
-    The child ends with this object, or with its process.
+    The child ends when this object or its process ends.
     """
 
     def __init__(self, ask: Ask, max_deaths: int = MAX_DEATHS) -> None:
@@ -46,7 +47,7 @@ class Apart:
         self._line: Connection | None = None
 
     def __call__(self, record: Record) -> Outcome:
-        """What the handler came to; a dead letter when it has ended its process `max_deaths` times."""
+        """Return the handler's outcome; a dead letter if the record has ended its process `max_deaths` times."""
         for _ in range(self._max_deaths):
             line = self._line or self._begin()
             try:
@@ -59,14 +60,13 @@ class Apart:
         return DeadLetter(CRASHED)
 
     def __del__(self) -> None:
-        """End the child."""
         self._end()
 
     def _begin(self) -> Connection:
         self._line, theirs = _FORK.Pipe()
         self._child = _FORK.Process(target=serve, args=(self._ask, theirs, self._line), daemon=True)
         self._child.start()
-        theirs.close()  # or its end would not be heard
+        theirs.close()  # an open copy here would hide the end of the child
         return self._line
 
     def _end(self) -> None:
@@ -78,7 +78,7 @@ class Apart:
 
 
 def serve(ask: Ask, line: Connection, parents: Connection) -> None:
-    """The child: answer until the parent hangs up."""
+    """Run the child process: answer records until the parent closes the connection."""
     parents.close()
     while True:
         try:

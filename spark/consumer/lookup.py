@@ -1,6 +1,6 @@
-"""What the brokers say of the level topics: that they are there and fit to be read by time, and where offsets lie.
+"""Query the brokers about the level topics: whether they exist and carry append times, and where their offsets are.
 
-Three questions a batch, each one request to each broker, however many partitions there are.
+A batch asks three questions. Each is one request to each broker, however many partitions there are.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from spark.consumer.offsets import Place
 
 SECONDS = 30.0
-"""How long the brokers may take to answer."""
+"""Seconds that the brokers may take to answer."""
 STAMP = "message.timestamp.type"
 APPEND = "LogAppendTime"
 
 
 class LevelTopicError(RuntimeError):
-    """A level topic is missing, or cannot be read by time; an operator must act."""
+    """A level topic is missing, or cannot be read by time. An operator must correct it."""
 
 
 def described_by(answer: Future[TopicDescription]) -> TopicDescription | None:
-    """What is said of a topic; None where there is none. Raises KafkaException."""
+    """Return the description of a topic; None if it does not exist. Raises KafkaException if the request failed."""
     try:
         return answer.result(SECONDS)
     except KafkaException as error:
@@ -40,9 +40,9 @@ def described_by(answer: Future[TopicDescription]) -> TopicDescription | None:
 
 
 class Lookup:
-    """Asks about the level topics in `levels` (topic to delay in ms). Raises KafkaException when brokers do not answer.
+    """Read-only requests about the level topics in `levels` (topic to delay in ms).
 
-    `client` holds librdkafka's settings.
+    `client` holds librdkafka's settings. All methods raise KafkaException if the brokers do not answer.
     """
 
     def __init__(self, client: Mapping[str, str], levels: Mapping[str, int]) -> None:
@@ -50,9 +50,9 @@ class Lookup:
         self._levels = levels
 
     def topics(self) -> tuple[list[Place], dict[str, str]]:
-        """Every partition of the level topics, sorted, and the topics' ids.
+        """Return every partition of the level topics, sorted, and the topics' ids by name.
 
-        Raises LevelTopicError naming the topics that are missing.
+        Raises LevelTopicError, which names the topics, if topics are missing.
         """
         asked = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
         found = {name: described for name, answer in asked.items() if (described := described_by(answer)) is not None}
@@ -62,9 +62,10 @@ class Lookup:
         return places, {name: str(topic.topic_id) for name, topic in found.items()}
 
     def check_stamps(self) -> None:
-        """LevelTopicError unless each topic is stamped by its broker: only then what is due is a prefix.
+        """Raise LevelTopicError if a level topic does not carry append times.
 
-        Needs the right to describe the topics' settings.
+        Only with append times are the due records a prefix of a partition. The client needs the right to describe the
+        topics' configuration.
         """
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in self._levels]
         answers = self._admin.describe_configs(asked, request_timeout=SECONDS)
@@ -76,15 +77,15 @@ class Lookup:
             )
 
     def lows(self, places: Sequence[Place]) -> dict[Place, int]:
-        """The first offset of each partition."""
+        """Return the first offset of each partition."""
         return self._offsets(places, lambda _: OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def ends(self, places: Sequence[Place]) -> dict[Place, int]:
-        """The last stable offset of each partition: nothing below it is in an open transaction."""
+        """Return the last stable offset of each partition. Below it no transaction is open."""
         return self._offsets(places, lambda _: OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def cuts(self, places: Sequence[Place], now: int) -> dict[Place, int]:
-        """The first offset of each partition whose delay is not over at `now` (epoch ms); −1 where there is none."""
+        """Return the first offset of each partition whose delay is not over at `now` (epoch ms), or NO_LATER (−1)."""
         return self._offsets(places, lambda place: OffsetSpec.for_timestamp(now - self._levels[place[0]]))
 
     def _offsets(self, places: Iterable[Place], spec: Callable[[Place], OffsetSpec]) -> dict[Place, int]:

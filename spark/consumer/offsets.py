@@ -1,6 +1,6 @@
-"""How far the level topics are due, as arithmetic on offsets: what is due of a partition is always a prefix of it.
+"""Compute how far the level topics are due. The due records of a partition are always a prefix of it. Pure functions.
 
-Level topics carry their append time and one delay each, so records become due in the order of their offsets. Pure.
+A level topic carries append times and has one delay, so its records become due in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ Place: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = Mapping[Place, int]
 
 NO_LATER = -1
-"""Kafka's answer to "the first offset from this time on" where no record is that late: all of it is earlier."""
+"""Kafka's answer for "the first offset at or after this time" if the partition has no record that late."""
 
 
 class Reach(NamedTuple):
-    """How far the source has come: the next offset of each partition, and how many offsets retention took unread.
+    """The source's position: the next offset to read in each partition.
 
-    `ids` are those of the topics that the offsets are of; a checkpoint of before has none.
+    `dropped` counts the offsets that retention deleted before they were read. `ids` are the ids of the topics that the
+    offsets belong to; an older checkpoint has none.
     """
 
     next: dict[Place, int]
@@ -28,7 +29,7 @@ class Reach(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The offsets `start` to `end`, without `end`, of one partition."""
+    """The offsets of one partition from `start` up to, but not including, `end`."""
 
     topic: str
     partition: int
@@ -37,49 +38,56 @@ class Range(NamedTuple):
 
 
 def due_ends(ends: Offsets, cuts: Offsets) -> dict[Place, int]:
-    """The end of what is due: `cuts` are the first offsets that are not, as `NO_LATER` where all are.
+    """Return the end of the due offsets of each partition.
 
-    `ends` must have been asked before `cuts`: a record that comes between the two questions is not due, and with the
-    questions in the other order a partition without a later record would be taken up to an end that includes it.
+    `cuts` are the first offsets that are not due, or NO_LATER where all are due. The caller must ask for `ends` before
+    it asks for `cuts`. A record that is appended between the two requests is not due. In the other order, a partition
+    without a later record would be read up to an end that includes this record.
     """
     return {place: end if cuts[place] == NO_LATER else min(end, cuts[place]) for place, end in ends.items()}
 
 
 def renewed(reach: Reach, ids: Mapping[str, str]) -> Reach:
-    """`reach` among topics of these ids: an offset in a topic that was made anew says nothing, and is forgotten."""
+    """Return `reach` without the offsets in topics that were deleted and created again, and with the new ids."""
     kept = {place: offset for place, offset in reach.next.items() if not is_anew(place[0], reach.ids, ids)}
     return Reach(kept, reach.dropped, {**reach.ids, **ids})
 
 
 def is_anew(topic: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether the topic is known to have been made anew."""
+    """Whether the topic is known to have been deleted and created again."""
     return topic in before and topic in after and before[topic] != after[topic]
 
 
 def still_good(start: Reach, end: Reach) -> dict[Place, int]:
-    """The offsets of `start` in topics that are still those of `end`.
+    """Return the offsets of `start` in topics that still are those of `end`.
 
-    Where no id was kept, a partition that goes back is one of a topic that was made anew.
+    Where no id was kept, a partition whose offset goes back belongs to a topic that was created again.
     """
     kept = renewed(start, end.ids).next
     return {at: offset for at, offset in kept.items() if at[0] in start.ids or end.next.get(at, offset) >= offset}
 
 
 def begin(reach: Reach, lows: Offsets) -> Reach:
-    """`reach` with each partition moved up to its first record: what lies below it is dropped, and counted."""
+    """Return `reach` with each partition moved up to its first record; the offsets below it are added to `dropped`."""
     moved = {place: max(reach.next.get(place, low), low) for place, low in lows.items()}
     lost = sum(moved[place] - reach.next.get(place, low) for place, low in lows.items())
-    # A partition that nobody names any more keeps its place: it may only be out of sight for now.
+    # A partition that the brokers do not list keeps its offset: it may be missing only for a moment.
     return reach._replace(next={**reach.next, **moved}, dropped=reach.dropped + lost)
 
 
 def cut_short(reach: Reach, ends: Offsets) -> list[Place]:
-    """The partitions that end before where we are: their log was cut, or the topic made anew and its id unknown."""
+    """Return the partitions that end before the source's offset.
+
+    Their log was truncated, or the topic was created again and its old id is unknown.
+    """
     return sorted(place for place, end in ends.items() if end < reach.next.get(place, 0))
 
 
 def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
-    """`reach` after a batch of at most `most` offsets up to `ends`, shared fairly; never behind `reach`."""
+    """Return the position after the next batch of at most `most` offsets, shared fairly among the partitions.
+
+    It is never beyond `ends` and never before `reach`.
+    """
     moved = dict(reach.next)
     waiting = {place: end - moved.get(place, 0) for place, end in ends.items() if end > moved.get(place, 0)}
     left = most
@@ -91,10 +99,13 @@ def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
 
 
 def ranges_of(start: Reach, end: Reach, lows: Offsets) -> list[Range]:
-    """What is read between two reaches. Nothing of a partition whose log was cut, and which therefore goes back."""
+    """Return the ranges to read between two positions.
+
+    A partition whose log was truncated goes back, and so has no range.
+    """
     found, before = [], still_good(start, end)
     for place, last in sorted(end.next.items()):
-        # Beyond the end, where retention took the whole range.
+        # `first` is beyond `last` if retention has deleted the whole range.
         first = max(before.get(place, 0), lows.get(place, 0))
         if first < last:
             found.append(Range(*place, first, last))
@@ -102,7 +113,7 @@ def ranges_of(start: Reach, end: Reach, lows: Offsets) -> list[Range]:
 
 
 def taken_since(start: Reach, end: Reach, lows: Offsets) -> int:
-    """How many offsets between two reaches retention took after `end` was counted."""
+    """Return how many offsets between two positions retention has deleted after `end` was computed."""
     before = still_good(start, end)
     firsts = {place: before.get(place, lows[place]) for place in end.next if place in lows}
     gone = sum(max(0, min(lows[place], end.next[place]) - first) for place, first in firsts.items())
@@ -110,7 +121,7 @@ def taken_since(start: Reach, end: Reach, lows: Offsets) -> int:
 
 
 def shared_out(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """The ranges in at most `tasks` lists of about the same size."""
+    """Return the ranges in at most `tasks` lists of about the same size."""
     lists: list[list[Range]] = [[] for _ in range(min(tasks, len(ranges)))]
     for found in sorted(ranges, key=lambda range_: range_.start - range_.end):
         min(lists, key=lambda some: sum(part.end - part.start for part in some)).append(found)
@@ -118,7 +129,7 @@ def shared_out(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
 
 
 def to_json(reach: Reach) -> dict[str, Any]:
-    """The reach as Spark keeps it, always in the same order: Spark compares two of them as texts."""
+    """Return the position as JSON for Spark, always in the same order: Spark compares two of them as texts."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(reach.next.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
@@ -126,7 +137,7 @@ def to_json(reach: Reach) -> dict[str, Any]:
 
 
 def from_json(kept: Mapping[str, Any]) -> Reach:
-    """The reach that Spark kept."""
+    """Return the position from the JSON that Spark kept."""
     topics: Mapping[str, Mapping[str, int]] = kept["next"]
     found = {(topic, int(number)): offset for topic, parts in topics.items() for number, offset in parts.items()}
     return Reach(found, kept["dropped"], kept.get("ids", {}))

@@ -1,4 +1,4 @@
-"""Reads ranges of the level topics, on a worker: from an offset, up to an offset, only what is committed."""
+"""Read ranges of the level topics on a worker: from one offset up to another, and only committed records."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ from spark.consumer.record import REPLACED
 from topics.headers import Headers
 
 STALL = 60.0
-"""Seconds without a record of a range after which the task fails, and Spark starts it anew."""
+"""Seconds without a record of a range, after which the task fails and Spark starts it again."""
 WAIT, TOGETHER = 0.1, 1_000
+"""Seconds that one call waits for a record, and the most records that the next call takes."""
 
 Row: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
 """Topic, partition, offset, timestamp (epoch ms), key, value, headers."""
 
-# Never a plain `message.headers()` in hot code: on a key that is not UTF-8 the client raises, the specialised call of
-# Python 3.11–3.13 misses it, and the process ends with a segmentation fault (confluent-kafka 2.16).
+# Never call `message.headers()` directly in hot code. On a key that is not UTF-8 the client raises. The specialised
+# call of Python 3.11–3.13 misses this error, and the process ends with a segmentation fault (confluent-kafka 2.16).
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
 
 
 class ReadError(RuntimeError):
-    """A range could not be read; the batch fails and is repeated."""
+    """A range could not be read. The batch fails and is repeated."""
 
 
 def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
-    """Every committed record of the ranges, in the order of each partition. Raises ReadError or KafkaException."""
+    """Yield every committed record of the ranges, in the order of each partition.
+
+    Raises ReadError or KafkaException.
+    """
     consumer = Consumer(reader_config(client))
     left: dict[Place, int] = {(part.topic, part.partition): part.end for part in ranges}
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in ranges])
         patience = time.monotonic() + STALL
         while left:
-            # Two calls: `consume(n, wait)` waits to the end of `wait` unless all n are there.
+            # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
             messages = consumer.consume(1, WAIT)
             messages = messages + consumer.consume(TOGETHER, 0) if messages else messages
             if messages:
@@ -52,24 +56,27 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
 
 
 def reader_config(client: Mapping[str, str]) -> dict[str, object]:
-    """The settings of a consumer that is told what to read, and neither joins a group nor commits."""
+    """Return the settings of a consumer that reads assigned partitions, joins no group, and commits nothing."""
     return {
-        # The default of 1 000 stalls the fetcher a second each time its queue is full.
+        # ms. The default of 1 000 stops the fetcher for a second each time its queue is full.
         "fetch.queue.backoff.ms": 5,
         "queued.max.messages.kbytes": 16_384,
         **client,
         "group.id": client.get("group.id", "reconsume-spark-levels"),
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
-        # A lost offset is an error: the next batch begins behind it, and counts it.
+        # A deleted offset is an error here. The next batch begins behind it, and counts it.
         "auto.offset.reset": "error",
-        # The last offsets of a range may be markers of transactions: then only this event says that all is read.
+        # The last offsets of a range may be markers of transactions. Then only this event shows that all is read.
         "enable.partition.eof": True,
     }
 
 
 def row_of(message: Message, left: dict[Place, int]) -> Row | None:
-    """The record, if it is of a range that is `left` to read; what the message ends is taken out of `left`."""
+    """Return the record if it belongs to a range in `left`, else None.
+
+    A range that ends with this message leaves `left`.
+    """
     place, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         check(error, place)
@@ -77,7 +84,7 @@ def row_of(message: Message, left: dict[Place, int]) -> Row | None:
     end = left.get(place)
     if end is None:
         return None
-    # At the end of a partition the offset is that of the next record, and so it may be beyond the range at once.
+    # At the end of a partition the offset is that of the next record, so it may already be beyond the range.
     if offset + (error is None) >= end:
         del left[place]
     if error is not None or offset >= end:
@@ -86,7 +93,10 @@ def row_of(message: Message, left: dict[Place, int]) -> Row | None:
 
 
 def headers_of(message: Message) -> Headers:
-    """The headers; where a key is not UTF-8 one that says so, as the Java client's decoding does."""
+    """Return the record's headers.
+
+    If a key is not UTF-8, return one header that marks this, as the Java client does.
+    """
     try:
         return read_headers(message) or []
     except (SystemError, UnicodeDecodeError):
@@ -94,9 +104,9 @@ def headers_of(message: Message) -> Headers:
 
 
 def check(error: KafkaError, place: Place) -> None:
-    """Raise what ends the reading; what the client mends by itself is passed over, and limited by STALL."""
+    """Raise the errors that end the reading. The client recovers from the others by itself, within STALL."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise ReadError(f"{place[0]}[{place[1]}] has been deleted up to behind the batch: {error.str()}")
-    # It also looks for the coordinator of a group that it never joins; the right for that is not needed.
+    # The client also looks for the coordinator of a group that it never joins. It does not need the right for this.
     if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise KafkaException(error)

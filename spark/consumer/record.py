@@ -1,4 +1,4 @@
-"""A record as it was read, and as the handler gets it. Pure: what our headers mean is asked of `topics`."""
+"""A record as it was read, and as the handler gets it. Pure; `topics` defines the meaning of the retry headers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, 
 from topics.headers_fast import parse_rendered
 
 REPLACED = "\ufffd"
-"""What a client puts for bytes that are not UTF-8: a header key that holds it is not what was written."""
+"""The character that a client puts for bytes that are not UTF-8. A header key that contains it is not the written
+key."""
 UNREADABLE = "headers-unreadable"
+"""The reason of a dead letter with such a header key."""
 
 
 class Read(NamedTuple):
-    """One row of the source: where it lay, and what. `timestamp` is epoch ms, −1 for none."""
+    """One row of the source: position and content of a copy. `timestamp` is epoch ms, −1 if there is none."""
 
     topic: str
     partition: int
@@ -31,9 +33,9 @@ class Read(NamedTuple):
 
 
 class ParsedRecord(NamedTuple):
-    """A row and what its headers say: `life` is None on a main topic, where ours mean nothing.
+    """A row and its retry state. `life` is None on a main topic, where retry headers are ignored.
 
-    `fault` says why it may not be handled; empty for a good record.
+    `fault` is the reason why the record may not be handled; an empty text for a valid record.
     """
 
     row: Read
@@ -47,14 +49,23 @@ class ParsedRecord(NamedTuple):
 
     @property
     def times(self) -> int:
-        """RECONSUMETIMES: how often it has been retried."""
+        """RECONSUMETIMES: the number of retries so far."""
         return 0 if self.life is None else self.life.times
 
 
 class Record(NamedTuple):
-    """What a handler gets. Topic, partition, offset and timestamp (epoch ms, −1 for none) are those of the first copy.
+    """A record as a handler gets it.
 
-    `id` with `times` and `redrives` is one attempt: the same again is a duplicate. `headers` are the record's own.
+    - `id` (str): ORIGIN_MESSAGE_ID, `topic:partition:offset` of the first copy.
+    - `topic` (str), `partition` (int), `offset` (int): the position of the first copy.
+    - `timestamp` (int): that of the first copy, in epoch ms; −1 if it has none.
+    - `key`, `value` (bytes, or None for null): as the producer wrote them.
+    - `headers` (list of name and bytes or None): the record's own, with order and duplicates, without the retry
+      headers.
+    - `times` (int): the number of retries so far; 0 for the first delivery, and again after a redrive.
+    - `redrives` (int): how many times it was redriven from the dead letters.
+
+    `id`, `times` and `redrives` together identify one attempt: the same three values again are a duplicate.
     """
 
     id: str
@@ -70,7 +81,7 @@ class Record(NamedTuple):
 
 
 def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
-    """Read what a record's headers say, as of `now` (epoch ms). Never raises."""
+    """Parse a record's headers, as of `now` (epoch ms). Never raises."""
     if any(REPLACED in key for key, _ in row.headers):
         return ParsedRecord(row, None, UNREADABLE)
     if row.topic in rules.topics:
@@ -83,7 +94,7 @@ def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
 
 
 def for_handler(taken: ParsedRecord) -> Record:
-    """The record for its handler."""
+    """Return the record that its handler gets."""
     row, life = taken.row, taken.life
     own = without_ours(row.headers)
     if life is None:

@@ -1,7 +1,7 @@
-"""What is written about a record: two pure questions, before the handler and after it.
+"""Decide which copies and events are written for a record, before and after the handler. Pure functions.
 
-The copies and events are byte for byte what the sidecar writes for the same record, outcome and time; only a wait that
-is shorter than every level differs (`VerdictRules.level_for`).
+They are byte for byte those that the sidecar writes for the same record, outcome and time. Only a wait that is shorter
+than every level differs (`Rules.level_for`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from topics.headers import Headers, RetryState, dead_letter_headers, reason_text
 from topics.headers_fast import for_topic
 
 UNKNOWN_TOPIC = "unknown-topic"
+"""The reason of a dead letter whose main topic no job or sidecar of the group consumes."""
 NEAR = 1_000
-"""ms that may be left of a wait and be waited out in the task; for more the record is sent on to a level."""
+"""ms. The task sleeps through the rest of a wait up to this length. For a longer rest the record is sent to a level."""
 
 
 class Out(NamedTuple):
@@ -32,9 +33,9 @@ class Out(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """What became of a record, and what is written about it, the copy first.
+    """The outcome of a record, and the records to write for it, the copy first.
 
-    `outcome` is `commit`, `retry`, `dead_letter`, `hop` or `refused` (not handled: its headers are not in their form).
+    `outcome` is `commit`, `retry`, `dead_letter`, `hop` or `refused` (not handled, because its headers are not valid).
     """
 
     outcome: str
@@ -42,11 +43,11 @@ class Routed(NamedTuple):
 
 
 Outcome: TypeAlias = Retry | DeadLetter | None
-"""What a handler came to; None: it took the record."""
+"""The handler's outcome; None means that it took the record."""
 
 
 def before_handling(taken: ParsedRecord, rules: Rules, now: int) -> Routed | None:
-    """What is done with a record that may not be handled at `now` (epoch ms); None: it may, once it is due."""
+    """Return the result for a record that may not be handled at `now` (epoch ms); None if it may be, once it is due."""
     if taken.fault:
         return _condemned(taken, rules, now)
     life = taken.life
@@ -59,7 +60,7 @@ def before_handling(taken: ParsedRecord, rules: Rules, now: int) -> Routed | Non
 
 
 def after_handling(taken: ParsedRecord, outcome: Outcome, rules: Rules, now: int) -> Routed:
-    """What follows from what the handler said; `now` (epoch ms) is the time that is written."""
+    """Return the result of the handler's outcome; `now` (epoch ms) is the time that is written."""
     if outcome is None:
         life = taken.life
         return Routed("commit", () if life is None else (_event(life, State.COMMIT, None, rules, now),))
@@ -75,8 +76,11 @@ def after_handling(taken: ParsedRecord, outcome: Outcome, rules: Rules, now: int
 
 
 def _stray(taken: ParsedRecord, life: RetryState, rules: Rules, now: int) -> Routed:
-    """Pass on a record of a main topic that another job or sidecar of the group consumes: during a change there are two
-    configurations. When nobody has taken it for too long, to the DLQ with its whole life."""
+    """Pass on a record of a main topic that another job or sidecar of the group may consume.
+
+    This happens while two configurations are in use. If none of them takes the record within `unknown_topic` after its
+    due time, it is dead-lettered with its whole retry state.
+    """
     row = taken.row
     if now - (life.due_at or life.first_failed_at) >= rules.unknown_topic:
         kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
@@ -86,14 +90,17 @@ def _stray(taken: ParsedRecord, life: RetryState, rules: Rules, now: int) -> Rou
 
 
 def _ended(taken: ParsedRecord, reason: str, now: int) -> RetryState:
-    """The life of a record whose handling has failed at `now`, due at once."""
+    """Return the retry state of a record whose handling failed at `now`; it is due at once."""
     row, text = taken.row, reason_text(reason, "")
     life = taken.life or RetryState(taken.id, row.topic, timestamp=row.timestamp)
     return replace(life, due_at=now, first_failed_at=life.first_failed_at or now, reason=text)
 
 
 def _condemned(taken: ParsedRecord, rules: Rules, now: int) -> Routed:
-    """To the DLQ unseen: its id is its own place, its count 0, nothing in it can be trusted."""
+    """Dead-letter a record without handling it.
+
+    Its headers cannot be trusted: its id is its own position, and its count is 0.
+    """
     row = taken.row
     life = RetryState(row.place, row.topic, 0, 0, now, row.timestamp, now, taken.fault)
     return _dead(life, taken, 0, rules, now)._replace(outcome="refused")

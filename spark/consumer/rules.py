@@ -1,7 +1,7 @@
-"""What a Spark job must know of its group to send failures where the sidecar would: names, delays, limits.
+"""The names, delays and limits of a group, by which a Spark job sends failures to the same topics as the sidecar. Pure.
 
-Built once on the driver and carried to the workers as one frozen value; delays are written and read as in the group's
-policy. Pure.
+The driver builds them once as one frozen value, which Spark carries to the workers. Delays are written as in the
+group's policy.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
 
 CLOCK_SLACK = 3_600_000
-"""How much later than the longest delay, in ms, a due time may lie before it counts as forged: the sidecar's bound."""
+"""ms that a due time may lie beyond the longest delay before it counts as forged: the sidecar's bound."""
 LONGEST_PASSING = 30_000
-"""The longest level, in ms, that passes on a due record of a topic that is not ours: the sidecar's."""
+"""ms. The longest level that passes on a due record of a topic that this job does not consume: the sidecar's bound."""
 COUNTED = 999_999
 """The greatest RECONSUMETIMES that fits the header's six digits."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Everything that routing needs to know about the group. Delays are ms; made by `build_rules`.
+    """The rules of a group, by which records are routed. `build_rules` makes and checks them; all delays are ms.
 
-    `table` is the delay table that numbered levels point into, `delays` every level topic there is, rising.
-    `instance` names the job in the events that it writes. `unknown_topic`: so many ms after its due time a retry of a
-    main topic that is not ours, and that nobody of the group has taken, is a dead letter.
+    - `names`: the names of the group's topics.
+    - `topics`: the main topics.
+    - `ladder`: the wait before each retry.
+    - `table`: the delay table, which numbered levels refer to (level 1 is the first).
+    - `delays`: the delay of every level topic, ascending.
+    - `max_reconsume_times`: the most retries of a record.
+    - `instance`: the name of the job in the events that it writes.
+    - `unknown_topic`: ms after its due time in which another consumer of the group must take a retry of a topic that
+      this job does not consume. Then it is dead-lettered.
     """
 
     names: Names
@@ -54,9 +60,9 @@ class Rules(msgspec.Struct, frozen=True):
     unknown_topic: int = 3_600_000
 
     def __contains__(self, topic: object) -> bool:
-        """Whether the headers on the group's own topics may name it as REAL_TOPIC.
+        """Whether REAL_TOPIC in the headers on the group's own topics may have this value.
 
-        Any job or sidecar of the group may consume it: not only ours, but no topic of the group's own.
+        It may be any main topic that a job or sidecar of the group consumes, but not one of the group's own topics.
         """
         return topic in self.topics or (topic in LEGAL_NAMES and self.names.role(str(topic), self.topics) is None)
 
@@ -66,7 +72,7 @@ class Rules(msgspec.Struct, frozen=True):
         return {self.names.level(delay, topic): delay for delay in self.delays for topic in self.topics}
 
     def asked(self, delay: int | None, level: int | None) -> int | None:
-        """The wait that a failure asked for, in ms; None when it did not, or asked for what is not allowed."""
+        """Return the wait, in ms, that a failure asked for; None if it asked for no wait that is allowed."""
         if delay is not None and SHORTEST_ASKED <= delay <= LONGEST:
             return delay
         if level is not None and 1 <= level <= len(self.table):
@@ -74,31 +80,36 @@ class Rules(msgspec.Struct, frozen=True):
         return None
 
     def understands(self, delay: int | None, level: int | None) -> bool:
-        """Whether what a failure asked for is allowed; for what is not, the ladder answers."""
+        """Whether the delay or level that a failure asked for is allowed. If it is not, the ladder decides."""
         if delay is None:
             return level is None or -1 <= level <= len(self.table)
         return SHORTEST_ASKED <= delay <= LONGEST
 
     def level_for(self, wait: int) -> int:
-        """The level topic's delay that a wait of so many ms starts in.
+        """Return the delay of the level topic in which a wait of `wait` ms begins.
 
-        A wait below the shortest level takes that one: a micro-batch cannot hold a record back in memory.
+        A wait below the shortest level takes the shortest one, because a micro-batch cannot hold a record back in
+        memory.
         """
         return longest_fit(wait, self.delays) or self.delays[0]
 
     def dlq_of(self, topic: str) -> str:
-        """The dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
+        """Return the dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
         return self.names.dlq(self.family(topic))
 
     def family(self, topic: str) -> str:
-        """The main topic that names the levels and the DLQ for a record found in `topic`, whatever its headers say."""
+        """Return the main topic that names the levels and the DLQ for a record found in `topic`.
+
+        The record's headers have no influence on it.
+        """
         role = self.names.role(topic, self.topics)
         return role.topic if role is not None and role.topic is not None else self.topics[0]
 
     def passing_level(self, found: str, wait: int) -> int:
-        """The level that passes on a record which was found in topic `found` and is another's business, for `wait` ms.
+        """Return the delay of the level that passes on a record which another consumer of the group must handle.
 
-        Of those that are due each of the short levels in turn.
+        The record was found in topic `found` and must wait `wait` ms. A record that is due goes through the short
+        levels in turn.
         """
         if (level := longest_fit(wait, self.delays)) is not None:
             return level
@@ -108,7 +119,7 @@ class Rules(msgspec.Struct, frozen=True):
         return short[-1] if shorter is None else shorter
 
     def latest_due(self, now: int) -> int:
-        """The latest due time, epoch ms, that a header may carry at `now`."""
+        """Return the latest due time (epoch ms) that a header may carry at `now` (epoch ms)."""
         return now + LONGEST + CLOCK_SLACK
 
 
@@ -123,7 +134,19 @@ def build_rules(
     instance: str = "spark",
     unknown_topic: str = "1h",
 ) -> Rules:
-    """The rules of a group; the same values as in the sidecar's `retry:` section. ValueError when one cannot be."""
+    """Return the rules of a consumer group. The values are the same as in the sidecar's `retry:` section.
+
+    - `group`: the name of the consumer group.
+    - `topics`: the main topics, at least one.
+    - `ladder`: `rocketmq`, `pulsar`, a list of delays, or a formula as in LadderText.
+    - `levels`: the delay table, ascending durations such as `10s`.
+    - `max_reconsume_times`: the most retries of a record, from 0 to 999 999.
+    - `topic_prefix`: `{group}` or `{topic}-{group}`, by which the names of level topics and DLQ begin.
+    - `instance`: the name of the job in the events that it writes.
+    - `unknown_topic`: a duration such as `1h`; see Rules.
+
+    Raises ValueError, with one sentence, if a value is not valid or a name is not allowed on Kafka.
+    """
     if isinstance(topics, str) or not topics:
         raise ValueError("write the main topics as a list with at least one name")
     if not 0 <= max_reconsume_times <= COUNTED:
@@ -137,7 +160,10 @@ def build_rules(
 
 
 def read_ladder(ladder: LadderText) -> LadderSpec:
-    """The ladder as the wire agreement knows it; ValueError for a formula with unknown keys or a delay amiss."""
+    """Return the ladder's description as `topics.levels` takes it.
+
+    Raises ValueError if a formula has an unknown key, or a delay is not valid.
+    """
     if isinstance(ladder, str):
         return ladder
     if not isinstance(ladder, Mapping):

@@ -1,5 +1,8 @@
-"""What a change of the rules needs of the checkpoint. Main topics and partitions may be added at any time; one that is
-taken away has places in the checkpoint, and Spark takes a topic that is not read any more for one that was lost."""
+"""Adapt a checkpoint to changed rules.
+
+Main topics and partitions can be added at any time. A main topic that is removed still has offsets in the checkpoint.
+Spark takes a topic that is not read any more for a topic that was lost.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,18 @@ from spark.checkpoint import Folder
 from spark.consumer.rules import Rules
 
 QUERY = "."
-"""The checkpoint itself, in its own folder."""
+"""The query's name in `Folder` for a checkpoint that is the folder itself."""
 
 
 def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[str]:
-    """Have the query's checkpoint forget every main topic that `rules` does not name; those that it forgot, sorted.
+    """Remove the offsets of main topics that `rules` does not name from a query's checkpoint, and return these topics.
 
-    Before the query starts, and never while it runs. What was unread of them stays unread: should one come back, it is
-    read from its first record. Does nothing to a checkpoint that is not there yet.
+    The result is a sorted list of names. `checkpoint` is the path or URI that the query has as `checkpointLocation`.
+    Call it before the query starts, never while it runs. Unread records of a removed topic stay unread; if the topic is
+    added again, it is read from its first record. A checkpoint that does not exist yet is not changed.
+
+    Raises py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException if the checkpoint cannot be read or written.
+    Raises ValueError if an entry of its offset log is not JSON.
     """
     folder = Folder(session, checkpoint)
     removed = sorted(folder.placed(QUERY) - {*rules.topics, rules.names.ready})

@@ -1,7 +1,7 @@
 """The gated source: a Python data source that reads level topics as far as they are due, and no further.
 
-Spark gives a micro-batch as a range of offsets and cannot leave a record out of it; a level's records become due in
-order, so the gate is the end of the range. Needs confluent-kafka, pandas and pyarrow on the driver and the executors.
+For Spark a micro-batch is a range of offsets, and no record of it can be left out. The records of a level become due in
+order, so the end of the range is the gate. The driver and the executors need confluent-kafka, pandas and pyarrow.
 """
 
 from __future__ import annotations
@@ -38,13 +38,19 @@ SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-"""As Spark's own Kafka source has it, but `timestamp` in epoch ms."""
+"""The columns of Spark's own Kafka source, but with `timestamp` in epoch ms."""
 CLIENT = "client."
+"""How the names of options begin that are settings of librdkafka."""
 MOST, TASKS = 10_000, 8
+"""The defaults of `most` and `tasks`."""
 
 
 class Options(NamedTuple):
-    """What the source is told. `levels`: topic to delay in ms; `most`: offsets a batch; `tasks`: at most, a batch."""
+    """The options of the source.
+
+    `client` holds librdkafka's settings. `levels` maps a topic to its delay in ms. `most` is the most offsets in a
+    batch, and `tasks` the most tasks of a batch.
+    """
 
     client: dict[str, str]
     levels: dict[str, int]
@@ -53,7 +59,10 @@ class Options(NamedTuple):
 
 
 def options_of(given: Mapping[str, str]) -> Options:
-    """The options; those of the client begin with `client.`. ValueError when one is missing or not in its form."""
+    """Return the options from Spark's texts; those of the client begin with `client.`.
+
+    Raises ValueError if one is missing or not valid.
+    """
     client = {name[len(CLIENT) :]: value for name, value in given.items() if name.startswith(CLIENT)}
     if "bootstrap.servers" not in client or "levels" not in given:
         raise ValueError(f"the source {NAME} needs the options client.bootstrap.servers and levels")
@@ -65,36 +74,39 @@ def options_of(given: Mapping[str, str]) -> Options:
 
 
 class Slice(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self.ranges = tuple(ranges)
 
 
 class LevelsSource(DataSource):
-    """`session.dataSource.register(LevelsSource)`, then `.format("reconsume_levels")`."""
+    """The data source for `session.dataSource.register(LevelsSource)`, then `.format("reconsume_levels")`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
+        """Return the name for `format`."""
         return NAME
 
     def schema(self) -> str:
-        """The columns."""
+        """Return the columns, as DDL."""
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> LevelsReader:  # noqa: N802 - Spark's name
-        """The reader of one query."""
+        """Return the reader of one query. Raises ValueError if an option is missing or not valid."""
         del schema
         return LevelsReader(options_of(self.options))
 
 
 class LevelsReader(DataSourceStreamReader):
-    """Spark keeps one on the driver, in a process of its own, and sends copies to the tasks.
+    """The reader of one query. Spark keeps it on the driver, in a process of its own, and sends copies to the tasks.
 
-    It knows how far it has come from Spark alone: after a restart Spark first asks for the partitions between the last
-    offsets and themselves. So the bound of a batch counts from there, and the source goes back only in a topic that was
-    made anew, which it reads from its first record.
+    The reader learns only from Spark how far the query has read. After a restart Spark first asks for the partitions
+    between the last offsets and the same offsets. The bound of a batch counts from there. The reader goes back only in
+    a topic that was created again, which it reads from its first record.
+
+    Its methods on the driver raise LevelTopicError if a level topic is missing or does not carry append times. They
+    raise KafkaException if the brokers do not answer.
     """
 
     def __init__(self, options: Options, lookup: Lookup | None = None) -> None:
@@ -104,10 +116,8 @@ class LevelsReader(DataSourceStreamReader):
         self._first: Reach | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names
-        """The first offset of each partition: where a query without a checkpoint begins.
-
-        Spark asks for it after the first `latestOffset`, and must hear from where that one has counted.
-        """
+        """Return the first offset of each partition, where a query without a checkpoint begins."""
+        # Spark calls this after the first `latestOffset`: it must return the offsets from which that call has counted.
         if self._first is None:
             lookup = self._asked()
             places, ids = lookup.topics()
@@ -116,7 +126,10 @@ class LevelsReader(DataSourceStreamReader):
         return to_json(self._first)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch goes: what is due now, at most `most` offsets; what retention took is counted."""
+        """Return where the next batch ends: all offsets that are due now, at most `most`.
+
+        Offsets that retention deleted before they were read are counted.
+        """
         lookup = self._asked()
         places, ids = lookup.topics()
         lows, ends = lookup.lows(places), lookup.ends(places)
@@ -129,19 +142,22 @@ class LevelsReader(DataSourceStreamReader):
         return to_json(self._reach)
 
     def _goes_on(self, ids: Mapping[str, str], ends: Offsets) -> Reach:
-        """Where we are among the topics of now, and at the end of a log that was cut."""
+        """Return the position in the topics that exist now.
+
+        Offsets in topics that were created again are forgotten. A partition whose log was truncated goes on at its end.
+        """
         before = self._reach or Reach({})
         reach = renewed(before, ids)
         if lost := sorted({topic for topic, _ in before.next.keys() - reach.next.keys()}):
             tell(f"made anew, and read from the first record: {', '.join(lost)}")
         for place in cut_short(reach, ends):
             tell(f"{place[0]}[{place[1]}] was cut: it ends at {ends[place]}, and we were at {reach.next[place]}")
-            # Of a checkpoint that knows no ids a shorter topic may be another one: all of it is read.
+            # If the checkpoint knows no id, a shorter topic may be a new one: all of it is read.
             reach.next[place] = ends[place] if place[0] in before.ids else 0
         return reach
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Slice]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         first, last = from_json(start), from_json(end)
         self._reach = last
         if (first.next, first.ids) == (last.next, last.ids):
@@ -149,18 +165,18 @@ class LevelsReader(DataSourceStreamReader):
         lookup = self._asked()
         places, ids = lookup.topics()
         lows, last = lookup.lows(places), renewed(last, ids)._replace(ids=last.ids)
-        if gone := taken_since(first, last, lows):  # a batch that is repeated long after it was planned
+        if gone := taken_since(first, last, lows):  # in a batch that is repeated long after it was planned
             tell(f"retention took {gone} offsets of level topics before they were read")
-            self._reach = last._replace(dropped=last.dropped + gone)  # told to Spark with the next batch
+            self._reach = last._replace(dropped=last.dropped + gone)  # Spark gets it with the next batch
         return [Slice(ranges) for ranges in shared_out(ranges_of(first, last, lows), self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        """The records of one task."""
+        """Yield the records of one task."""
         assert isinstance(partition, Slice)
         return read(self._options.client, partition.ranges)
 
     def _asked(self) -> Lookup:
-        """The lookup, made at first use: readers are sent to tasks, and a client cannot be."""
+        """Return the lookup, made at first use: Spark sends readers to tasks, but a Kafka client cannot be sent."""
         if self._lookup is None:
             lookup = Lookup(self._options.client, self._options.levels)
             lookup.topics()
@@ -170,6 +186,6 @@ class LevelsReader(DataSourceStreamReader):
 
 
 def tell(text: str) -> None:
-    """A line on stderr, which Spark passes on to the driver's: the reader's process has no other log."""
+    """Write a line to stderr, which Spark passes on to the driver's. The reader's process has no other log."""
     sys.stderr.write(f"{NAME}: {text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The streaming frames that `for_each_record` works on: main topics, and due retries by relay or gated source."""
+"""The streaming DataFrames for `for_each_record`: main topics, and due retries by relay or by the gated source."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from spark.consumer.foreach import BATCH_TIME
 from spark.consumer.rules import Rules
 
 MOST = 10_000
-"""Records a batch and source: without a bound the first batch after an outage is the whole backlog."""
+"""Records in a batch of one source. Without this bound the first batch after an outage is the whole backlog."""
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 GATED_NEEDS = ("confluent_kafka", "pandas", "pyarrow")
 
 
 def with_batch_time(frame: DataFrame) -> DataFrame:
-    """A streaming frame with the time that is written for its batches; it must be added before `writeStream`."""
+    """Return a streaming DataFrame with the column `batch_time` (TIMESTAMP), which holds the time of each batch.
+
+    `frame` has the columns of Spark's Kafka source, with headers. The column must be added before `writeStream`: only
+    then a repeated batch has the same time.
+    """
     return frame.withColumn(BATCH_TIME, f.current_timestamp())
 
 
@@ -31,9 +35,16 @@ def read_relay(
     most: int = MOST,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The main topics and the ready topic, to which a sidecar in relay mode moves what is due.
+    """Return a streaming DataFrame of the main topics and the ready topic, for a group with a sidecar in relay mode.
 
-    `kafka` holds the Java consumer's settings, `options` those of Spark's Kafka source, at most `most` records a batch.
+    The sidecar moves due records to the ready topic. `kafka` holds settings of Kafka's Java consumer, as text by name.
+    `most` is the most records in a batch. `options` are options of Spark's Kafka source, by which a default such as
+    `startingOffsets` is replaced.
+
+    The columns are `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` BIGINT (epoch ms), `key` BINARY,
+    `value` BINARY, `headers` ARRAY<STRUCT<key: STRING, value: BINARY>>, and `batch_time` TIMESTAMP.
+
+    Raises pyspark.errors.PySparkException if Spark refuses an option or has no Kafka connector.
     """
     return with_batch_time(_stock(session, rules, kafka, most, options or {}))
 
@@ -47,14 +58,20 @@ def read_gated(
     most: int = MOST,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The main topics, the ready topic, and the level topics as far as they are due: no sidecar is needed.
+    """Return a streaming DataFrame of the main topics, the ready topic, and the level topics as far as they are due.
 
-    `client` holds librdkafka's settings, which differ from the Java client's as soon as there is security; without it
-    only the brokers are taken from `kafka`. `most` holds for either source. ImportError when a package is missing.
+    It needs no sidecar. The columns, `kafka` and `options` are those of `read_relay`. `client` holds settings of
+    librdkafka, as text by name, for the level topics. They differ from the Java client's as soon as security is
+    configured. Without `client` only `bootstrap.servers` is taken from `kafka`. `most` is the most records in a batch
+    of each of the two sources.
+
+    Raises ImportError if confluent-kafka, pandas or pyarrow is missing. Raises KeyError if `client` is None and `kafka`
+    has no `bootstrap.servers`. Raises pyspark.errors.PySparkException as `read_relay` does. A level topic that is
+    missing or not ordered by append time ends the query.
     """
     if missing := [name for name in GATED_NEEDS if importlib.util.find_spec(name) is None]:
         raise ImportError(f"the gated source needs {', '.join(missing)} on the driver and on every executor")
-    from spark.consumer.source import CLIENT, NAME, LevelsSource  # only here: relay jobs need none of its packages
+    from spark.consumer.source import CLIENT, NAME, LevelsSource  # here only: relay jobs need none of its packages
 
     session.dataSource.register(LevelsSource)
     settings = client if client is not None else {"bootstrap.servers": kafka["bootstrap.servers"]}
@@ -67,18 +84,18 @@ def read_gated(
 def _stock(
     session: SparkSession, rules: Rules, kafka: Mapping[str, str], most: int, options: Mapping[str, str]
 ) -> DataFrame:
-    """Spark's own Kafka source over main topics and ready topic."""
+    """Return the main topics and the ready topic from Spark's own Kafka source."""
     settings = {f"kafka.{name}": value for name, value in kafka.items()}
     source = {
         "startingOffsets": "earliest",
-        # A lost offset is an error that somebody sees, never a silent jump.
+        # A lost offset is an error that an operator sees, never a silent jump.
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(most),
         **options,
         **settings,
         "subscribe": ",".join([*rules.topics, rules.names.ready]),
         "includeHeaders": "true",
-        # What the sidecar has not committed must not be handled.
+        # A record that the sidecar has not committed must not be handled.
         "kafka.isolation.level": "read_committed",
     }
     frame = session.readStream.format("kafka").options(**source).load()

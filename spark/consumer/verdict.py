@@ -1,6 +1,6 @@
-"""What a handler says about a record it could not take: `retry(…)` or `dead_letter(…)`, returned or raised.
+"""The verdicts of a handler on a record that it could not take: `retry(…)` or `dead_letter(…)`, returned or raised.
 
-A handler that returns anything else took the record; any other exception is a failure, and the ladder decides.
+A handler that returns anything else took the record. Any other exception is a failure, and the ladder decides the wait.
 """
 
 from __future__ import annotations
@@ -8,8 +8,12 @@ from __future__ import annotations
 from topics.durations import parse_duration
 
 
-class Retry(Exception):  # noqa: N818 - a verdict, not an error: it is returned as often as it is raised
-    """Deliver the record again. `delay` is ms; `level` −1 the DLQ, 0 the ladder, n > 0 that level of the table."""
+class Retry(Exception):  # noqa: N818 - a verdict, not an error: it can be returned or raised
+    """The verdict that the record is delivered again. Made by `retry`.
+
+    `delay` is ms, or None. `level` is −1 for the DLQ, 0 for the ladder, n > 0 for level n of the table, or None.
+    `reason` is a short class.
+    """
 
     def __init__(self, delay: int | None, level: int | None, reason: str) -> None:
         super().__init__(delay, level, reason)
@@ -17,7 +21,7 @@ class Retry(Exception):  # noqa: N818 - a verdict, not an error: it is returned 
 
 
 class DeadLetter(Exception):  # noqa: N818 - as above
-    """The record is refused for good."""
+    """The verdict that the record goes to the dead letters for good, for `reason`. Made by `dead_letter`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -25,13 +29,21 @@ class DeadLetter(Exception):  # noqa: N818 - as above
 
 
 def retry(*, delay: str | None = None, level: int | None = None, reason: str = "retry-asked") -> Retry:
-    """Ask for another delivery after `delay` (`90s`), or at a level, else by the ladder; ValueError for no duration.
+    """Return the verdict that the record is delivered again after `delay`, or at `level`, or else by the ladder.
 
-    `reason` is a short class such as `out-of-stock`: it stands in the header, the events and the view.
+    `delay` is a duration such as `90s`, from 1 s to 10 days. `level` is −1 for the DLQ at once, 0 for the ladder, or n
+    > 0 for level n of the table. If both are given, a level of −1 wins, then an allowed delay, then the level. If none
+    of them is allowed, the ladder decides. `reason` is a short class such as `out-of-stock`, which is written to the
+    header, the events and the view.
+
+    Raises ValueError if `delay` is not a duration.
     """
     return Retry(None if delay is None else parse_duration(delay), level, reason)
 
 
 def dead_letter(reason: str = "rejected") -> DeadLetter:
-    """Send the record to the dead-letter topic at once."""
+    """Return the verdict that the record goes to the dead-letter topic at once.
+
+    `reason` is a short class such as `rejected`, which is written to the header, the events and the view.
+    """
     return DeadLetter(reason)

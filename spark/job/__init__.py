@@ -1,1 +1,1 @@
-"""The view's job: its queries, who looks after them, and what it tells of itself."""
+"""The view's job: its queries, the supervision of them, and the metrics and progress that it reports."""

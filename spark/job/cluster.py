@@ -1,4 +1,4 @@
-"""What the brokers say, asked by the Kafka client of Spark's connector: no other need be there on a cluster."""
+"""Ask the brokers through the Kafka client of Spark's connector: a cluster need not have any other client."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from spark.java import classes
 from spark.job.lost_events import Place
 
 KAFKA = "kafka."
+"""How the names of Spark's options for connecting to Kafka begin."""
 ANSWER_SECONDS = 5
-"""How long brokers may take: the loop that looks after the queries, and after a wish to stop, waits for it."""
+"""Seconds that the brokers may take to answer. Meanwhile the loop waits that watches the queries and the stop
+signal."""
 FRESH_SECONDS = 1.0
-"""How long an answer is good for: several queries ask for the same."""
+"""Seconds for which an answer is used again, because several queries ask the same question."""
 LISTED = re.compile(r"\(name=([^,]+), topicId=([^,]+), internal=")
 OFFSET = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
 
 
 class UnansweredError(RuntimeError):
-    """The brokers do not answer, or not in the form that is known."""
+    """The brokers do not answer, or the answer has an unknown form."""
 
 
 class Cluster:
-    """One client for the whole life of the job. Raises UnansweredError; what Py4J raises is raised.
+    """A Kafka admin client that the whole job uses, from start to end.
 
-    `kafka` holds Spark's options for reaching Kafka.
+    `kafka` holds Spark's options for connecting to Kafka. Methods raise UnansweredError; errors of Py4J are raised as
+    they are.
     """
 
     def __init__(
@@ -45,7 +48,10 @@ class Cluster:
         self._questions: Any = self._java.java.util.HashMap()
 
     def topics(self) -> Mapping[str, str]:
-        """The id of each topic that Kafka shows us, by name; at most FRESH_SECONDS old, as is what is raised."""
+        """Return the id of each topic that Kafka shows to this client, by name.
+
+        The answer, or error, is at most FRESH_SECONDS old.
+        """
         if self._asked_at is None or self._now() - self._asked_at > FRESH_SECONDS:
             self._ask()
         if self._failure is not None:
@@ -55,12 +61,12 @@ class Cluster:
     def _ask(self) -> None:
         try:
             self._topics, self._failure = listed(self._answer(self._admin.listTopics().listings())), None
-        except Exception as failure:  # noqa: BLE001 - kept, and raised for all who ask
+        except Exception as failure:  # noqa: BLE001 - kept, and raised for every caller
             self._failure = failure
         self._asked_at = self._now()
 
     def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """The first offset that each partition has."""
+        """Return the first offset that each partition has."""
         if places != self._places:
             admin, asked = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
             for topic, number in places:
@@ -71,8 +77,8 @@ class Cluster:
         return begins(self._answer(self._admin.listOffsets(self._questions).all()))
 
     def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
-        """Commit places as the offsets of consumer groups that have no members."""
-        # All are asked before the first is waited for.
+        """Commit offsets for consumer groups that have no members."""
+        # Send all requests before the first wait.
         for future in [self._altered(group, places) for group, places in groups.items()]:
             self._wait(future)
 
@@ -84,7 +90,7 @@ class Cluster:
 
     @property
     def _admin(self) -> Any:
-        """The client, made when it is first asked: a name that cannot be resolved now may be later."""
+        """The client, made at first use: a host name that cannot be resolved now may be resolved later."""
         if self._client is None:
             properties = self._java.java.util.Properties()
             for name, value in self._kafka.items():
@@ -94,7 +100,7 @@ class Cluster:
         return self._client
 
     def _answer(self, future: Any) -> str:
-        """An answer as text: one call to Java, where one for each thing in it would be thousands."""
+        """Return an answer as text. This is one call to Java; a call for each element would be thousands."""
         return str(self._wait(future).toString())
 
     def _wait(self, future: Any) -> Any:
@@ -104,7 +110,10 @@ class Cluster:
 
 @contextmanager
 def saying_why() -> Iterator[None]:
-    """Turn what Java raises into an UnansweredError of one sentence: Py4J's own begins with a number."""
+    """Turn an error that Java raises into an UnansweredError with one sentence.
+
+    The text of Py4J's error begins with a number.
+    """
     try:
         yield
     except Py4JJavaError as error:
@@ -112,7 +121,10 @@ def saying_why() -> Iterator[None]:
 
 
 def listed(text: str) -> dict[str, str]:
-    """Topics and their ids, from a list of the client's TopicListing as text. Raises UnansweredError."""
+    """Parse the topics and their ids from the text of the client's list of TopicListing.
+
+    Raises UnansweredError if the text has an unknown form.
+    """
     found = dict(LISTED.findall(text))
     if len(found) != text.count("(name="):
         raise UnansweredError(f"the client lists topics in an unknown form: {text[:200]}")
@@ -120,7 +132,10 @@ def listed(text: str) -> dict[str, str]:
 
 
 def begins(text: str) -> dict[Place, int]:
-    """Offsets by partition, from the client's answer as text. Raises UnansweredError."""
+    """Parse the offsets by partition from the text of the client's answer.
+
+    Raises UnansweredError if it has an unknown form.
+    """
     found = {(topic, number): int(offset) for topic, number, offset in OFFSET.findall(text)}
     if len(found) != text.count("=ListOffsetsResultInfo"):
         raise UnansweredError(f"the client tells offsets in an unknown form: {text[:200]}")

@@ -1,4 +1,4 @@
-"""Draws progress on stderr: a table that stays in place on a terminal, else a line every few seconds."""
+"""Show progress on stderr: a table that stays in its position on a terminal, else one line every few seconds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from spark.job.progress import COLUMNS, line
 
 Rows = Callable[[], list[tuple[str, ...]]]
 DRAW_SECONDS = 1.0
+"""Seconds between two drawings of the table."""
 LINE_SECONDS = 10.0
+"""Seconds between two lines."""
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr."""
+    """Write one line for the operator to stderr, with the time in UTC."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     sys.stderr.write(f"{stamp} view: {text}\n")
     sys.stderr.flush()
@@ -28,7 +30,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def shown(rows: Rows) -> Iterator[None]:
-    """Show progress while the block runs, on a thread of its own."""
+    """Show progress from a separate thread while the `with` block runs."""
     ended = threading.Event()
     draw = draw_table if sys.stderr.isatty() else draw_lines
     thread = threading.Thread(target=draw, args=(rows, ended), name="progress", daemon=True)
@@ -41,21 +43,21 @@ def shown(rows: Rows) -> Iterator[None]:
 
 
 def draw_lines(rows: Rows, ended: threading.Event) -> None:
-    """A line now and then, while there is something to tell."""
+    """Write a line every LINE_SECONDS while there is progress to show."""
     while not ended.wait(LINE_SECONDS):
         if told := rows():
             say(line(told))
 
 
 def draw_table(rows: Rows, ended: threading.Event) -> None:
-    """A table, drawn again each second; lines that others write to stderr go above it."""
+    """Draw the table every DRAW_SECONDS. Lines that other code writes to stderr appear above it."""
     with Live(table([]), console=Console(stderr=True), auto_refresh=False, redirect_stdout=False) as live:
         while not ended.wait(DRAW_SECONDS):
             live.update(table(rows()), refresh=True)
 
 
 def table(rows: list[tuple[str, ...]]) -> Table:
-    """The board as a table."""
+    """Return the board's rows as a table."""
     drawn = Table(*COLUMNS, box=None, pad_edge=False)
     for row in rows:
         drawn.add_row(*row)

@@ -1,7 +1,7 @@
-"""How rows leave the view's state by age, seldom: the query that looks for them takes turns with one that does not.
+"""Remove old rows from the view's state: at times a sweep, which has a watermark, replaces the normal query.
 
-Spark looks at every row of the state after every batch of a query that has a watermark, and at none without. Both
-queries are the same one to its checkpoint. Knows no Spark, as `supervisor`.
+After every batch of a query that has a watermark, Spark reads every row of the state. It reads none for a query without
+one. For the checkpoint both are the same query. As `supervisor`, this module imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Protocol
 from spark.job.supervisor import Running, fault_of
 
 BATCHES = 2
-"""What a sweep takes: W is found in its first batch, and rows leave by it in the second."""
+"""Batches of a sweep: the first one computes W, and in the second one rows leave by it."""
 SETTLED = 600.0
-"""Seconds from a start to its first sweep: the backlog comes first, and jobs that live for hours sweep too."""
+"""Seconds from a start to its first sweep. The backlog comes first, but jobs that run only for hours must sweep too."""
 
 
 class Sweeping(Running, Protocol):
@@ -22,13 +22,14 @@ class Sweeping(Running, Protocol):
 
     @property
     def batches(self) -> int:
-        """How many batches it has ended. Raises GoneError."""
+        """The number of batches that the query has finished. Raises GoneError if Java has ended."""
 
 
 class EvictingQuery:
-    """A running query that gives way to `sweep` for BATCHES every `every` seconds; `now` are seconds.
+    """A running query that a sweep replaces for BATCHES batches, every `every` seconds.
 
-    Whatever `quick` raises in the beginning is raised; later, what either raises is the query's fault.
+    `quick` starts the normal query, and `sweep` the sweep. `now` returns seconds. An error of `quick` in the
+    constructor is raised. Later, an error of either is the query's fault.
     """
 
     def __init__(
@@ -46,16 +47,16 @@ class EvictingQuery:
 
     @property
     def fault(self) -> str | None:
-        """Why the query that has its turn has ended, or could not begin; None while it runs. Raises GoneError.
+        """Why the current query has ended or could not start; None while it runs. Raises GoneError if Java has ended.
 
-        Who asks is the job's clock: a turn that is due is taken now.
+        The supervisor reads it regularly, so a change between query and sweep that is due happens in this call.
         """
         if (fault := self._running.fault) is not None:
             return fault
         return fault_of(self._take_turns)
 
     def stop(self) -> None:
-        """End the one that has its turn. Raises GoneError."""
+        """Stop the current query. Raises GoneError if Java has ended."""
         self._running.stop()
 
     def _take_turns(self) -> None:

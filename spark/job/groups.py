@@ -1,7 +1,7 @@
-"""Which groups a query serves: those whose topics are all there, so that none can stop the others. Pure.
+"""Decide which groups a query serves: only those whose topics all exist. So no group can stop the others. Pure.
 
-A query reads exactly the groups that it can write. One that is left out is a stranger to the checkpoint, so its events
-are read from the beginning once it is served.
+A query reads exactly the groups that it can write. The checkpoint does not know a group that is left out, so its events
+are read from the first one when it is served.
 """
 
 from __future__ import annotations
@@ -14,22 +14,26 @@ from spark.names import EVENTS_SUFFIX
 
 
 class Plan(NamedTuple):
-    """The groups that are read, sorted; the topic that each of the others lacks; the ids of the events topics read."""
+    """The groups that a query serves, sorted.
+
+    `lacking` names, for each other group, a topic that is missing. `ids` are the ids of the events topics that are
+    read.
+    """
 
     served: tuple[str, ...]
     lacking: Mapping[str, str]
     ids: Mapping[str, str] = {}
 
     def topics(self, suffix: str) -> list[str]:
-        """The topics of the served groups that end in `suffix`."""
+        """Return the topics of the served groups with this suffix."""
         return [f"{group}{suffix}" for group in self.served]
 
 
 def planned(groups: Sequence[str], pattern: str | None, topics: Mapping[str, str], target: str | None) -> Plan:
-    """What a query that writes `<group><target>` does for `groups`, or for those that `pattern` matches as a whole.
+    """Return the plan of a query that writes `<group><target>`, for `groups` or for the groups that match `pattern`.
 
-    `topics` are all that Kafka has, with their ids. A group of a pattern is one that has events. Without a `target`
-    events are enough.
+    The whole name of a group must match. `topics` are all topics in Kafka, with their ids. A group matches a pattern
+    only if it has an events topic. Without a `target` the events topic is all that a group needs.
     """
     wanted = groups if pattern is None else matching(pattern, topics)
     needed = [EVENTS_SUFFIX, *([] if target is None else [target])]
@@ -40,7 +44,7 @@ def planned(groups: Sequence[str], pattern: str | None, topics: Mapping[str, str
 
 
 def matching(pattern: str, topics: Collection[str]) -> list[str]:
-    """The groups with events whose whole name matches."""
+    """Return the groups that have an events topic and whose whole name matches."""
     whole = re.compile(pattern)
     found = (topic.removesuffix(EVENTS_SUFFIX) for topic in topics if topic.endswith(EVENTS_SUFFIX))
     return [group for group in found if whole.fullmatch(group)]

@@ -1,6 +1,6 @@
-"""What Spark tells of each micro-batch, as Prometheus metrics and for the board of progress.
+"""Turn Spark's events about each micro-batch into Prometheus metrics and rows of the progress board.
 
-Called on a thread of py4j; what is raised there is only logged, so that a fault here never stops a query.
+Py4J calls the listener on its own thread and only logs what it raises, so a fault here never stops a query.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 class Kafka(Protocol):
-    """What a listener asks and tells the brokers."""
+    """The requests of a listener to the brokers."""
 
     def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """The first offset that each partition has."""
+        """Return the first offset that each partition has."""
 
     def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
-        """Commit places as the offsets of consumer groups that have no members."""
+        """Commit offsets for consumer groups that have no members."""
 
 
 class Listener(StreamingQueryListener):
-    """Hands each batch to the metrics and the board, and says what must not stay a number."""
+    """A listener that passes each batch to the metrics and the board, and logs faults that need a sentence."""
 
     def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka) -> None:
         self._meters, self._say, self._kafka = meters, say, kafka
@@ -51,20 +51,20 @@ class Listener(StreamingQueryListener):
         self._settled: set[str] = set()
 
     def settled(self, query: str) -> bool:
-        """Whether the query has ended a batch, had none to do, or failed."""
+        """Whether the query has finished a batch, had nothing to do, or has ended."""
         return query in self._settled
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The board's cells; rates are since the last call."""
+        """Return the board's cells; rates are since the last call."""
         with self._lock:
             return self._board.rows(time.monotonic())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """A query has started: later events may name its run alone."""
+        """Keep the query's name: later events may carry only the id of its run."""
         self._names[str(event.runId)] = event.name or "?"
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch has ended."""
+        """Take in a batch that has ended."""
         progress = json.loads(event.progress.json)
         batch = read_batch(progress)
         self._settled.add(batch.query)
@@ -78,13 +78,13 @@ class Listener(StreamingQueryListener):
             self._tell_places(progress)
 
     def _tell_places(self, progress: Mapping[str, Any]) -> None:
-        """Tell readers how far the view has read; that it cannot is said once, until it can."""
+        """Commit how far the view has read, for its readers. A failure is logged once, until a commit succeeds."""
         try:
             news = self._places.news(progress, time.monotonic())
             self._kafka.commit({Names(group).view_group: places for group, places in news.items()})
             for places in news.values():
                 self._places.told(places)
-        except Exception as error:  # noqa: BLE001 - as below
+        except Exception as error:  # noqa: BLE001 - for the reason below
             if not self._silent:
                 self._say(f"how far the view has read cannot be told, and its age is a guess: {first_line(error)}")
             self._silent = True
@@ -94,7 +94,7 @@ class Listener(StreamingQueryListener):
     def _count_lost(self, progress: Mapping[str, Any]) -> None:
         try:
             found = lost(progress, self._kafka.earliest)
-        except Exception as error:  # noqa: BLE001 - Java's client and Py4J fail in their own classes
+        except Exception as error:  # noqa: BLE001 - Java's client and Py4J raise many classes
             self._say(f"whether events were lost is unknown: {first_line(error)}")
             return
         for topic, number in found.items():
@@ -102,12 +102,12 @@ class Listener(StreamingQueryListener):
             self._say(f"{number} events of {topic} were deleted before they were read: the view lacks what they told")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """There was nothing to do for a while."""
+        """Note that the query is well, although it had nothing to do for a while."""
         if (name := self._names.get(str(event.runId))) is not None:
             self._meters.lives(name)
             self._settled.add(name)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query has ended; why is the supervisor's to say."""
+        """Note that the query has ended. The supervisor reports why."""
         if (name := self._names.pop(str(event.runId), None)) is not None:
             self._settled.add(name)

@@ -1,4 +1,4 @@
-"""Which events a batch did not find, because Kafka had deleted them before they were read. Pure."""
+"""Compute which events a batch did not find, because Kafka had deleted them before they were read. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from spark.job.progress import offsets
 Place: TypeAlias = tuple[str, str]
 """A topic and a partition's number, as Spark writes it."""
 Earliest: TypeAlias = Callable[[Collection[Place]], Mapping[Place, int]]
-"""The first offset that each partition still has."""
+"""A function that returns the first offset that each partition still has."""
 
 
 def lost(progress: Mapping[str, Any], earliest: Earliest) -> Counter[str]:
-    """How many offsets of a batch's range each topic no longer had, by Spark's progress; all of them, if unread.
+    """Return how many offsets of a batch's range each topic no longer had, from Spark's progress.
 
-    `earliest` is asked after the batch, and only when it read fewer records than its range has offsets. What was
-    deleted just after it was read is not told from what was lost; but markers of transactions aside, no more is counted
-    than was not read.
+    `earliest` is called after the batch, and only if the batch read fewer records than its range has offsets. An offset
+    that was deleted just after it was read looks like a lost one. So at most as many are counted as were not read.
+    Markers of transactions are also offsets that are not read.
     """
     found: Counter[str] = Counter()
     spans = spans_of(progress)
@@ -36,7 +36,10 @@ def lost(progress: Mapping[str, Any], earliest: Earliest) -> Counter[str]:
 
 
 def spans_of(progress: Mapping[str, Any]) -> dict[Place, tuple[int, int]]:
-    """Where the batch began and ended in each partition that it went on in; a new one begins wherever it is."""
+    """Return the offsets at which the batch began and ended, by partition.
+
+    A partition that the batch did not read, or that is new in it, has no span.
+    """
     spans: dict[Place, tuple[int, int]] = {}
     for source in progress.get("sources") or ():
         starts, ends = offsets(source.get("startOffset")), offsets(source.get("endOffset"))

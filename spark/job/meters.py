@@ -1,4 +1,4 @@
-"""The job's Prometheus metrics; what is counted is `listener`'s to say."""
+"""The job's Prometheus metrics; `listener` sets their values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from spark.job.progress import Batch
 
 PREFIX = "reconsume_spark_"
 COUNTING = "view"
-"""Every query sees every bad event; one of them counts."""
+"""The query that counts bad events, because every query sees every bad event."""
 SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
-"""Bounds of the histogram: a batch of the view shall take less than its trigger, 1 s."""
+"""Bounds of the histogram, in seconds. A batch of the view should take less than its trigger, 1 s."""
 
 
 class Meters:
-    """The metrics, each with the label `query`; what is known of every query starts at 0. Safe on any thread."""
+    """The metrics, with the label `query`; bad events have no label, and lost events have `topic`.
+
+    A count that every query has starts at 0. Methods may be called on any thread.
+    """
 
     def __init__(self, queries: tuple[str, ...]) -> None:
         self.registry = CollectorRegistry()
@@ -52,7 +55,7 @@ class Meters:
         return Gauge(f"{PREFIX}{name}", text, ["query"], registry=self.registry)
 
     def took(self, batch: Batch) -> None:
-        """A micro-batch has ended."""
+        """Count a micro-batch that has ended."""
         self._rows.labels(batch.query).inc(batch.rows)
         self._dropped.labels(batch.query).inc(batch.dropped)
         self._homeless.labels(batch.query).inc(batch.homeless)
@@ -67,17 +70,17 @@ class Meters:
         self.lives(batch.query)
 
     def lives(self, query: str) -> None:
-        """A query is well, though there was nothing to do."""
+        """Note that a query is well, although it has nothing to do."""
         self._last.labels(query).set(time.time())
 
     def restarting(self, query: str) -> None:
-        """A query is started after a failure."""
+        """Count the start of a query after a failure."""
         self._restarts.labels(query).inc()
 
     def lost(self, topic: str, number: int) -> None:
-        """Events were deleted before they were read."""
+        """Count events that were deleted before they were read."""
         self._lost.labels(topic).inc(number)
 
     def giving_up(self, query: str) -> None:
-        """A query is not started any more."""
+        """Note that a query is not started any more."""
         self._given_up.labels(query).set(1)

@@ -1,6 +1,6 @@
-"""What a micro-batch says about itself, read from Spark's own JSON, and the line for people that follows from it.
+"""Read a micro-batch from Spark's progress JSON, and make the operator's line from it.
 
-Pure: who asks Spark is `listener`, who draws is `display`.
+Pure: `listener` gets the JSON from Spark, and `display` shows the line.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 OBSERVED = "events"
-"""The name of the counts (`read`, `bad`) that `schema` has each query report."""
+"""The name of the counts (`read`, `bad`) that `schema` makes each query report."""
 WRITTEN = "written"
-"""The name of what `targets` reports: rows that had no topic to go to (`homeless`), and one such topic (`topic`)."""
+"""The name of the values that `targets` makes a query report: `homeless`, the rows without a topic, and `topic`, one
+such topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One finished micro-batch. `behind` counts the records that were in Kafka and not yet read when it began.
+    """One finished micro-batch.
 
-    `state_rows` and `watermark` are None where they are not known: the view knows them in its sweeps only. `homeless`
-    rows were not written, as there is no `missing` topic.
+    `seconds` is its duration. `behind` counts the records that were in Kafka when it began and that it did not read.
+    `state_rows` and `watermark` are None if they are not known: the view knows them only in its sweeps. `homeless`
+    counts rows that were not written, because their topic, such as `missing`, does not exist.
     """
 
     query: str
@@ -39,7 +41,7 @@ class Batch:
 
 
 def read_batch(progress: Mapping[str, Any]) -> Batch:
-    """The batch in a progress of Spark; what is missing counts as 0."""
+    """Return the batch in a progress of Spark; a missing number counts as 0."""
     operators = progress.get("stateOperators") or ()
     metrics = progress.get("observedMetrics") or {}
     observed, written = metrics.get(OBSERVED) or {}, metrics.get(WRITTEN) or {}
@@ -59,7 +61,10 @@ def read_batch(progress: Mapping[str, Any]) -> Batch:
 
 
 def state_rows(progress: Mapping[str, Any]) -> int | None:
-    """The rows that the query keeps; None for the view between two sweeps, when Spark says 0 as it does not count."""
+    """Return the number of rows in the query's state; None for the view between two sweeps.
+
+    Spark then reports 0, because it does not count.
+    """
     operators = progress.get("stateOperators") or ()
     if operators and not progress.get("eventTime"):
         return None
@@ -67,13 +72,13 @@ def state_rows(progress: Mapping[str, Any]) -> int | None:
 
 
 def behind(source: Mapping[str, Any]) -> int:
-    """How many offsets lie between the end of the batch and the end of the topics."""
+    """Return the number of offsets between the end of the batch and the end of the topics."""
     ends, latest = offsets(source.get("endOffset")), offsets(source.get("latestOffset"))
     return sum(max(0, end - ends.get(place, 0)) for place, end in latest.items())
 
 
 def offsets(value: object) -> dict[tuple[str, str], int]:
-    """Offsets by topic and partition; Spark gives them as JSON, or as JSON in a text."""
+    """Return offsets by topic and partition. Spark gives them as JSON, or as JSON in a text."""
     found = json.loads(value) if isinstance(value, str) else value
     if not isinstance(found, Mapping):
         return {}
@@ -86,7 +91,7 @@ def offsets(value: object) -> dict[tuple[str, str], int]:
 
 
 def read_time(text: object) -> datetime | None:
-    """A time as Spark writes it; None where there is none, or where no event has moved it yet."""
+    """Parse a time that Spark wrote; None if there is none, or if no event has moved it yet."""
     if not isinstance(text, str):
         return None
     time = datetime.fromisoformat(text)
@@ -94,7 +99,7 @@ def read_time(text: object) -> datetime | None:
 
 
 class Board:
-    """The last batch of each query, and the rows since the last line."""
+    """The last batch of each query, and its rows since the last line."""
 
     def __init__(self, now: float) -> None:
         self._since = now
@@ -102,7 +107,7 @@ class Board:
         self._last: dict[str, Batch] = {}
 
     def took(self, batch: Batch) -> None:
-        """A batch has ended; what it does not know is shown as the last one knew it."""
+        """Take in a batch that has ended. A value that it does not know keeps its last known value."""
         if (last := self._last.get(batch.query)) is not None:
             rows = last.state_rows if batch.state_rows is None else batch.state_rows
             batch = replace(batch, state_rows=rows, watermark=batch.watermark or last.watermark)
@@ -110,7 +115,7 @@ class Board:
         self._rows[batch.query] = self._rows.get(batch.query, 0) + batch.rows
 
     def rows(self, now: float) -> list[tuple[str, ...]]:
-        """The cells of each query: name, rows/s since the last call, behind, state rows, watermark, s of a batch."""
+        """Return the cells of each query, in the order of COLUMNS; rows/s are since the last call."""
         seconds = max(now - self._since, 0.001)
         counts, self._rows, self._since = self._rows, {}, now
         return [cells(batch, counts.get(name, 0) / seconds) for name, batch in sorted(self._last.items())]
@@ -120,7 +125,7 @@ COLUMNS = ("query", "rows/s", "behind", "state rows", "watermark", "last batch")
 
 
 def cells(batch: Batch, rate: float) -> tuple[str, ...]:
-    """One query's cells, as `COLUMNS` names them."""
+    """Return one query's cells, in the order of COLUMNS."""
     watermark = "-" if batch.watermark is None else batch.watermark.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         batch.query,
@@ -133,7 +138,7 @@ def cells(batch: Batch, rate: float) -> tuple[str, ...]:
 
 
 def line(rows: Iterable[tuple[str, ...]]) -> str:
-    """All queries on one line, for a log."""
+    """Return all queries in one line, for a log."""
     told = (
         f"{name} {rate} rows/s, {behind} behind, {state} state rows, watermark {watermark}, batch {took}"
         for name, rate, behind, state, watermark, took in rows

@@ -1,7 +1,7 @@
-"""The job's queries from source to sink, and for which groups each runs. No other module starts a query.
+"""The job's queries from source to sink, and the groups of each. Only this module starts queries.
 
-Three queries, each with a checkpoint of its own, because one that fails must not stop the others: `view` at the quick
-trigger; `stats` and `bad` at the slow one.
+There are three queries: `view` at the quick trigger, `stats` and `bad` at the slow one. Each has its own checkpoint, so
+that one that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spark.session import counting
 
 QUERIES = ("view", "stats", "bad")
 TOLD = 10
-"""Bad events of one batch that are told in the log."""
+"""Bad events of one batch that are written to the log."""
 
 
 class Queries:
@@ -47,11 +47,14 @@ class Queries:
 
     @property
     def starts(self) -> dict[str, Start]:
-        """How each query is started."""
+        """The function that starts each query, by the query's name."""
         return {"view": self._view, "stats": self._stats, "bad": self._bad}
 
     def _followed(self, name: str, target: str | None, begin: Callable[[Plan], Running]) -> Running:
-        """A query of the groups that have events and the topic that it writes, begun anew when these change."""
+        """Return a query over the groups that have events and the topic it writes.
+
+        The query restarts when these groups change.
+        """
         options = self._options
 
         def look() -> Plan:
@@ -68,7 +71,7 @@ class Queries:
         return Followed(look, renewing, time.monotonic, say, open_end=open_end, lives=lives)
 
     def _renew(self, name: str, plan: Plan) -> None:
-        """Have the checkpoint know no place in topics that were made anew since; the query must not run."""
+        """Remove the offsets in topics that were created again from the query's checkpoint. The query must not run."""
         folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
         kept, placed = ids_in(folder.read(file)), folder.placed(name)
         if anew := renewed(plan.ids, kept, placed):
@@ -79,7 +82,7 @@ class Queries:
             folder.write(file, text)
 
     def _events(self, plan: Plan) -> Parsed:
-        """The events of the groups that the plan serves."""
+        """Return the events of the groups that the plan serves."""
         source = {
             **reading(self._kafka["kafka.bootstrap.servers"], self._kafka),
             "maxOffsetsPerTrigger": str(self._options.max_offsets),
@@ -87,7 +90,7 @@ class Queries:
             "subscribe": ",".join(plan.topics(EVENTS_SUFFIX)),
         }
         raw = self._spark.readStream.format("kafka").options(**source).load()
-        # A task for each partition costs more than what it reads: as many as can run at once.
+        # A task for each partition costs more than the reading itself: use as many tasks as can run at once.
         return view.events(raw.coalesce(self._spark.sparkContext.defaultParallelism))
 
     def _view(self) -> Running:
@@ -124,7 +127,7 @@ class Queries:
         return self._started(writer, "bad", self._options.slow_trigger)
 
     def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> SparkQuery:
-        # One folder for each query, under the name that it keeps for ever.
+        # One folder for each query. The name never changes, so that a restart finds the checkpoint.
         place = f"{self._options.checkpoint.rstrip('/')}/{name}"
         named = writer.queryName(name).option("checkpointLocation", place)
         with raising_gone():
@@ -133,11 +136,11 @@ class Queries:
 
 
 def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
-    """A writer of records (key, value, topic)."""
+    """Return a writer of records (key, value, topic)."""
     return frame.writeStream.format("kafka").options(**kafka)
 
 
 def tell(bad: DataFrame, _number: int) -> None:
-    """Say in the log what is bad, where no topic takes it; the first of each batch, the count is in the metrics."""
+    """Log the first bad events of a batch, if no topic takes them. The metrics have the count."""
     for row in bad.limit(TOLD).toJSON().collect():
         say(f"not an event, and left out: {row[:1_000]}")

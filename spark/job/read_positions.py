@@ -1,6 +1,7 @@
-"""What the view's job tells of how far it has read, so that readers know how old the view is. Pure.
+"""Compute the offsets up to which the view's job has read, so that readers know how old the view is. Pure.
 
-It commits its places in a group's events as the offsets of `topics.names.Names.view_group`: any tool shows its lag.
+The job commits its offsets in a group's events for the consumer group `topics.names.Names.view_group`. Any Kafka tool
+shows its lag.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from spark.job.progress import offsets
 from spark.names import EVENTS_SUFFIX
 
 AGAIN_SECONDS = 3_600.0
-"""After which unchanged places are told again: Kafka forgets those of a group without members after a week."""
+"""Seconds after which unchanged offsets are committed again. Kafka deletes those of a group without members after a
+week."""
 
 
 class Places:
-    """The places that were told; `now` are seconds that never go back."""
+    """The offsets that were committed. `now` are seconds of a clock that never goes back."""
 
     def __init__(self, now: float) -> None:
         self._told: dict[Place, int] = {}
         self._since = now
 
     def news(self, progress: Mapping[str, Any], now: float) -> dict[str, dict[Place, int]]:
-        """By retried group what has changed with a batch, by Spark's progress; everything once in AGAIN_SECONDS."""
+        """Return the offsets that have changed with a batch, by retried group; all of them once in AGAIN_SECONDS."""
         if now - self._since > AGAIN_SECONDS:
             self._told, self._since = {}, now
         found: dict[str, dict[Place, int]] = {}
@@ -36,5 +38,5 @@ class Places:
         return found
 
     def told(self, places: Mapping[Place, int]) -> None:
-        """Kafka has them."""
+        """Note that these offsets were committed."""
         self._told |= places

@@ -1,4 +1,4 @@
-"""The job: its life from start to stop."""
+"""Run the job: from start to stop."""
 
 from __future__ import annotations
 
@@ -24,42 +24,49 @@ from spark.options import Run
 from spark.session import build
 
 LOCAL = "local[2]"
-"""The master, unless one is given or spark-submit has started us."""
+"""The master, unless one is given or spark-submit started this process."""
 FIRST_SECONDS = 30.0
-"""How long the other queries wait for the first batch of the view: code is compiled then, and three queries at once
-would each take three times as long."""
+"""Seconds that the other queries wait at most for the view's first batch.
+
+In that batch code is compiled. Three queries at once would each take three times as long.
+"""
 SETTINGS = {
     "spark.log.level": "ERROR",
-    # Each query in a pool of its own: the view's tasks do not stand in line behind those of the slow ones.
+    # Each query has its own pool: the view's tasks do not wait behind those of the slow queries.
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.stopTimeout": "20s",
-    # Its default of 10 s is also how old the time of last progress may be while nothing happens.
+    # With the default of 10 s, the metric of the last progress is up to 10 s old while nothing happens.
     "spark.sql.streaming.noDataProgressEventInterval": "5s",
 }
 
 
 class StopSignal:
-    """The clock of the supervisor, and the wish to stop that signals set."""
+    """The supervisor's clock, and the request to stop that a signal sets."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
 
     def listen(self) -> None:
-        """Take SIGTERM and SIGINT; again after Spark has started, which takes SIGINT for itself."""
+        """Handle SIGTERM and SIGINT.
+
+        Call it again after Spark has started, because Spark replaces the handler of SIGINT.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
 
     def now(self) -> float:
-        """Seconds that never go back."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> bool:
-        """Wait; True, at once, when the job shall stop."""
+        """Wait for `seconds`. Return True, at once, when the job must stop."""
         return self._stop.wait(seconds)
 
 
 def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -> int:
-    """Run until told to stop (0), or until every query was given up (1, as when one was). Raises GoneError."""
+    """Run the job and return the exit code: 0 after a request to stop, 1 if any query was given up.
+
+    It ends by itself when every query is given up. Raises GoneError if Java has ended.
+    """
     meters = Meters(QUERIES)
     with raising_gone(), ExitStack() as stack:
         if options.metrics_listen is not None:
@@ -90,14 +97,18 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -
 
 
 def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
-    """Serve the metrics until the answer is called. Raises OSError."""
+    """Serve the metrics until the returned function is called. Raises OSError if the address cannot be used."""
     server, _ = start_http_server(port, host, meters.registry)
     say(f"metrics at http://{host}:{server.server_port}/metrics")
     return server.shutdown
 
 
 def after_death(options: Run, ran: float, gone: GoneError, wish: StopSignal) -> int:
-    """The Java process has died: start anew after a wait, unless it dies too often or we are told to stop."""
+    """Restart the program after its Java process has crashed; return the exit code if the program must end.
+
+    The restart comes after a wait. The program ends with 1 after too many crashes in a row or under spark-submit, and
+    with 0 after a request to stop.
+    """
     if (process := java_process()) is not None:
         end(process)
     streak = Streak(options.deaths).failed(ran)

@@ -1,4 +1,4 @@
-"""A query that Spark runs, as the port that `supervisor` looks at."""
+"""A query that Spark runs, with the interface that `supervisor` uses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from spark.errors import first_line
 from spark.java import raising_gone
 
 STOP_SECONDS = 20.0
-"""How long a stop waits for the end of a batch; less than the 30 s after which Kubernetes kills."""
+"""Seconds that a stop waits for the end of a batch; less than the 30 s after which Kubernetes kills the process."""
 STEP = 0.02
+"""Seconds between two checks whether the batch has ended."""
 
 
 class SparkQuery:
@@ -22,7 +23,7 @@ class SparkQuery:
 
     @property
     def fault(self) -> str | None:
-        """Why it has ended; None while it runs. Raises GoneError."""
+        """Why the query has ended; None while it runs. Raises GoneError if Java has ended."""
         with raising_gone():
             if self._query.isActive:
                 return None
@@ -31,12 +32,18 @@ class SparkQuery:
 
     @property
     def batches(self) -> int:
-        """How many batches it has ended since it was started, as far as Spark remembers. Raises GoneError."""
+        """The number of finished batches since the start, as far as Spark keeps them.
+
+        Raises GoneError if Java has ended.
+        """
         with raising_gone():
             return len({each["batchId"] for each in self._query.recentProgress})
 
     def stop(self) -> None:
-        """End it between two batches, or in one after STOP_SECONDS: that one is done again. Raises GoneError."""
+        """Stop the query between two batches, or within a batch after STOP_SECONDS. Raises GoneError if Java has ended.
+
+        A batch that is cut off is repeated at the next start.
+        """
         end = time.monotonic() + STOP_SECONDS
         with raising_gone():
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:

@@ -1,4 +1,7 @@
-"""A query that serves the groups that there are: begun anew whenever these change. Knows no Spark, as `supervisor`."""
+"""A query over the groups that exist; it restarts when they change.
+
+As `supervisor`, this module imports nothing of Spark.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from spark.job.groups import Plan
 from spark.job.supervisor import Running, fault_of
 
 LOOK_SECONDS = 5.0
-"""Between two looks at which groups there are."""
+"""Seconds between two checks which groups exist."""
 
 
 class NothingToReadError(RuntimeError):
@@ -17,11 +20,11 @@ class NothingToReadError(RuntimeError):
 
 
 class Followed:
-    """The query that `begin` starts for a plan, and starts anew for another; `look` makes the plan of now.
+    """A query that `begin` starts for a plan and restarts for another plan; `look` returns the current plan.
 
-    With an `open_end` (a pattern) no group at all is no failure: the first is waited for. `lives` is called while it
-    is. Whatever `look` and `begin` raise in the beginning is raised; later, what `begin` raises is the query's fault,
-    and a plan that cannot be made is no reason to stop.
+    With an `open_end` (a pattern) it is no failure if no group exists: the query waits for the first one, and calls
+    `lives` meanwhile. An error of `look` or `begin` in the constructor is raised. Later, an error of `begin` is the
+    query's fault. An error of `look` does not stop the query.
     """
 
     def __init__(
@@ -44,13 +47,16 @@ class Followed:
 
     @property
     def fault(self) -> str | None:
-        """Why the query has ended, or could not begin; None while it runs or waits for a group. Raises GoneError."""
+        """Why the query has ended or could not start; None while it runs or waits for a group.
+
+        Raises GoneError if Java has ended.
+        """
         if self._running is not None and (fault := self._running.fault) is not None:
             return fault
         return fault_of(self._follow)
 
     def stop(self) -> None:
-        """End the query. Raises GoneError."""
+        """Stop the query. Raises GoneError if Java has ended."""
         if self._running is not None:
             self._running.stop()
 
@@ -73,12 +79,12 @@ class Followed:
             self._change(plan)
 
     def _seen(self) -> Plan | None:
-        """The plan of now; None when it is not known, which is said once."""
+        """Return the current plan; None if it is not known, which is logged once."""
         try:
             plan = self._look()
         except GoneError:
             raise
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - the brokers, Java and Py4J raise many classes
             if not self._blind:
                 self._say(f"which groups there are is unknown, and those of before are read: {first_line(error)}")
             self._blind = True
@@ -87,7 +93,10 @@ class Followed:
         return plan
 
     def _is_sure(self, plan: Plan) -> bool:
-        """A topic is taken for gone when it is so in two looks: a broker may lag, and all of a group is read anew."""
+        """Return whether to believe the plan: a topic counts as gone only if two checks in a row find it missing.
+
+        A broker may lag, and a wrong answer would make the query read all of a group again.
+        """
         sure = self._plan.ids.items() <= plan.ids.items() or plan == self._doubted
         self._doubted = plan
         return sure
@@ -101,7 +110,7 @@ class Followed:
             self._running = self._started()
 
     def _tell(self, before: Plan) -> None:
-        """Say what is new about who is left out."""
+        """Log the changes in the groups that are left out."""
         for group, topic in self._plan.lacking.items():
             if before.lacking.get(group) != topic:
                 self._say(f"{group} is left out until it has a topic {topic}, which `reconsume topics apply` creates")

@@ -1,6 +1,6 @@
-"""Keeps queries running: each that ends is started again after its own wait, and the others go on meanwhile.
+"""Keep queries running: a query that ends is started again after its own wait, while the others go on.
 
-Knows no Spark: a query is a port, so that restarts are tested on a clock that does not wait.
+This module imports nothing of Spark. A query is an interface, so tests of restarts use a clock that does not wait.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ FIRST_WAIT = 1.0
 
 
 LONGEST_WAIT = 60.0
+"""Seconds of the longest wait before a restart."""
 
 
 HEALTHY_AFTER = 300.0
@@ -24,23 +25,23 @@ HEALTHY_AFTER = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Failures in a row."""
+    """The number of failures in a row."""
 
     failures: int = 0
 
     def failed(self, ran: float) -> Streak:
-        """One failure more, after `ran` seconds; the first of a new streak when it had been healthy."""
+        """Return the streak with one more failure, after `ran` seconds; a new streak if the query had been healthy."""
         return Streak(1 if ran >= HEALTHY_AFTER else self.failures + 1)
 
     @property
     def wait(self) -> float:
         """Seconds until the next start."""
-        # The exponent is bounded: 2.0 ** 1024 overflows.
+        # The exponent is bounded, because 2.0 ** 1024 overflows.
         return min(FIRST_WAIT * 2.0 ** min(self.failures - 1, 10), LONGEST_WAIT)
 
 
 LOOK_SECONDS = 0.2
-"""How often it is looked whether the queries still run."""
+"""Seconds between two checks whether the queries still run."""
 
 
 class Running(Protocol):
@@ -48,29 +49,32 @@ class Running(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Why it has ended, as one sentence; None while it runs. Raises GoneError."""
+        """Why the query has ended, as one sentence; None while it runs. Raises GoneError if Java has ended."""
 
     def stop(self) -> None:
-        """End it between two batches, or in one when that takes too long. Raises GoneError."""
+        """Stop the query between two batches, or within one that takes too long. Raises GoneError if Java has ended."""
 
 
 class Clock(Protocol):
-    """Time, and the wish to stop."""
+    """Time, and the request to stop."""
 
     def now(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds of a clock that never goes back."""
 
     def pause(self, seconds: float) -> bool:
-        """Wait; True, at once, when the job shall stop."""
+        """Wait for `seconds`. Return True, at once, when the job must stop."""
 
 
 Start = Callable[[], Running]
-"""Starts a query; whatever it raises, but GoneError, is a failure of the query."""
+"""A function that starts a query. Every error but GoneError is a failure of the query."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """One query's place: what runs there, and what happened before."""
+    """One query: how it is started, whether it runs, and its failures.
+
+    `began` and `again_at` are seconds of the clock.
+    """
 
     start: Start
     running: Running | None = None
@@ -81,9 +85,10 @@ class Slot:
 
 
 class Supervisor:
-    """Runs until told to stop, or until no query is left: one that has failed `most` times in a row is given up.
+    """The loop that runs the queries until a request to stop, or until no query is left.
 
-    The others go on without it. A query is not begun for the first time before `may_begin` says so.
+    A query that has failed `most` times in a row is given up, and the others go on without it. A query is not started
+    for the first time before `may_begin` returns True.
     """
 
     def __init__(
@@ -102,7 +107,10 @@ class Supervisor:
         self._giving_up, self._may_begin = giving_up, may_begin
 
     def run(self) -> bool:
-        """True when it was told to stop and all queries have; False when one was given up. Raises GoneError."""
+        """Run until the end; return True if no query was given up. Raises GoneError if Java has ended.
+
+        After a request to stop, all queries are stopped first.
+        """
         while (left := self._left()) and not self._clock.pause(LOOK_SECONDS):
             for name, slot in left.items():
                 self._look(name, slot)
@@ -149,11 +157,11 @@ class Supervisor:
 
 
 def fault_of(act: Callable[[], None]) -> str | None:
-    """Act; what went wrong in a line, None if nothing did. Raises GoneError."""
+    """Call `act` and return its error in one line; None if it succeeds. Raises GoneError if Java has ended."""
     try:
         act()
     except GoneError:
         raise
-    except Exception as error:  # noqa: BLE001 - Spark, Java and the disk all fail in their own classes
+    except Exception as error:  # noqa: BLE001 - Spark, Java and the disk raise many classes
         return first_line(error)
     return None

@@ -1,4 +1,4 @@
-"""Rows go to topics that are there; all others are counted, and never fail the batch that they are in."""
+"""Write rows only to topics that exist; all others are counted and never fail their batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from spark.job.progress import WRITTEN
 
 
 def deliverable(records: DataFrame, topics: Sequence[str]) -> DataFrame:
-    """The records whose `topic` is one of `topics`. How many are not, and one such topic, are observed as WRITTEN.
+    """Return the records whose `topic` is one of `topics`.
 
-    The state of a query, and a batch that was planned before a stop, may hold rows of groups that have gone since.
+    The number of all other records, and one of their topics, are observed as WRITTEN. A query's state, or a batch that
+    was planned before a stop, may hold rows of groups that were removed since.
     """
     is_there = fn.col("topic").isin(list(topics))
     missing = fn.max(fn.when(~is_there, fn.col("topic"))).alias("topic")

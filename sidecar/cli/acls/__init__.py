@@ -1,1 +1,2 @@
-"""`acls`: who needs which right, planned (`plan`), applied and written for other programs (`commands`, `export`)."""
+"""`acls`: the access rights that each Kafka user needs, planned (`plan`), applied (`commands`) and exported
+(`export`, `strimzi`)."""

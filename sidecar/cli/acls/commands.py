@@ -1,4 +1,4 @@
-"""`acls plan`, `acls apply`, `acls export`: the least rights of each of the group's Kafka users."""
+"""`acls plan`, `acls apply`, `acls export`: the least rights that each of the group's Kafka users needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESULT_COLUMNS = ("role", "principal", "operation", "resource", "name", "pattern
 
 
 class Form(StrEnum):
-    """What `acls export` writes."""
+    """The output format of `acls export`."""
 
     KAFKA_ACLS = "kafka-acls"
     STRIMZI = "strimzi"
@@ -140,7 +140,7 @@ def export(
 
 
 def named(settings: Settings, roles: list[User] | None, principals: list[str] | None) -> dict[User, str]:
-    """The principal of each role that is asked for; BadParameter."""
+    """Return the principal of each requested role. Raises BadParameter if a principal is invalid."""
     try:
         return principals_of(settings.group, roles or list(User), principals or ())
     except ValueError as fault:
@@ -150,7 +150,7 @@ def named(settings: Settings, roles: list[User] | None, principals: list[str] | 
 def look(
     options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool
 ) -> tuple[Acls, list[Step]]:
-    """The cluster's rules, compared with what the configuration's roles need."""
+    """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
     from sidecar.kafka.admin.acls import Acls  # the Kafka client is slow to import, and --help needs none
 
     settings = load(options.config, options.sets)
@@ -160,7 +160,7 @@ def look(
 
 
 def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Permission], str]:
-    """What came of each missing right: why it could not be created, or nothing."""
+    """Create the missing rights. Return for each the error, or an empty text if it was created."""
     results: dict[tuple[str, Permission], str] = {}
     for principal in dict.fromkeys(step.principal for step in missing):
         rights = list(dict.fromkeys(step.right for step in missing if step.principal == principal))
@@ -170,7 +170,7 @@ def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Permission], str
 
 
 def result_row(step: Step, results: Mapping[tuple[str, Permission], str], dry_run: bool) -> Row:
-    """What came of one right."""
+    """Return the outcome of one right as a row."""
     error = results.get((step.principal, step.right), "") if step.action == "create" else ""
     would = "would be created" if dry_run else "failed" if error else "created"
     result = would if step.action == "create" else step.action
@@ -178,7 +178,7 @@ def result_row(step: Step, results: Mapping[tuple[str, Permission], str], dry_ru
 
 
 def sum_up(steps: list[Step], results: Mapping[tuple[str, Permission], str]) -> int:
-    """The exit code, and a word about what is left to do."""
+    """Return the exit code; print how many rights are left to fix."""
     denied = sum(step.action == "denied" for step in steps)
     extra = sum(step.action == "extra" for step in steps)
     failed = sum(error != "" for error in results.values())
@@ -194,7 +194,7 @@ def sum_up(steps: list[Step], results: Mapping[tuple[str, Permission], str]) -> 
 
 
 def ask(count: int) -> None:
-    """Let a person agree; wrong usage where nobody can be asked."""
+    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
     sys.stderr.write(f"Create {plural(count, 'right')}? [y/N] ")

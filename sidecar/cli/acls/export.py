@@ -1,4 +1,4 @@
-"""Rights for other tools: as kafka-acls.sh commands, and the names of Strimzi's users. Pure."""
+"""Rights for other tools: as kafka-acls.sh commands, and the names of Strimzi users. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACT
 
 
 def commands(bootstrap: str, principal: str, rights: tuple[Permission, ...]) -> Iterator[str]:
-    """The kafka-acls.sh commands that give a principal its rights, one for each resource."""
+    """Yield the kafka-acls.sh commands that give a principal its rights, one for each resource."""
     head = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
     for same in together(rights):
         first = same[0]
@@ -23,5 +23,5 @@ def commands(bootstrap: str, principal: str, rights: tuple[Permission, ...]) -> 
 
 
 def user_name(principal: str) -> str:
-    """The name of the Strimzi resource that makes a principal."""
+    """Return the name of the Strimzi resource that creates a principal."""
     return resource_name(principal.partition(":")[2].removeprefix("CN="))

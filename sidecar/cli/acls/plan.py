@@ -1,4 +1,4 @@
-"""The plan of a group's access rules: which rights are wanted for whom, which the cluster gives already. Pure."""
+"""Plan a group's access rules: the rights that each user needs, and those that the cluster already grants. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ CARRIED = {
     Operation.DESCRIBE: {"READ", "WRITE", "DELETE", "ALTER"},
     Operation.DESCRIBE_CONFIGS: {"ALTER_CONFIGS"},
 }
-"""What else gives an operation, by Kafka's own rule."""
+"""For an operation, the other operations that grant it too, by Kafka's own rule."""
 
 Action = Literal["create", "ok", "denied", "extra"]
 
 
 class Step(NamedTuple):
-    """What to do about one right of one principal. `by` says which rule gives or denies it; an `extra` one is not
-    wanted by any of the principal's roles, and stays: only a person may remove it."""
+    """The planned action for one right of one principal.
+
+    `by` is the rule that grants or denies the right. An `extra` right is needed by none of the principal's roles; it
+    stays, because only a person may remove it.
+    """
 
     role: str
     principal: str
@@ -49,14 +52,15 @@ class Step(NamedTuple):
 
 
 def principals_of(group: str, roles: Iterable[User], given: Sequence[str]) -> dict[User, str]:
-    """The principal of each role: `User:<group>-<role>`, or what was given as `role=principal`.
+    """Return the principal of each role: the one given as `role=principal`, else `User:<group>-<role>`.
 
-    A principal without a role's name is that of the only role. ValueError where that is not to be told.
+    A principal given without a role belongs to the only role. Raises ValueError if a principal is malformed, if its
+    role was not requested, or if it names no role and there are several.
     """
     found = {role: f"User:{group}-{role}" for role in roles}
     for text in given:
         name, equals, principal = text.partition("=")
-        # `User:CN=billing,O=shop` is a principal, and no role of that name.
+        # `User:CN=billing,O=shop` contains `=` too, but it is a principal: the part before `=` is not a role.
         if equals and name in set(User):
             if User(name) not in found:
                 raise ValueError(f"{text!r}: the role {name} was not asked for")
@@ -69,7 +73,8 @@ def principals_of(group: str, roles: Iterable[User], given: Sequence[str]) -> di
 
 
 def checked(principal: str) -> str:
-    """A principal in its form; ValueError."""
+    """Return the principal. Raises ValueError if it does not have the form `TYPE:NAME`, like `User:billing`, or is a
+    wildcard."""
     kind, colon, name = principal.partition(":")
     if not (kind.isalnum() and colon and name.isprintable() and name and name != "*"):
         raise ValueError(f"{principal!r} is no principal: write User:NAME")
@@ -77,7 +82,7 @@ def checked(principal: str) -> str:
 
 
 def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
-    """A step for each right of each role, then one for each rule that none of the principal's roles needs."""
+    """Return a step for each right of each role, then one for each rule that none of the principal's roles needs."""
     steps = [
         step_of(role, principal, right, rules)
         for role, principal in principals.items()
@@ -87,7 +92,7 @@ def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence
 
 
 def step_of(role: User, principal: str, right: Permission, rules: Sequence[Rule]) -> Step:
-    """What to do about one right."""
+    """Plan the step for one right: denied, create or ok."""
     denying = next((rule for rule in rules if not rule.allow and touches(rule, principal, right)), None)
     if denying is not None:
         return Step(role, principal, right, "denied", spelled(denying))
@@ -98,13 +103,13 @@ def step_of(role: User, principal: str, right: Permission, rules: Sequence[Rule]
 
 
 def gives(rule: Rule, principal: str, right: Permission) -> bool:
-    """Whether an allowing rule gives a right as a whole, from every host."""
+    """Whether an allow rule grants a right as a whole, from every host."""
     carried = {"ALL", right.operation, *CARRIED.get(right.operation, ())}
     return applies(rule, principal, right.resource) and rule.operation in carried and holds(rule, right)
 
 
 def touches(rule: Rule, principal: str, right: Permission) -> bool:
-    """Whether a denying rule takes a right away; a denied DESCRIBE takes away none of the others."""
+    """Whether a deny rule takes a right away. A denied DESCRIBE takes away no other operation."""
     return (
         applies(rule, principal, right.resource, every_host=False)
         and rule.operation in ("ALL", right.operation)
@@ -113,25 +118,26 @@ def touches(rule: Rule, principal: str, right: Permission) -> bool:
 
 
 def applies(rule: Rule, principal: str, resource: Resource, *, every_host: bool = True) -> bool:
-    """Whether a rule is about this principal and this kind of resource."""
+    """Whether a rule is about this principal and this kind of resource; with `every_host` also whether it covers
+    every host."""
     hosts = rule.host == ANY_HOST or not every_host
     return rule.principal in (principal, EVERYBODY) and rule.resource is resource and hosts
 
 
 def holds(rule: Rule, right: Permission) -> bool:
-    """Whether all the names that a right is on are among a rule's."""
+    """Whether a rule covers all the names of a right."""
     if rule.pattern == "prefixed":
         return right.name.startswith(rule.name)
     return rule.name == EVERYTHING or (rule.name == right.name and not right.prefixed)
 
 
 def is_exact(rule: Rule, principal: str, right: Permission) -> bool:
-    """Whether a rule says just what is wanted."""
+    """Whether a rule has exactly the principal, the operation and the name that are needed."""
     return (rule.principal, rule.operation, rule.name) == (principal, right.operation, right.name)
 
 
 def extras(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:
-    """The rules that give a principal more on the group's names than its roles need."""
+    """Yield a step for each rule that gives a principal more on the group's names than its roles need."""
     ours = own_names(group)
     for principal in dict.fromkeys(principals.values()):
         roles = [role for role, whose in principals.items() if whose == principal]
@@ -144,24 +150,25 @@ def extras(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Ru
 
 
 def own_names(group: GroupShape) -> set[tuple[Resource, str]]:
-    """All names that rights of this group can be on."""
+    """Return all resources and names that rights of this group can refer to."""
     return {(right.resource, right.name) for user in User for right in permissions_of(user, group)}
 
 
 def reaches(rule: Rule, resource: Resource, name: str) -> bool:
-    """Whether a rule is about a name."""
+    """Whether a rule covers a name."""
     inside = name.startswith(rule.name) if rule.pattern == "prefixed" else rule.name in (EVERYTHING, name)
     return rule.resource is resource and inside
 
 
 def loose(rule: Rule) -> Permission:
-    """What a rule gives, as a right; operations that we never ask for are named by its text alone."""
+    """Return what a rule grants, as a right. An operation that no role needs becomes DESCRIBE; only the rule's text
+    names it."""
     known = Operation(rule.operation) if rule.operation in set(Operation) else Operation.DESCRIBE
     return Permission(rule.resource, rule.name, known, rule.pattern == "prefixed")
 
 
 def spelled(rule: Rule) -> str:
-    """A rule in words."""
+    """Describe a rule in words."""
     verb = "allow" if rule.allow else "deny"
     host = "" if rule.host == ANY_HOST else f" from {rule.host}"
     return f"{verb} {rule.principal} {rule.operation} on {rule.pattern} {rule.resource} {rule.name}{host}"

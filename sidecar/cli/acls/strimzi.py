@@ -16,22 +16,22 @@ from topics.specs import TopicSpec
 API = "kafka.strimzi.io/v1"
 OWNER_LABEL = "strimzi.io/cluster"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A DNS subdomain: what Kubernetes takes for a name (RFC 1123)."""
+"""A DNS subdomain (RFC 1123): the form that Kubernetes requires of a name."""
 LONGEST_NAME = 253
 TYPES = {Resource.TOPIC: "topic", Resource.GROUP: "group", Resource.TRANSACTIONAL_ID: "transactionalId"}
 
 
 class Authentication(StrEnum):
-    """How a user proves who it is."""
+    """How a user authenticates."""
 
     SCRAM = "scram-sha-512"
     TLS = "tls"
 
 
 def resource_name(name: str) -> str:
-    """A name on Kafka as one for Kubernetes: itself where that will do.
+    """Return a Kafka name as a Kubernetes name: unchanged if Kubernetes accepts it.
 
-    Else in small letters, with a short hash of the name: `Orders` and `orders` must not become one.
+    Else it is put into small letters, with a short hash of the name: `Orders` and `orders` must not get the same name.
     """
     if NAME.fullmatch(name) and len(name) <= LONGEST_NAME:
         return name
@@ -41,7 +41,7 @@ def resource_name(name: str) -> str:
 
 
 def topic_resource(spec: TopicSpec, cluster: str) -> dict[str, Any]:
-    """A topic as a KafkaTopic."""
+    """Return a topic as a KafkaTopic."""
     config = {key: int(value) if re.fullmatch(r"-?\d+", value) else value for key, value in sorted(spec.config.items())}
     return {
         **head("KafkaTopic", resource_name(spec.name), cluster),
@@ -57,7 +57,7 @@ def topic_resource(spec: TopicSpec, cluster: str) -> dict[str, Any]:
 def user_resource(
     name: str, rights: Sequence[Permission], cluster: str, authentication: Authentication
 ) -> dict[str, Any]:
-    """A user with its rights as a KafkaUser."""
+    """Return a user with its rights as a KafkaUser."""
     return {
         **head("KafkaUser", name, cluster),
         "spec": {
@@ -68,7 +68,7 @@ def user_resource(
 
 
 def acl(rights: Sequence[Permission]) -> dict[str, Any]:
-    """The rights on one resource as one entry."""
+    """Return the rights on one resource as one entry."""
     first = rights[0]
     return {
         "resource": {
@@ -81,7 +81,7 @@ def acl(rights: Sequence[Permission]) -> dict[str, Any]:
 
 
 def together(rights: Iterable[Permission]) -> list[list[Permission]]:
-    """The rights by what they are on."""
+    """Group the rights by the resource that they refer to."""
     found: dict[tuple[Resource, str, bool], list[Permission]] = {}
     for right in rights:
         found.setdefault((right.resource, right.name, right.prefixed), []).append(right)
@@ -89,15 +89,15 @@ def together(rights: Iterable[Permission]) -> list[list[Permission]]:
 
 
 def camel(operation: str) -> str:
-    """DESCRIBE_CONFIGS as DescribeConfigs."""
+    """Convert DESCRIBE_CONFIGS to DescribeConfigs."""
     return "".join(word.capitalize() for word in operation.split("_"))
 
 
 def head(kind: str, name: str, cluster: str) -> dict[str, Any]:
-    """What every resource begins with."""
+    """Return the fields that every resource begins with."""
     return {"apiVersion": API, "kind": kind, "metadata": {"name": name, "labels": {OWNER_LABEL: cluster}}}
 
 
 def documents(resources: Iterable[Mapping[str, Any]]) -> str:
-    """The resources as one YAML text for `kubectl apply -f -`."""
+    """Return the resources as one YAML text for `kubectl apply -f -`."""
     return yaml.safe_dump_all(map(dict, resources), sort_keys=False, explicit_start=True, default_flow_style=False)

@@ -1,1 +1,1 @@
-"""`dlq`: dead letters looked at (`commands`), brought back (`back`, `edit`), put by and deleted (`keep`)."""
+"""`dlq`: dead letters listed (`commands`), redriven (`redrive`, `edit`), exported, imported and deleted (`archive`)."""

@@ -1,4 +1,4 @@
-"""`dlq export`, `dlq import` and `dlq purge`: dead letters put by, put back, and deleted for good."""
+"""`dlq export`, `dlq import` and `dlq purge`: dead letters written to a file, put back, and deleted for good."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def export(
 
 
 def write_letters(options: Options, asked: Filter, most: int | None) -> int:
-    """A line for each letter; how many of them have headers that could not be read."""
+    """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
     from sidecar.dlq.archive import export_line
     from sidecar.dlq.letters import read_letter
@@ -132,7 +132,7 @@ def import_(
 
 
 def read_letters(file: Path, policy: Policy) -> list[Letter]:
-    """The letters of a file; ConfigError with every line that is none."""
+    """Read the letters of a file. Raises ConfigError with the first 20 lines that are not letters."""
     from sidecar.dlq.archive import ImportedError, import_line
 
     letters, problems = list[Letter](), list[str]()
@@ -153,7 +153,7 @@ def read_letters(file: Path, policy: Policy) -> list[Letter]:
 
 
 def import_row(letter: Letter, result: str) -> Row:
-    """What came of one letter."""
+    """Return the outcome of one letter as a row."""
     return {"id": letter.id, "redrives": letter.redrives, "topic": letter.record.source.topic, "result": result}
 
 
@@ -195,7 +195,7 @@ def purge(
 
 
 def code_of(planned: Purge) -> int:
-    """3 when Kafka refused to delete from some partitions, 1 when from all."""
+    """Return the exit code: 3 if Kafka refused to delete from some partitions, 1 if from all."""
     parts = planned.parts.values()
     if not any(part.error for part in parts):
         return DONE
@@ -203,7 +203,7 @@ def code_of(planned: Purge) -> int:
 
 
 def explain(planned: Purge) -> None:
-    """Say what goes, what is lost, and what cannot go."""
+    """Print how many letters are deleted, how many of them were never redriven, and how many cannot be deleted."""
     parts = planned.parts.values()
     talk(f"{planned.total} dead letters go, {sum(part.open for part in parts)} of them never redriven")
     if behind := sum(part.behind for part in parts):
@@ -214,13 +214,13 @@ def explain(planned: Purge) -> None:
 
 
 def rows_of(planned: Purge) -> Iterator[Row]:
-    """A row for each partition that is not empty."""
+    """Yield a row for each partition that is not empty."""
     for place, part in sorted(planned.parts.items()):
         yield row_of(place, part)
 
 
 def row_of(place: Partition, part: Deletion) -> Row:
-    """One partition."""
+    """Return one partition's part of the plan as a row."""
     return {
         "partition": str(place),
         "delete": part.deleted,

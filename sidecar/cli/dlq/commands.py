@@ -1,4 +1,4 @@
-"""`dlq list`, `dlq show`, and the group of all `dlq` commands: dead letters, looked at and brought back."""
+"""`dlq list`, `dlq show`, and the command group of all `dlq` commands."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def show(
 
 
 def states_of(text: str | None) -> frozenset[Eligibility]:
-    """The states that are asked for; wrong usage for what is none."""
+    """Parse `--state`; None selects all. Raises BadParameter if a state is unknown."""
     try:
         return (
             frozenset(Eligibility) if text is None else frozenset(Eligibility(word.strip()) for word in text.split(","))
@@ -124,7 +124,7 @@ def states_of(text: str | None) -> frozenset[Eligibility]:
 
 
 def sum_up(found: Found) -> None:
-    """How much was looked at, and whether that is all."""
+    """Print how many letters were scanned, and whether the result is complete."""
     talk(f"scanned {found.scanned} of {found.total}, {found.matched} matched, {found.rate:.0f}/s")
     if found.cut:
         talk("incomplete: older dead letters were not looked at; --scan looks at more")
@@ -133,7 +133,7 @@ def sum_up(found: Found) -> None:
 
 
 def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
-    """The record's events as rows, and why they may not be all of them."""
+    """Return the record's events as rows, and the reason why they may be incomplete."""
     from sidecar.cli.retries.rows import journey
     from sidecar.view.journey import read_journey
 
@@ -145,7 +145,7 @@ def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], 
 
 
 def print_letters(options: Options, found: Found, events: list[Row]) -> None:
-    """Each letter, and the record's journey beside it."""
+    """Print each letter, then the record's journey."""
     from sidecar.cli.retries.rows import JOURNEY, for_people
 
     output = options.output

@@ -1,4 +1,4 @@
-"""`dlq edit`: one dead letter changed by hand, and brought back with a word of who changed it."""
+"""`dlq edit`: change one dead letter by hand and redrive it, with a header that says who changed it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def edit(
 
 
 def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, row: Row) -> int:
-    """Redrive the changed letter, unless somebody has redriven it meanwhile."""
+    """Redrive the changed letter. Raises ContractError if it was redriven in the meantime."""
     from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
@@ -88,7 +88,7 @@ def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, r
 
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Letter:
-    """The newest dead letter of this id; ContractError when it is not there, or not to be sent."""
+    """Return the newest dead letter with this id. Raises ContractError if there is none, or if it must not be sent."""
     from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, progress_line("found"))
@@ -104,7 +104,7 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
 
 
 def change_row(letter: Letter, value: bytes, target: str) -> Row:
-    """What changes."""
+    """Return the change as a row."""
     old = letter.record.value
     return {
         "id": letter.id,
@@ -117,14 +117,14 @@ def change_row(letter: Letter, value: bytes, target: str) -> Row:
 
 
 def audit_of(who: str, row: Row) -> bytes:
-    """The value of the audit header."""
+    """Return the value of the audit header."""
     from sidecar.clock import now
 
     return msgspec.json.encode({"v": 1, "who": who, "at": now().wall, "was": row["was"], "is": row["is"]})
 
 
 def from_file(file: Path) -> bytes:
-    """The new value; ConfigError when it cannot be read."""
+    """Read the new value. Raises ConfigError if the file cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -132,7 +132,8 @@ def from_file(file: Path) -> bytes:
 
 
 def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
-    """The value as a person leaves it in the editor, in a file that only the person can read. Raises SetupError."""
+    """Let the user edit the value in an editor, in a file that only this user can read. Raises SetupError if the
+    editor fails."""
     words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="reconsume-") as folder:  # of mode 0700
         file = Path(folder) / "value"

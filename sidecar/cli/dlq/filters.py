@@ -1,4 +1,4 @@
-"""What `dlq` commands are asked for: filters and moments; the way to the topics; stopping between two transactions."""
+"""Shared by the `dlq` commands: filter options, access to the dead letter topics, the progress line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change n
 
 
 class Asked(NamedTuple):
-    """A filter as it was typed."""
+    """A filter as the user typed it."""
 
     ids: Sequence[str] | None = None
     reasons: Sequence[str] | None = None
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
 
 
 def filter_of(asked: Asked) -> Filter:
-    """The filter; wrong usage for what is none."""
+    """Build the filter from the options. Raises BadParameter if one is invalid."""
     for text in (*(asked.ids or ()), *(asked.reasons or ()), *(asked.topics or ()), *(asked.headers or ())):
         if not text or any("\ud800" <= sign <= "\udfff" for sign in text):
             raise typer.BadParameter(f"a filter must be text in UTF-8, and this one is {text[:40]!r}")
@@ -73,12 +73,12 @@ def filter_of(asked: Asked) -> Filter:
 
 
 def unique(values: Sequence[str] | None) -> tuple[str, ...]:
-    """Each once, sorted: the same filter is one, however it is typed."""
+    """Return each value once, sorted: the same filter has one form, in whatever order it is typed."""
     return tuple(sorted(set(values or ())))
 
 
 def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTopics, Policy]:
-    """The configuration, the way to the dead letter topics, and the policy; `who` is named in events."""
+    """Return the configuration, the dead letter topics and the policy. Events name `who` as their author."""
     from sidecar.dlq.topics import DlqTopics
     from sidecar.runtime.assembly import (
         build_policy,
@@ -90,7 +90,7 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
 
 
 def progress_line(what: str) -> Callable[[Scan, int], None]:
-    """Tells on a terminal, each second, how far the reading is."""
+    """Return a function that prints each second, on a terminal, how far the scan is."""
     told = time.monotonic()
 
     def tell(scan: Scan, count: int) -> None:

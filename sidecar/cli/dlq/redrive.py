@@ -1,4 +1,4 @@
-"""`dlq redrive`: dead letters brought back to the service."""
+"""`dlq redrive`: bring dead letters back to the service."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def redrive(
 def plan_and_redrive(
     options: Options, wish: RedriveRequest, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
 ) -> int:
-    """Show the plan, let a person agree, carry it out."""
+    """Show the plan, ask the user to agree, and carry it out."""
     settings, there, policy = open_dlq(options)
     from sidecar.dlq.plan import plan_redrive
     from sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
@@ -114,7 +114,7 @@ def carry_out(
     rate: float | None,
     stop: threading.Event,
 ) -> int:
-    """Redrive, and show what came of it, also when it ends before its time; KeyboardInterrupt when told to stop."""
+    """Redrive, and print the result, also after an early end. Raises KeyboardInterrupt if a signal stopped it."""
     try:
         redriver.run(most, rate, progress_line("redriven"))
     finally:
@@ -126,7 +126,7 @@ def carry_out(
 
 
 def code_of(tally: PlanCounts) -> int:
-    """3 when Kafka refused some, 1 when it refused all."""
+    """Return the exit code: 3 if Kafka refused some letters, 1 if it refused all."""
     from sidecar.dlq.plan import REFUSED
 
     if not tally.of(REFUSED):

@@ -1,4 +1,4 @@
-"""How dead letters are shown: rows. Nothing is read here."""
+"""Dead letters as rows. Nothing is read here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AFTER = {**BEFORE, Eligibility.READY: "redriven"}
 
 
 def list_row(letter: Letter, verdict: Eligibility) -> Row:
-    """A dead letter in a list."""
+    """Return a dead letter as a row of a list."""
     life = letter.life
     return {
         "id": letter.id,
@@ -42,7 +42,7 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
 
 
 def plan_rows(tally: PlanCounts, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
-    """A row for each kind of letter, those that are redriven first; `ready` is the topic that they go to."""
+    """Return a row for each kind of letter, the redriven ones first. `ready` is the topic that they are written to."""
     from sidecar.dlq.plan import why
 
     words = AFTER if done else BEFORE
@@ -62,7 +62,7 @@ def plan_rows(tally: PlanCounts, ready: str, most_redrives: int, *, done: bool) 
 
 
 def letter_row(letter: Letter, verdict: Eligibility) -> dict[str, Any]:
-    """All of a dead letter."""
+    """Return all fields of a dead letter."""
     from sidecar.dlq.archive import export_line
 
     life, line = letter.life, export_line(letter)
@@ -78,7 +78,7 @@ def letter_row(letter: Letter, verdict: Eligibility) -> dict[str, Any]:
 
 
 def letter_facts(letter: Letter, verdict: Eligibility) -> Iterator[Row]:
-    """A dead letter for people, a line a field; its value follows apart."""
+    """Yield a dead letter for people, one field a line; its value is printed separately."""
     row = letter_row(letter, verdict)
     for name in (*LIST, "reason_text", "first_failed"):
         yield {"field": name, "value": row[name]}

@@ -1,4 +1,5 @@
-"""`policy show`, `policy set`, `policy history`: the retry policy of all instances of the group, changed live."""
+"""`policy show`, `policy set`, `policy history`: the retry policy of all instances of the group, changed while they
+run."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def show(options: Options) -> None:
     loaded, store = look(options)
     try:
         record = newest(store)
-    except ContractError as fault:  # then no policy can have been set
+    except ContractError as fault:  # without the topic no policy can have been set
         talk(f"warning: {fault}")
         record = None
     settings = in_force(loaded.settings, record)
@@ -144,7 +145,7 @@ def history(options: Options) -> None:
 
 
 def look(options: Options) -> tuple[Loaded, PolicyStore]:
-    """The configuration, and the way to the topic."""
+    """Load the configuration and open the policy topic."""
     from sidecar.group_policy.store import PolicyStore  # the Kafka client is slow to import, and --help needs none
 
     loaded = load_with_origins(options.config, options.sets)
@@ -152,19 +153,22 @@ def look(options: Options) -> tuple[Loaded, PolicyStore]:
 
 
 def governed(settings: Settings) -> Settings:
-    """The settings with the group's policy of this moment over them; ContractError without its topic, BrokerError."""
+    """Return the settings with the group's present policy applied.
+
+    Raises ContractError if the policy topic is missing, BrokerError if Kafka does not answer.
+    """
     from sidecar.group_policy.store import PolicyStore
 
     return in_force(settings, newest(PolicyStore(settings.kafka, settings.names)))
 
 
 def newest(store: PolicyStore) -> PolicyRecord | None:
-    """The policy that instances follow; says which records they pass over."""
+    """Return the policy that instances follow; print a warning for each record that they skip."""
     return followed(store.entries())
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
-    """The record, without keys that we do not know where with them no instance would read it."""
+    """Return a record that instances can read: if it is too large, without the keys that this version does not know."""
     if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
         return record
     unknown = sorted(record.policy.keys() - KEYS.keys())
@@ -176,7 +180,7 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
 
 
 def expect_readable(entries: list[Entry]) -> None:
-    """ContractError where a newer version wrote the policy: a record of this version would take its values away."""
+    """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
     from sidecar.group_policy.store import unread_of
 
     if why := unread_of(entries):
@@ -187,7 +191,7 @@ def expect_readable(entries: list[Entry]) -> None:
 
 
 def followed(entries: list[Entry]) -> PolicyRecord | None:
-    """As `newest`, of entries that were read."""
+    """Return the policy that instances follow, like `newest`, from entries that are already read."""
     from sidecar.group_policy.store import in_force as last_good
 
     for entry in entries:
@@ -197,7 +201,8 @@ def followed(entries: list[Entry]) -> PolicyRecord | None:
 
 
 def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
-    """The settings with the group's values; the configuration's where those cannot be used, as instances have it."""
+    """Return the settings with the group's values applied. If those are invalid, return the configuration's, as
+    instances do."""
     from sidecar.errors import ConfigError
 
     try:
@@ -209,7 +214,7 @@ def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
 
 
 def expect_levels(settings: Settings) -> None:
-    """ContractError, with the mend, unless every level topic that the settings need exists."""
+    """Raise ContractError, with the fix, if a level topic that the settings need does not exist."""
     from sidecar.kafka.admin.topics import Admin
 
     needed = levels_of(settings)
@@ -221,7 +226,7 @@ def expect_levels(settings: Settings) -> None:
 
 
 def ask(count: int) -> None:
-    """Let a person agree; wrong usage where nobody can be asked."""
+    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
     sys.stderr.write(f"Set {count} {'value' if count == 1 else 'values'} for the whole group? [y/N] ")

@@ -1,4 +1,5 @@
-"""What `policy` commands read and show: assignments, the plan of a change, rows of the history. Nothing is asked."""
+"""The values of `policy` commands: assignments, the plan of a change, rows of the history. Kafka is not contacted
+here."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from topics.policy_record import PolicyRecord
 
 
 def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[tuple[str, str]], frozenset[str]]:
-    """The keys and texts to set, and the keys to drop; wrong usage for what is neither."""
+    """Return the keys and texts to set, and the keys to drop. Raises BadParameter if one is invalid, or if there are
+    none."""
     pairs = []
     for text in assignments:
         key, sign, value = text.partition("=")
@@ -32,7 +34,8 @@ def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[t
 
 
 def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Settings, after: Settings) -> list[Row]:
-    """A row for each key whose value changes for instances of this configuration, or is set or unset for all."""
+    """Return a row for each changed key: its value changes for this configuration, or it is set or unset for all
+    instances."""
     old = {} if record is None else record.policy
     values, later = policy_values(before), policy_values(after)
     changed = {key for key in KEYS if old.get(key, ...) != new.get(key, ...) or values[key] != later[key]}
@@ -40,7 +43,7 @@ def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Sett
 
 
 def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
-    """Where a value comes from: the record, or its place in the configuration, or the default."""
+    """Return where a value comes from: the record, its place in the configuration, or the default."""
     if key in record:
         return "record"
     layers, path = loaded.layers, KEYS[key]
@@ -48,7 +51,7 @@ def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
 
 
 def history_row(offset: int, record: PolicyRecord | None, fault: str) -> Row:
-    """One policy; withdrawn ones and those that cannot be read hold no values."""
+    """Return one policy as a row. A policy that is withdrawn or unreadable has no values."""
     if record is None:
         return {"at": None, "who": None, "policy": None, "was": None, "offset": offset, "fault": fault or "withdrawn"}
     at, who = clock(record.at), record.who

@@ -1,1 +1,1 @@
-"""`retries`: the group-wide view, listed and summed (`commands`), and watched live (`watch`)."""
+"""`retries`: the group-wide view, listed and summed (`commands`), and shown live (`watch`)."""

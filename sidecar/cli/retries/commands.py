@@ -160,7 +160,8 @@ def watch(
     if form is Format.JSON:
         raise typer.BadParameter("json has an end, and watching has none: take -o jsonl")
     drawn = form is Format.TABLE and sys.stdout.isatty()
-    if form is Format.TABLE and not drawn and end is None:  # it would be printed at the end, and there is none
+    # Without a terminal a table is printed at the end, and without --for there is no end.
+    if form is Format.TABLE and not drawn and end is None:
         raise typer.BadParameter("a table is drawn on a terminal, and here is none: take -o jsonl, or --for")
     settings = load(options.config, options.sets)
     with view(settings) as look:
@@ -173,7 +174,7 @@ def watch(
 
 @contextmanager
 def view(settings: Settings) -> Iterator[ViewSnapshot]:
-    """The view, read to its end; says how old it is."""
+    """Yield the view, read to its end; print how old it is."""
     from sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
 
     with looking(settings.kafka, settings.names) as look:
@@ -185,7 +186,7 @@ def view(settings: Settings) -> Iterator[ViewSnapshot]:
 
 
 def values(look: ViewSnapshot, filters: Filters, limit: int | None) -> Iterator[bytes]:
-    """The values of a list, page by page."""
+    """Yield the values of a list, page by page."""
     left, cursor = limit, None
     with look.questions() as ask:
         while left is None or left > 0:
@@ -197,7 +198,7 @@ def values(look: ViewSnapshot, filters: Filters, limit: int | None) -> Iterator[
 
 
 def print_record(options: Options, record: str, row: Row, events: list[Row], missing: str) -> None:
-    """The view's value with the journey beside it; for people two tables, for TSV the journey alone."""
+    """Print the view's value and the journey: two tables for people, only the journey in TSV, one object in JSON."""
     output = options.output
     match output.format:
         case Format.TABLE:

@@ -1,4 +1,4 @@
-"""What `retries` commands are asked for: filters, moments, durations; and what is told while they read."""
+"""Shared by the `retries` commands: filters, durations, the storm rule, and the progress line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = "all"
 
 
 def progress_line(what: str) -> Callable[[int, int], None]:
-    """Tells on a terminal, each second, how far the reading is."""
+    """Return a function that prints each second, on a terminal, how many records were read."""
     told = time.monotonic()
 
     def tell(read: int, total: int) -> None:
@@ -36,7 +36,7 @@ def progress_line(what: str) -> Callable[[int, int], None]:
 
 
 def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> Filters:
-    """What is asked for; wrong usage for a state that is none."""
+    """Build the filters from the options. Raises BadParameter if the state is unknown."""
     from sidecar.view.query import Filters
 
     if state.upper() not in (*State, ALL.upper()):
@@ -46,7 +46,7 @@ def filters_of(state: str, topic: str | None, level: str | None, reason: str | N
 
 
 def duration(text: str, option: str) -> int:
-    """A duration in ms; wrong usage for what is none."""
+    """Parse a duration, in ms. Raises BadParameter if it is invalid."""
     try:
         return parse_duration(text)
     except ValueError as fault:
@@ -54,5 +54,5 @@ def duration(text: str, option: str) -> int:
 
 
 def rule_of(settings: Settings) -> Rule:
-    """What a storm is."""
+    """Return the configured rule that decides what counts as a storm."""
     return Rule(settings.view.storm_window, settings.view.storm_share, settings.view.storm_min)

@@ -1,4 +1,4 @@
-"""How the view, the sums and a record's journey are shown: rows, and words about their age. Nothing is read here."""
+"""Rows of the view, the sums and a record's journey, and sentences about their age. Nothing is read here."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ STATS = ("minute", "topic", "level", "reason", "waiting", "committed", "dead", "
 JOURNEY = ("at", "state", "times", "redrives", "after", "level", "waits", "due", "reason", "instance")
 TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp")
 OLD = 60_000
-"""ms after which a person is warned that the view is behind."""
+"""ms after which the user is warned that the view is behind."""
 
 
 def row_of(value: bytes) -> dict[str, Any]:
-    """A value of the view or the sums as a row."""
+    """Return a value of the view or of the sums as a row."""
     row: dict[str, Any] = msgspec.json.decode(value)
     return row
 
 
 def for_people(row: Row, form: Format) -> Row:
-    """A table tells times as clocks do; everything else is as it lies in the topic."""
+    """Return the row; for a table with its times in readable form. All other formats keep it as it is in the topic."""
     if form is not Format.TABLE:
         return row
     return {key: moment(value) if key in TIMES and isinstance(value, int) else value for key, value in row.items()}
 
 
 def moment(at: int) -> str:
-    """Epoch ms for people; nothing for 0, which is no time."""
+    """Format epoch ms for people; an empty text for 0, which means no time."""
     return "" if at <= 0 else clock(at)
 
 
 def age_text(as_of: int, now: int) -> str:
-    """How new the view is."""
+    """Return a sentence about the age of the view, with a warning if it is old."""
     age = max(0, now - as_of)
     told = f"as of {clock(as_of)}, {render_duration(age // 1000 * 1000)} ago" if as_of > 0 else "of unknown age"
     return f"warning: {told}: is the Spark job running?" if age > OLD else told
 
 
 def storm_text(failures: Failures, rule: Rule) -> str:
-    """Whether there is a storm, in one line."""
+    """Return a line that says whether there is a storm."""
     window, storm = render_duration(rule.window), storm_of(failures, rule)
     if storm is None:
         return f"no storm: {failures.total} records failed in the last {window}"
@@ -55,7 +55,8 @@ def storm_text(failures: Failures, rule: Rule) -> str:
 
 
 def journey(events: Sequence[Event]) -> Iterator[Row]:
-    """A row for each event: what it made of the record, how long after the one before, what it waits then."""
+    """Yield a row for each event: the record's new state, the time since the previous event, and the delay that
+    follows."""
     before: int | None = None
     for event in events:
         yield {
@@ -74,10 +75,10 @@ def journey(events: Sequence[Event]) -> Iterator[Row]:
 
 
 def span(length: int) -> str:
-    """A length of time in ms; clocks of two instances may make it negative."""
+    """Format a length of time in ms. It may be negative, because the clocks of two instances differ."""
     return render_duration(length) if length >= 0 else f"-{render_duration(-length)}"
 
 
 def facts(row: Row) -> Iterable[Row]:
-    """A view value, a line a field."""
+    """Return a view value as rows, one field each."""
     return [{"field": key, "value": moment(value) if key in TIMES else value} for key, value in row.items()]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`retries watch`: a table that is drawn anew, or a line for each change."""
+"""`retries watch`: a table that is redrawn each second, or a line for each change."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ POLL = 0.2
 DRAW_EVERY = 1.0
 LEAST_ROWS = 5
 FRAME = 9
-"""Lines of the screen that are not rows."""
+"""Lines of the screen that are not rows of the table."""
 
 
 def changes(look: ViewSnapshot, filters: Filters, end: float | None) -> Iterator[dict[str, Any]]:
-    """Each new row of the view that fits, until the end (steady seconds)."""
+    """Yield each new row of the view that matches the filters, until `end` (monotonic seconds)."""
     while end is None or time.monotonic() < end:
         for item in look.turn(POLL):
             if isinstance(item.heard, ViewRow) and fits(item.heard, filters):
@@ -32,13 +32,13 @@ def changes(look: ViewSnapshot, filters: Filters, end: float | None) -> Iterator
 
 
 def fits(row: ViewRow, filters: Filters) -> bool:
-    """Whether a row is one of those that are asked for."""
+    """Whether a row matches the filters."""
     wanted = ((filters.state, row.state), (filters.level, row.level), (filters.topic, row.topic))
     return all(asked in (None, found) for asked, found in (*wanted, (filters.reason, row.reason)))
 
 
 def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, *, color: bool) -> None:
-    """Draw the table each second, until the end (steady seconds) or Ctrl-C."""
+    """Draw the table each second, until `end` (monotonic seconds) or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
@@ -53,7 +53,7 @@ def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, *,
 
 
 def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int) -> Any:
-    """What is drawn: the sums of states, whether there is a storm, and those that are due first."""
+    """Return the picture: the counts of each state, whether there is a storm, and the records that are due first."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table

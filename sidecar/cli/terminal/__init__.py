@@ -1,1 +1,1 @@
-"""Options, output, prompts, exit codes: what all commands share."""
+"""Options, output, prompts and exit codes, shared by all commands."""

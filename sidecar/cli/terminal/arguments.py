@@ -1,4 +1,4 @@
-"""Moments as people type them: a length of time from now, or an RFC 3339 time."""
+"""Times as people type them (a duration from now, or RFC 3339), and the author of a change."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from topics.policy_record import LONGEST_NAME
 
 
 def wall() -> int:
-    """Epoch ms."""
+    """Return the wall clock, in epoch ms."""
     return time.time_ns() // 1_000_000
 
 
 def before(text: str, option: str) -> int:
-    """Epoch ms: so long ago, or at a time; wrong usage for what is neither."""
+    """Parse a time as epoch ms: a duration before now, or RFC 3339. Raises BadParameter if it is neither."""
     return moment(text, f"{option}: {{}} is neither a duration like 1h nor RFC 3339", -1)
 
 
 def ahead(text: str, option: str) -> int:
-    """Epoch ms: so long from now, or at a time; wrong usage for what is neither."""
+    """Parse a time as epoch ms: a duration from now, or RFC 3339. Raises BadParameter if it is neither."""
     return moment(text, f"{option}: {{}} is neither a duration like 10m nor RFC 3339", 1)
 
 
 def moment(text: str, wrong: str, direction: int) -> int:
-    """Epoch ms of a duration in that direction from now, or of a time with its zone; `wrong` for what is neither."""
+    """Parse a duration from now in `direction`, or a time with its zone, as epoch ms. Raises BadParameter(`wrong`)
+    if neither."""
     try:
         return wall() + direction * parse_duration(text)
     except ValueError:
@@ -45,7 +46,7 @@ def moment(text: str, wrong: str, direction: int) -> int:
 
 
 def author(who: str | None) -> str:
-    """Who changes it: as given, or user@host."""
+    """Return the author of a change: as given, or user@host. Raises BadParameter if it is too long or not printable."""
     if who is None:
         try:
             user = getpass.getuser()

@@ -1,4 +1,4 @@
-"""Ask before something is changed, and stop between two records."""
+"""Ask the user before something is changed, and stop cleanly between two transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sidecar.cli.terminal.output import talk
 
 
 def ask(question: str, agreed: Sequence[str] = ("y", "yes")) -> None:
-    """Let a person agree; wrong usage where nobody can be asked."""
+    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
     sys.stderr.write(f"{question} ")
@@ -28,7 +28,8 @@ def ask(question: str, agreed: Sequence[str] = ("y", "yes")) -> None:
 
 @contextmanager
 def stop_signal() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C, or SIGTERM, sets: what is under way ends whole. The second ends it at once."""
+    """Yield an event that the first Ctrl-C or SIGTERM sets, so that the work under way is completed. The second
+    interrupts it at once."""
     stop = threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:

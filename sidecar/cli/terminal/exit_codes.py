@@ -1,4 +1,4 @@
-"""The one table from an error to a sentence and an exit code. A traceback is shown only where it is asked for.
+"""The one table from an error to a sentence and an exit code. A traceback is shown only with `--debug`.
 
 0 done · 1 failed · 2 wrong usage · 3 partly done · 78 bad configuration · 130 Ctrl-C · 141 the reader went away
 """
@@ -19,13 +19,13 @@ from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeErr
 DONE = 0
 FAILED = 1
 WRONG_USAGE = 2
-"""typer's own."""
+"""typer's own code."""
 PARTLY = 3
 BAD_CONFIGURATION = 78
-"""EX_CONFIG of sysexits.h, so that a supervisor can tell a restart that may help from one that cannot."""
+"""EX_CONFIG of sysexits.h, so that a supervisor can distinguish a restart that may help from one that cannot."""
 INTERRUPTED = 130
 READER_GONE = 141
-"""128 + SIGPIPE: what a shell reports for `cat file | head -1`."""
+"""128 + SIGPIPE: the code that a shell reports for `cat file | head -1`."""
 
 MEANINGS = {
     DONE: "Done.",
@@ -36,7 +36,7 @@ MEANINGS = {
     INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev broker`) ends with 0.",
     READER_GONE: "Whoever read the data went away, as in `reconsume explain | head -1`.",
 }
-"""What each code says, for people."""
+"""The meaning of each code, for people."""
 SILENCE = logging.NullHandler()
 
 CODES: tuple[tuple[type[BaseException], int, str], ...] = (
@@ -50,23 +50,23 @@ CODES: tuple[tuple[type[BaseException], int, str], ...] = (
     (OSError, FAILED, "the system refused: {}"),
     (Exception, FAILED, "a fault of reconsume itself, please report it with the output of --debug: {}"),
 )
-"""From the narrow to the wide: the first class that fits decides."""
+"""From the most specific class to the most general: the first class that fits decides."""
 
 
 def exit_code(call: Callable[[], int | None], *, debug: bool) -> int:
-    """Run a command to its exit code; what it raises becomes a sentence on stderr.
+    """Run a command and return its exit code; an error becomes a sentence on stderr.
 
-    Raises typer's own exceptions (wrong usage: 2; a chosen code), which end the program where they belong.
+    Raises typer's own exceptions (wrong usage: 2; a chosen code): typer ends the program with them.
     """
     if not debug:
-        # Without a handler Python would print librdkafka's lines beside our sentence, which has the cause.
+        # Without a handler Python would print librdkafka's log lines beside the sentence, which already has the cause.
         logging.getLogger("reconsume.kafka").addHandler(SILENCE)
     try:
         code = call()
-        flush()  # a reader that went away shows here, and not in a traceback at exit
+        flush()  # a reader that went away is noticed here, not in a traceback at exit
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user; all are reported
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user: report all
         return report(interrupt_in(error), debug=debug)
     if code is not None and not isinstance(code, int):
         raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
@@ -74,19 +74,20 @@ def exit_code(call: Callable[[], int | None], *, debug: bool) -> int:
 
 
 def interrupt_in(error: BaseException) -> BaseException:
-    """The Ctrl-C that C code met and did not pass on, as the Kafka client does at times (a SystemError); or `error`."""
+    """Return the cause of a SystemError, else `error`. The Kafka client at times turns a Ctrl-C in C code into a
+    SystemError."""
     return error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
 
 
 def report(error: BaseException, *, debug: bool) -> int:
-    """Say what went wrong, and give the code for it."""
+    """Print what went wrong, and return the exit code for it."""
     if debug:
         traceback.print_exception(error)
     code, sentence = next((code, sentence) for kind, code, sentence in CODES if isinstance(error, kind))
     try:
         sys.stdout.flush()
     except OSError:
-        # Python flushes stdout again at exit, and would complain there.
+        # Python flushes stdout again at exit, and would report the error a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if sentence:
         for text in error.problems if isinstance(error, ConfigError) else [described(error)]:
@@ -95,7 +96,7 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 
 def described(error: BaseException) -> str:
-    """The error's own sentence; its class too when it is none of ours."""
+    """Return the error's own sentence, with its class if the class is not one of this project."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error) if isinstance(error, ReconsumeError) else f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""The options that every command has, before or after its name, and the one way in which a command is registered.
+"""The options that every command has, before or after its name, and the one way to register a command.
 
-A command is a function of `Options` and its own parameters that returns an exit code, or None for 0. What it raises is
-turned into a sentence and a code here, by `failures`.
+A command is a function of `Options` and its own parameters. It returns an exit code, or None for 0. `exit_codes` turns
+an exception from it into a sentence and a code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Options:
     debug: bool = False
 
     def then(self, later: Options) -> Options:
-        """These, with those given nearer to the command on top; each `--set` counts, the later ones win."""
+        """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
+        ones win."""
         return Options(
             config=self.config if later.config is None else later.config,
             sets=self.sets + later.sets,
@@ -44,11 +45,11 @@ class Options:
 
     @property
     def output(self) -> Output:
-        """Where and how the command prints."""
+        """The printer of the command's data."""
         return Output(self.format, color=not self.no_color)
 
     def expect_no_format(self, instead: str) -> None:
-        """Wrong usage where rows are asked of a command that prints none: its output is for another program."""
+        """Raise BadParameter if `-o` is given to a command that prints no rows: its output is for another program."""
         if self.format is not None:
             raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
 
@@ -82,7 +83,7 @@ COMMON = {
 def with_common(
     function: Callable[..., Any], call: Callable[[typer.Context, Options, dict[str, Any]], None]
 ) -> Callable[..., None]:
-    """A function for typer: the parameters of `function` after its first one, then the common options."""
+    """Build a function for typer: the parameters of `function` after its first one, then the common options."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
     @functools.wraps(function)
@@ -92,7 +93,7 @@ def with_common(
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters = [context, *keyword_only, *COMMON.values()]
-    del entry.__wrapped__  # typer must see these parameters, not the function's
+    del entry.__wrapped__  # typer must see the parameters set below, not the function's
     entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     entry.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return entry
@@ -110,7 +111,7 @@ def command(
             options = above(context).then(here)
             code = exit_code(lambda: typing.cast(Any, function)(options, **given), debug=options.debug)
             if code != 0:
-                raise typer.Exit(code)  # raised: a returned typer.Exit would end with 0
+                raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 
         app.command(name, hidden=hidden)(with_common(function, call))
         return function
@@ -119,7 +120,7 @@ def command(
 
 
 def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:
-    """Let a group of commands take the common options, and those of `own`, between its name and the command's."""
+    """Make a command group accept the common options, and those of `own`, between its name and the command's."""
 
     def call(context: typer.Context, here: Options, _given: dict[str, Any]) -> None:
         context.obj = above(context).then(here)
@@ -132,5 +133,5 @@ def only_common(_options: Options) -> None:
 
 
 def above(context: typer.Context) -> Options:
-    """What was given before the command's name."""
+    """Return the options given before the command's name."""
     return context.obj if isinstance(context.obj, Options) else Options()

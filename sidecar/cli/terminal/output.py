@@ -1,6 +1,6 @@
-"""The one place that prints: data to stdout as table, json, jsonl or tsv; talk to stderr.
+"""The one place that prints: data to stdout as table, json, jsonl or tsv, messages to stderr.
 
-A row is a mapping of plain values. json and jsonl print all of it, table and tsv the columns that are asked for.
+A row is a mapping of plain values. json and jsonl print all of it; table and tsv print the requested columns.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sidecar.errors import SetupError
 
 Row = Mapping[str, object]
 UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What JSON leaves as it is, and a terminal or an editor obeys."""
+"""Characters that JSON leaves as they are, but that a terminal or an editor obeys."""
 WIDEST = 10_000
-"""Columns of a table that goes to a file: nothing is wrapped or cut there."""
+"""Columns of a table that goes to a file: wide enough that nothing is wrapped or cut there."""
 
 
 class Format(StrEnum):
-    """How data is printed."""
+    """The format in which data is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -35,18 +35,18 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints a command's data; `asked` is None where the user left the format to us."""
+    """The printer of a command's data; `asked` is None if the user did not choose a format."""
 
     asked: Format | None = None
     color: bool = True
 
     @property
     def format(self) -> Format:
-        """What was asked for, else table on a terminal and jsonl in a pipe."""
+        """The chosen format, else table on a terminal and jsonl in a pipe."""
         return self.asked or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Print the rows; an endless iterable is printed as it comes in jsonl and tsv."""
+        """Print the rows. In jsonl and tsv each row is printed as it comes, so the iterable may be endless."""
         match self.format:
             case Format.TABLE:
                 self._table(columns, rows, sys.stdout)
@@ -61,7 +61,7 @@ class Output:
                     write("\t".join(visible(escaped(cell(row.get(column)))) for column in columns))
 
     def talk_rows(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Show rows to a person, on stderr: a plan before it is carried out."""
+        """Print rows for a person on stderr, such as a plan before it is carried out."""
         self._table(columns, rows, sys.stderr)
 
     def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object) -> None:
@@ -79,7 +79,7 @@ class Output:
 
         class Plain(Console):
             def on_broken_pipe(self) -> None:
-                raise  # rich would end the program here, with the code of a failure
+                raise  # rich would end the program here, with the exit code of a failure
 
         console = Plain(
             file=stream,  # type: ignore[arg-type]
@@ -91,20 +91,22 @@ class Output:
 
 
 def write(text: str) -> None:
-    """One line of data; SetupError when stdout does not take it, BrokenPipeError when its reader went away."""
+    """Print one line of data. Raises SetupError if stdout cannot be written, BrokenPipeError if its reader went
+    away."""
     with taken():
         sys.stdout.write(f"{text}\n")
 
 
 def flush() -> None:
-    """Send off what was written. Raises as `write` does."""
+    """Flush stdout. Raises the same errors as `write`."""
     with taken():
         sys.stdout.flush()
 
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """Say what is wrong with stdout, when it is: the disk is full, or it was closed."""
+    """Turn a failed write to stdout (the disk is full, or stdout was closed) into SetupError. BrokenPipeError passes
+    through."""
     try:
         yield
     except BrokenPipeError:
@@ -115,13 +117,13 @@ def taken() -> Iterator[None]:
 
 
 def talk(text: str) -> None:
-    """One line for people."""
+    """Print one line for people, on stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def cell(value: object) -> str:
-    """A value as one text: lists joined by commas, mappings as key=value."""
+    """Return a value as one text: lists joined by commas, mappings as key=value."""
     match value:
         case None:
             return ""
@@ -136,28 +138,29 @@ def cell(value: object) -> str:
 
 
 def harmless(text: str) -> str:
-    """A JSON text that a terminal takes for text: what could move its cursor or turn its direction is escaped."""
+    """Escape the characters of a JSON text that could move a terminal's cursor or change the direction of writing."""
     return UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def visible(text: str) -> str:
-    """A text from anywhere, for a terminal: what is not printable is written as Python writes it."""
+    """Make a text of any origin safe for a terminal: characters that are not printable are written as Python
+    escapes."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def escaped(text: str) -> str:
-    """A text for one field of TSV."""
+    """Escape a text for one field of TSV."""
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def clock(at: int) -> str:
-    """Epoch ms for people, in UTC."""
+    """Format epoch ms for people, in UTC."""
     try:
         return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # a record may say anything
+    except (OverflowError, ValueError, OSError):  # a record may hold any number
         return str(at)
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 partition`, `2 partitions`."""
+    """Return the count with its noun: `1 partition`, `2 partitions`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,6 +1,6 @@
-"""The three standard streams as a caller left them: closed ones, and encodings that cannot say everything.
+"""Repair the three standard streams: some may be closed, and an encoding may not have all characters.
 
-Called once, before the first command; nothing else in the project touches them.
+Called once, before the first command; nothing else in the project changes them.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ import os
 import sys
 
 DIRECTIONS = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)
-"""Of stdin, stdout, stderr where they are closed. Data that nobody takes is a failure, so stdout cannot be written."""
+"""How a closed stdin, stdout or stderr is opened again. stdout gets a read-only file: data that nobody receives is a
+failure."""
 
 
 def repair_streams() -> None:
-    """Give each closed stream a place, and let stdout say every character."""
+    """Open each closed stream, and make stdout accept every character."""
     for number, (name, direction) in enumerate(zip(("stdin", "stdout", "stderr"), DIRECTIONS, strict=True)):
-        if getattr(sys, name) is None:  # Python leaves None, and the next file or connection would get its number
+        # Python sets a closed stream to None. The next file or connection would get its number.
+        if getattr(sys, name) is None:
             setattr(sys, name, stand_in(number, direction))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal's encoding is the user's; elsewhere our data is UTF-8. What neither can say is escaped.
+        # A terminal keeps the user's encoding; elsewhere data is UTF-8. Characters that an encoding lacks are escaped.
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
 def stand_in(number: int, direction: int) -> io.TextIOWrapper:
-    """The null device as the stream of this number."""
+    """Open the null device under this stream number."""
     opened = os.open(os.devnull, direction)
     if opened != number:
         os.dup2(opened, number)

@@ -1,4 +1,4 @@
-"""`topics plan`, `apply`, `check`, `export`: the group's topics compared, created, never altered or deleted."""
+"""`topics plan`, `apply`, `check`, `export`: the group's topics compared and created, never altered or deleted."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def apply(
 
 
 class Form(StrEnum):
-    """What `topics export` writes."""
+    """The output format of `topics export`."""
 
     STRIMZI = "strimzi"
 
@@ -125,7 +125,8 @@ def export(
 
 
 def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:
-    """What the cluster has, compared with what the configuration asks for; ContractError without a main topic."""
+    """Compare the cluster's topics with those that the configuration needs. Raises ContractError if a main topic is
+    missing."""
     from sidecar.kafka.admin.topics import Admin, source_of  # the Kafka client is slow to import, and --help needs none
 
     settings = load(options.config, options.sets)
@@ -138,20 +139,20 @@ def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:
             "topics' partitions, replicas and sizes"
         )
     sources = [source_of(mains[name]) for name in settings.topic_names]
-    # A broadcast retries nothing and belongs to no group: it has no topics of its own.
+    # Broadcast mode retries nothing and belongs to no consumer group: it has no topics of its own.
     specs = () if settings.deliver.broadcast else group_specs(settings.names, sources, settings.delays)
     return admin, make_plan(specs, admin.find(spec.name for spec in specs))
 
 
 def findings(step: Step) -> list[Row]:
-    """The rows that `check` prints about one topic."""
+    """Return the rows that `check` prints about one topic."""
     if step.action == "create":
         return [{"topic": step.topic, "finding": "it does not exist", "mend": "reconsume topics apply"}]
     return [{"topic": step.topic, "finding": found.finding, "mend": found.mend} for found in step.findings]
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content; ConfigError when it cannot be read."""
+    """Read a file. Raises ConfigError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -159,15 +160,15 @@ def read_bytes(path: Path) -> bytes:
 
 
 def spec_of(step: Step) -> TopicSpec:
-    """The topic that a step asks to create."""
+    """Return the topic that a step creates."""
     return TopicSpec(step.topic, step.kind, step.wanted.partitions, step.wanted.replication, step.wanted.config)
 
 
 def ask(count: int) -> None:
-    """Let a person agree; wrong usage where nobody can be asked."""
+    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
-    # Not typer.confirm: it turns Ctrl-C into the code of a failure.
+    # Not typer.confirm: it turns Ctrl-C into the exit code of a failure.
     sys.stderr.write(f"Create {plural(count, 'topic')}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -176,7 +177,7 @@ def ask(count: int) -> None:
 
 
 def result_row(step: Step, result: CreateResult | None, dry_run: bool) -> Row:
-    """What came of one topic."""
+    """Return the outcome of one topic as a row."""
     if result is None:
         return {"topic": step.topic, "result": step.action, "error": step.details if step.findings else ""}
     would = "would be created" if dry_run and result.state == "created" else str(result.state)
@@ -184,7 +185,7 @@ def result_row(step: Step, result: CreateResult | None, dry_run: bool) -> Row:
 
 
 def sum_up(steps: Sequence[Step], results: Sequence[CreateResult]) -> int:
-    """The exit code, and a word to the user about what is left to do."""
+    """Return the exit code; print what is left to do."""
     differing = [step for step in steps if step.action == "differs"]
     if differing:
         count = f"{len(differing)} of {plural(len(steps), 'topic')}"

@@ -1,6 +1,6 @@
-"""The plan of a group's topics: what must be, what is, and what a person should do about the difference. Pure.
+"""The plan of a group's topics: what must exist, what exists, and how a person can fix the difference. Pure.
 
-A plan is a value that can be written to a file, read back, and compared with a later one.
+A plan is a value: it can be written to a file, read back, and compared with a later one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Partitions, replicas, and the settings that we have an opinion on."""
+    """Partitions, replicas, and the settings that the group's topics require."""
 
     partitions: int
     replication: int
@@ -29,14 +29,14 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is not as it must be, and how to mend it."""
+    """One property that is not as it must be, and how to fix it."""
 
     finding: str
     mend: str
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What to do about one topic. Nothing is done about one that differs: only a person may change it."""
+    """The planned action for one topic. A topic that differs is left as it is: only a person may change it."""
 
     topic: str
     kind: Kind
@@ -47,7 +47,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def details(self) -> str:
-        """The step in a few words."""
+        """A short description of the step."""
         if self.action == "differs":
             return "; ".join(finding.finding for finding in self.findings)
         wanted = self.wanted
@@ -55,12 +55,12 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def make_plan(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic]) -> tuple[Step, ...]:
-    """A step for each topic, in the order of the specifications."""
+    """Return a step for each topic, in the order of the specifications."""
     return tuple(make_step(spec, found.get(spec.name)) for spec in specs)
 
 
 def make_step(spec: TopicSpec, found: FoundTopic | None) -> Step:
-    """What to do about one topic."""
+    """Plan the step for one topic: create, ok or differs."""
     wanted = Shape(spec.partitions, spec.replication, spec.config)
     if found is None:
         return Step(spec.name, spec.kind, "create", wanted)
@@ -71,7 +71,7 @@ def make_step(spec: TopicSpec, found: FoundTopic | None) -> Step:
 
 
 def compare(spec: TopicSpec, found: Shape) -> Iterable[Finding]:
-    """What about an existing topic is not as it must be."""
+    """Yield a finding for each property of an existing topic that is not as it must be."""
     if found.partitions < spec.partitions:
         finding = f"it has {plural(found.partitions, 'partition')} and should have {spec.partitions}, to be shared"
         yield Finding(finding, f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}")
@@ -91,17 +91,17 @@ def compare(spec: TopicSpec, found: Shape) -> Iterable[Finding]:
 
 
 def same(found: str, wanted: str) -> bool:
-    """Exactly as wanted; a list in any order."""
+    """Whether the value is exactly the wanted one; a list may be in any order."""
     return set(found.replace(" ", "").split(",")) == set(wanted.split(","))
 
 
 def at_least(found: str, wanted: str) -> bool:
-    """A number that is not smaller; Kafka's −1 is without limit."""
+    """Whether a number is not smaller than wanted; Kafka's −1 means no limit."""
     return found == "-1" or (found.isdecimal() and wanted != "-1" and int(found) >= int(wanted))
 
 
 def at_most(found: str, wanted: str) -> bool:
-    """A number that is not larger."""
+    """Whether a number is not larger than wanted."""
     return found.isdecimal() and int(found) <= int(wanted)
 
 
@@ -115,35 +115,35 @@ RULES: dict[str, tuple[Rule, str]] = {
     "message.timestamp.type": (same, "the wait would be counted from another time"),
     "segment.ms": (at_most, "what is outdated would be kept, and read again, for longer"),
 }
-"""For each setting: when a value will do, and what happens with another."""
+"""For each setting: the rule that accepts a value, and the consequence of any other value."""
 
 
 def bound(rule: Rule) -> str:
-    """How a rule reads in a sentence."""
+    """Return the rule's words in a sentence."""
     if rule is at_least:
         return "at least "
     return "at most " if rule is at_most else ""
 
 
 def shown(key: str, value: str) -> str:
-    """A value for people: milliseconds with their duration."""
+    """Format a value for people: milliseconds also as a duration."""
     return f"{value} ({render_duration(int(value))})" if key.endswith(".ms") and value.isdecimal() else value or "unset"
 
 
 def alter(topic: str, key: str, value: str) -> str:
-    """The command that sets one topic setting."""
+    """Return the command that changes one setting of a topic."""
     listed = f"[{value}]" if "," in value else value
     return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {key}={listed}"
 
 
 def to_row(step: Step) -> dict[str, object]:
-    """A step as a row of plain values; `read_plan` reads it back."""
+    """Return a step as a row of plain values; `read_plan` reads it back."""
     row: dict[str, object] = msgspec.to_builtins(step)
     return row | {"details": step.details}
 
 
 def read_plan(text: bytes) -> tuple[Step, ...]:
-    """A plan as `topics plan -o json` or jsonl printed it; ConfigError when it is none."""
+    """Read a plan that `topics plan` printed as json or jsonl. Raises ConfigError if it is not a plan."""
     try:
         if text.lstrip().startswith(b"["):
             return msgspec.json.decode(text, type=tuple[Step, ...])
@@ -153,7 +153,7 @@ def read_plan(text: bytes) -> tuple[Step, ...]:
 
 
 def moved(before: Sequence[Step], now: Sequence[Step]) -> list[str]:
-    """A sentence for each topic that is not as the plan saw it, or of which other things are wanted now."""
+    """Return a sentence for each topic that has changed since the plan, or whose specification has changed."""
     old, new = ({step.topic: step for step in plan} for plan in (before, now))
     sentences: list[str] = []
     for name in sorted(old | new):

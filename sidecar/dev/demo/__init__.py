@@ -1,1 +1,1 @@
-"""The demo: a sample service, traffic, and a checker of what came of it."""
+"""The demo: a sample service, traffic, and a check of the result."""

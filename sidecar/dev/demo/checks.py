@@ -1,7 +1,7 @@
-"""What must be true of one record, each rule by itself: nothing lost, each attempt counted once, nothing early, every
-byte kept (contract §1, §3, §7). Pure.
+"""The rules for one record, each by itself: nothing lost, each attempt counted once, nothing early, every byte kept
+(contract §1, §3, §7). Pure.
 
-What is special to records that are retried in place is in `verify_order.py`.
+The rules for records that are retried in place are in `verify_order.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from topics.headers import RETRY_TOPIC, RetryState, reason_class, without_ours
 Check = Callable[[RecordHistory, Row], Iterator[str]]
 
 WITHOUT_ANSWER = frozenset({"timeout", "connection-lost", "broken-answer", "lease-expired"})
-"""Reasons of attempts that the service may not have seen, or may have committed without being heard."""
+"""Reasons of attempts that may not have reached the service, or that it may have committed although its answer was
+lost."""
 
 
 def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
-    """Every record ends: taken by the service, or in the DLQ."""
+    """Yield a finding if the record has no end: the service has not taken it, and it is not in the DLQ."""
     if account.committed or account.dead:
         return
     last = account.copies.get(account.retries)
@@ -31,7 +32,8 @@ def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
 
 
 def miscounted(account: RecordHistory, _first: Row) -> Iterator[str]:
-    """Retries are numbered 1 to k, each counted once; the DLQ has a record once, with the retries it had."""
+    """Yield a finding if retries 1 to k are not each counted once. The DLQ may have the record once, with the
+    retries it had."""
     for times in range(1, account.retries + 1):
         if times not in account.copies:
             yield f"retry {times} is missing, though there is a retry {account.retries}"
@@ -51,14 +53,16 @@ def miscounted(account: RecordHistory, _first: Row) -> Iterator[str]:
 
 
 def is_one_way(copies: Sequence[Copy]) -> bool:
-    """Whether these copies of one retry are one way through levels: same due time, each after the one before it."""
+    """Whether these copies of one retry are one path through levels: one due time, and each written after the
+    previous delay."""
     if len({copy.life.due_at for copy in copies}) > 1:
         return False
     return all(after.row.timestamp >= before.row.timestamp + before.wait for before, after in pairwise(copies))
 
 
 def mistold(account: RecordHistory, first: Row) -> Iterator[str]:
-    """The events tell the end of a record once, and only of one that has failed."""
+    """Yield a finding if the events do not report the end of a record once, or report success of one that never
+    failed."""
     yield from mistold_death(account, first)
     commits = account.told(State.COMMIT)
     if commits != int(account.retries > 0 and account.committed and not account.dead):
@@ -66,21 +70,21 @@ def mistold(account: RecordHistory, first: Row) -> Iterator[str]:
 
 
 def mistold_by_relay(account: RecordHistory, first: Row) -> Iterator[str]:
-    """As `mistold`; that the service took a record is known to nobody else, and so no event tells of it."""
+    """Yield findings like `mistold`. Only the service knows that it took a record, so no event may report it."""
     yield from mistold_death(account, first)
     if commits := account.told(State.COMMIT):
         yield f"{commits} events say COMMIT, which only the service can know"
 
 
 def mistold_death(account: RecordHistory, _first: Row) -> Iterator[str]:
-    """An event for each time that it is in the DLQ."""
+    """Yield a finding if there is not one event for each time that the record is in the DLQ."""
     dead = account.told(State.DLQ)
     if dead != len(account.dead):
         yield f"{dead} events say DLQ, and it is there {len(account.dead)} times"
 
 
 def unmatched(account: RecordHistory, first: Row) -> Iterator[str]:
-    """What the sidecar counted is what the service saw."""
+    """Yield a finding if the sidecar's counts contradict what the service saw."""
     for times in account.deliveries:
         if times > account.retries:
             yield f"retry {times} was delivered, and no copy counts it"
@@ -90,13 +94,13 @@ def unmatched(account: RecordHistory, first: Row) -> Iterator[str]:
 
 
 def unmatched_death(account: RecordHistory, _first: Row) -> Iterator[str]:
-    """What put it into the DLQ is what the service saw."""
+    """Yield a finding if the reason in the DLQ contradicts what the service saw."""
     for copy in account.dead:
         yield from unmatched_failure(account, copy.life.times, copy.life)
 
 
 def unmatched_failure(account: RecordHistory, times: int, life: RetryState) -> Iterator[str]:
-    """Attempt `times` + 1, which `life` says has failed, has failed before the service's eyes."""
+    """Yield a finding if attempt `times` + 1 failed according to `life`, and the service did not see it fail."""
     reason = reason_class(life.reason)
     made = account.deliveries.get(times, [])
     if reason in WITHOUT_ANSWER:
@@ -108,7 +112,7 @@ def unmatched_failure(account: RecordHistory, times: int, life: RetryState) -> I
 
 
 def changed(account: RecordHistory, first: Row) -> Iterator[str]:
-    """Key, value and the record's own headers are byte for byte as they were, in every copy and every delivery."""
+    """Yield a finding if key, value or the record's own headers differ by a byte, in any copy or delivery."""
     own = without_ours(list(first.headers))
     for copy in account.written():
         same = {
@@ -127,7 +131,7 @@ def changed(account: RecordHistory, first: Row) -> Iterator[str]:
 
 
 def early(account: RecordHistory, _first: Row) -> Iterator[str]:
-    """No retry is delivered before its due time, nor before its level is over."""
+    """Yield a finding if a retry is delivered before its due time, or before its level's delay is over."""
     for late in lateness(account):
         if late.after_level < 0:
             yield f"the retry that was due at {late.due} came {-late.after_level:.1f} ms early"
@@ -142,6 +146,6 @@ CHECKS: Checks = (
     ("changed", changed),
     ("early", early),
 )
-"""The kinds of findings, and what finds them."""
+"""The kinds of findings, and the check that finds each."""
 RELAYED: Checks = tuple((kind, mistold_by_relay if check is mistold else check) for kind, check in CHECKS)
-"""The same where the service reads Kafka itself."""
+"""The same for a service that reads Kafka itself."""

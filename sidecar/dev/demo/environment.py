@@ -1,7 +1,7 @@
-"""Everything that the demo starts, and clears away again: Kafka, the topics, the sample service, the sidecar.
+"""Start and remove everything that the demo needs: Kafka, the topics, the sample service, the sidecar.
 
-The service and the sidecar are processes of their own, as they would be in production; if we are killed, a guard ends
-them and removes the folder.
+The service and the sidecar are processes of their own, as in production. If the demo is killed, a guard ends them and
+removes the folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START_SECONDS = 60.0
 
 
 class Environment:
-    """What runs; made by `open_environment`."""
+    """The running demo: its configuration, ledger and processes. `open_environment` creates it."""
 
     def __init__(
         self, settings: Settings, ledger: LedgerReader, shop: Child, sidecar: Child, job: Child | None
@@ -46,18 +46,17 @@ class Environment:
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers`."""
         return self.settings.kafka["bootstrap.servers"]
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Every topic that takes part: main, levels, ready, DLQ and events."""
+        """Every topic that is used: main, levels, ready, DLQ and events."""
         names, mains = self.settings.names, self.settings.topic_names
         levels = names.levels_of(self.settings.delays, mains)
         return (*mains, *levels, names.ready, *names.dlqs_of(mains), names.events)
 
     def check(self) -> None:
-        """Raise SetupError when a process has ended by itself."""
+        """Raise SetupError if a process has ended by itself."""
         self.shop.check()
         self.sidecar.check()
         if self.job is not None:
@@ -65,7 +64,7 @@ class Environment:
 
 
 class EnvironmentBuilder:
-    """What there is before the stage: a folder, Kafka, an empty ledger, and who starts processes."""
+    """Starts the service and the sidecar, given a folder, a running Kafka, an empty ledger and a process group."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class EnvironmentBuilder:
         self._jars = jars
 
     def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
-        """The shop first: the sidecar must know where it listens."""
+        """Start the shop first: the sidecar must know the shop's address."""
         front = "batch" if self._plan.mode is Mode.BATCH else "push"
         shop = self._shop(front, *options)
         url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
@@ -90,7 +89,7 @@ class EnvironmentBuilder:
         return Environment(settings, ledger, shop, self._sidecar(), self._job())
 
     def call(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
-        """The sidecar first: the shop must know where its API is."""
+        """Start the sidecar first: the shop must know the address of the sidecar's API."""
         port = free_port()
         settings = self._prepare(f"{HOST}:{port}", None)
         sidecar, job = self._sidecar(), self._job()
@@ -109,7 +108,7 @@ class EnvironmentBuilder:
         return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
 
     def _job(self) -> Child | None:
-        """The Spark job, where there are jars for it."""
+        """Start the Spark job if there are jars for it."""
         if not self._jars:
             return None
         self._say("Spark starts, which takes a while")
@@ -127,15 +126,16 @@ class EnvironmentBuilder:
 def open_environment(
     plan: Plan, shop: Sequence[str], folder: Path | None, jars: Sequence[Path], say: Callable[[str], None]
 ) -> Iterator[Environment]:
-    """Start everything that the plan needs; `shop` are options of the sample service, `jars` what the view needs.
+    """Start everything that the plan needs. `shop`: options of the sample service; `jars`: the jars of the Spark job,
+    if any.
 
-    With `folder` all data is kept there. Raises SetupError or BrokerError with what went wrong.
+    With `folder` all data is kept there. Raises SetupError or BrokerError if something cannot be started.
     """
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconsume-demo-")))
         guard = OrphanGuard(None if folder is not None else home)
         stack.callback(guard.close)
-        stack.callback(guard.watch, [])  # by then all have ended, and their numbers may belong to others
+        stack.callback(guard.watch, [])  # all have ended by then, and other processes may have their ids
         with progress_bar() as progress:
             kafka = EmbeddedKafka.start(folder=home / "kafka" if folder is not None else None, progress=progress)
         stack.enter_context(kafka)
@@ -146,7 +146,7 @@ def open_environment(
 
 
 def await_port(ledger: LedgerReader, service: Child) -> int:
-    """The port that the service says it listens on, once it is up; 0 when it is the one who calls."""
+    """Wait until the service is up, and return the port that it listens on; 0 if the service is the caller."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         for line in ledger.read():
@@ -158,13 +158,14 @@ def await_port(ledger: LedgerReader, service: Child) -> int:
 
 
 def write_settings(file: Path, tree: dict[str, Any]) -> Settings:
-    """Write the sidecar's configuration, and read it as the sidecar will."""
+    """Write the sidecar's configuration, and load it as the sidecar will."""
     file.write_text(yaml.safe_dump(tree, sort_keys=False), "utf-8")
     return load(file, (), {})
 
 
 def create_topics(settings: Settings) -> int:
-    """Create the main topic, and the group's own as `topics apply` does; how many there are. Raises BrokerError."""
+    """Create the main topic, and the group's own topics as `topics apply` does; return their number. Raises
+    BrokerError."""
     admin = Admin(settings.kafka)
     create(admin, [TopicSpec(TOPIC, Kind.MAIN, PARTITIONS, 1, {})])
     specs = group_specs(settings.names, [source_of(admin.find([TOPIC])[TOPIC])], settings.delays)
@@ -173,7 +174,7 @@ def create_topics(settings: Settings) -> int:
 
 
 def create(admin: Admin, specs: Sequence[TopicSpec]) -> None:
-    """Create topics and wait until the broker lists them all."""
+    """Create topics and wait until the broker lists them all. Raises BrokerError."""
     for result in admin.create(specs):
         if result.state is CreateState.FAILED:
             raise BrokerError(f"topic {result.name} cannot be created: {result.error}")

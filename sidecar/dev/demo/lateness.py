@@ -1,4 +1,4 @@
-"""How late retries came, and what an outage has to do with it. Pure."""
+"""The lateness of retries, and which of it an outage explains. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sidecar.dev.demo.record_histories import Copy, RecordHistory
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How late retries came, in ms, and how many were measured."""
+    """The distribution of lateness, in ms, and the number of retries measured."""
 
     count: int = 0
     p50: float = 0
@@ -21,8 +21,11 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Late(NamedTuple):
-    """How late one retry came: when it was due (epoch ms), and the ms to its first delivery, from then and from when
-    its level was over too."""
+    """The lateness of one retry.
+
+    `due` is epoch ms. `after_due` is the ms from the due time to its first delivery. `after_level` counts from the end
+    of its level's delay, if that is later.
+    """
 
     due: int
     after_due: float
@@ -30,7 +33,7 @@ class Late(NamedTuple):
 
 
 def lateness(account: RecordHistory) -> Iterator[Late]:
-    """Each retry that was delivered."""
+    """Yield the lateness of each retry that was delivered."""
     for times, made in account.deliveries.items():
         for copy in account.copies.get(times, [])[-1:]:
             at = min(delivery.at for delivery in made)
@@ -38,12 +41,12 @@ def lateness(account: RecordHistory) -> Iterator[Late]:
 
 
 def released_at(copy: Copy) -> int:
-    """When the last copy of a retry may be delivered at the earliest, epoch ms (contract §4)."""
+    """Return the earliest time at which the last copy of a retry may be delivered, epoch ms (contract §4)."""
     return max(copy.life.due_at, copy.row.timestamp + copy.wait)
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """The middle, the 99th of a hundred, and the worst."""
+    """Return the count, the median, the 99th percentile and the maximum."""
     ordered = sorted(values)
     if not ordered:
         return Spread()

@@ -1,7 +1,7 @@
-"""The sample service's own account of what reached it and what it answered: a file of JSON lines.
+"""The sample service's own record of the orders that reached it and of its answers: a file of JSON lines.
 
-It is the other half of the proof: the topics say what the sidecar did, the ledger says what the service saw. The
-service writes a line at once, so that the file is true whenever the process ends. Times are epoch ms with a fraction.
+It is the other half of the proof: the topics show the sidecar's actions, the ledger shows those of the service. The
+service writes each line at once, so the file is correct whenever the process ends. Times are epoch ms with a fraction.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ import msgspec
 from msgspec.structs import replace
 
 Verdict: TypeAlias = Literal["commit", "retry", "dead-letter", "none"]
-"""What the service answered; `none`: nothing, because it was cut off or its caller had gone."""
+"""The service's answer; `none`: no answer, because the connection was cut or the caller had gone."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):
-    """The service is up: it accepts connections on `port`; 0: it is the one who calls."""
+    """The service is up and accepts connections on `port`; 0 if the service is the caller."""
 
     at: float
     port: int
 
 
 class Closed(msgspec.Struct, frozen=True, tag=True):
-    """The service is down: its port is closed and its connections are cut; or it calls and reads no more."""
+    """The service is down: its port is closed and its connections are cut. As the caller, it neither calls nor
+    reads."""
 
     at: float
 
 
 class Began(msgspec.Struct, frozen=True, tag=True):
-    """An order has arrived; `number` is that of the arrival, `digest` that of the order's value."""
+    """An order has arrived. `number` counts the arrivals, `digest` is that of the order's value."""
 
     at: float
     number: int
@@ -45,7 +46,7 @@ class Began(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """The answer to a request was handed to the system. `status` is 0 where no HTTP status says it."""
+    """The answer to a request was handed to the operating system. `status` is 0 if the answer has no HTTP status."""
 
     at: float
     number: int
@@ -57,7 +58,8 @@ Line: TypeAlias = Opened | Closed | Began | Answered
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One order's arrival as the service saw it; `times` is RECONSUMETIMES, `ended` when it was answered, if it was."""
+    """The arrival of one order as the service saw it. `times` is RECONSUMETIMES, `ended` the time of the answer, if
+    any."""
 
     id: str
     times: int
@@ -68,19 +70,19 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """From when the service was down, and until when no request reached it."""
+    """A time in which the service was down, until the first request that reached it afterwards."""
 
     began: float
     ended: float
 
 
 def digest_of(value: bytes | None) -> str:
-    """The SHA-256 of a value; null is told apart from empty."""
+    """Return the SHA-256 of a value; null differs from empty."""
     return "null" if value is None else hashlib.sha256(value).hexdigest()
 
 
 def deliveries_of(lines: Iterable[Line]) -> tuple[Delivery, ...]:
-    """Every arrival with what came of it, in the order of arrival."""
+    """Return every arrival with its answer, in the order of arrival."""
     found: dict[int, Delivery] = {}
     for line in lines:
         if isinstance(line, Began):
@@ -91,7 +93,7 @@ def deliveries_of(lines: Iterable[Line]) -> tuple[Delivery, ...]:
 
 
 def outages_of(lines: Iterable[Line]) -> tuple[Outage, ...]:
-    """Each time that the service was down, up to the first request after it."""
+    """Return each time in which the service was down, up to the first request after it."""
     found: list[Outage] = []
     closed: float | None = None
     for line in lines:
@@ -104,12 +106,12 @@ def outages_of(lines: Iterable[Line]) -> tuple[Outage, ...]:
 
 
 def clock() -> float:
-    """Epoch ms."""
+    """Return the wall clock, in epoch ms."""
     return time.time_ns() / 1e6
 
 
 class LedgerWriter:
-    """Appends lines."""
+    """A writer that appends lines."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -120,12 +122,11 @@ class LedgerWriter:
         self._file.write(self._encode(line) + b"\n")
 
     def close(self) -> None:
-        """Write no more."""
         self._file.close()
 
 
 class LedgerReader:
-    """Reads what is appended, again and again; `lines` holds everything so far."""
+    """A reader of a file that still grows; `lines` holds everything read so far."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -135,7 +136,7 @@ class LedgerReader:
         self._decode = msgspec.json.Decoder(Line).decode
 
     def read(self) -> list[Line]:
-        """The whole lines that are new."""
+        """Return the complete lines that are new."""
         *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
         new = [self._decode(line) for line in whole]
         self.lines += new

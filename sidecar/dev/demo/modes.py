@@ -1,4 +1,4 @@
-"""The ways in which the demo's shop can get its orders. Pure: the names, and what depends on nothing but them."""
+"""The ways in which the demo's shop can get its orders. Pure: the names, and what follows from them alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """Who hands the orders over, and what a failure does."""
+    """How orders reach the shop, and the effect of a failure."""
 
     PUSH = "push"
     BATCH = "batch"
@@ -16,5 +16,5 @@ class Mode(StrEnum):
 
     @property
     def is_served(self) -> bool:
-        """Whether the shop is a server that the sidecar calls; else it is itself the one who calls or reads."""
+        """Whether the shop is a server that the sidecar calls; else the shop itself calls or reads."""
         return self in (Mode.PUSH, Mode.BATCH, Mode.ORDERED)

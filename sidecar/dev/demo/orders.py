@@ -1,7 +1,7 @@
-"""The orders that the demo produces: made by somebody who knows nothing of us. Pure, the same on every run.
+"""The orders that the demo produces, as a producer that does not know Reconsume. Pure, the same on every run.
 
-Null and binary keys and values, doubled and null headers, headers that look like ours: all of it must come out as it
-went in, so all of it is here.
+Null and binary keys and values, repeated and null headers, headers with the names of the sidecar's own: each must come
+out unchanged, so all of them are here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 TOPIC = "orders"
 CASE_HEADER = "order-case"
-"""Tells the sample service how it shall behave; the sidecar forwards it like any header that is allowed."""
+"""Selects the behaviour of the sample service; the sidecar forwards it like any header that is allowed."""
 
 
 class Case(StrEnum):
-    """What the service does with an order."""
+    """The behaviour of the service for an order."""
 
     GOOD = "good"
     SLOW = "slow"
@@ -37,9 +37,9 @@ SHARES: dict[Case, float] = {
     Case.REFUSED: 0.02,
     Case.POISON: 0.04,
 }
-"""The part of each case that is not good; at least one order of each, so that every journey can be seen."""
+"""The share of each case that is not good; at least one order of each, so that every journey can be seen."""
 
-# Lengths of 5, 4 (or 8) and 7 share no factor, so every value comes with every key and every set of headers.
+# The lengths 5, 4 (or 8) and 7 share no factor, so every value occurs with every key and every set of headers.
 VALUES: tuple[bytes | None, ...] = (
     b'{"sku": "A-17", "count": 2}',
     bytes(range(256)),
@@ -71,7 +71,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def make_orders(count: int, seed: int = 1, keys: Sequence[bytes | None] = KEYS) -> tuple[Order, ...]:
-    """`count` orders, mostly good, the others spread among them; the keys take turns."""
+    """Return `count` orders: mostly good, the other cases spread among them. The keys are used in turn."""
     cases = [case for case, share in SHARES.items() for _ in range(max(1, round(count * share)))][:count]
     cases += [Case.GOOD] * (count - len(cases))
     random.Random(seed).shuffle(cases)

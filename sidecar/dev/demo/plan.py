@@ -1,4 +1,4 @@
-"""What a run of the demo shows: mode, ladder, number of orders, and the configuration that follows. Pure."""
+"""The plan of a demo run: mode, ladder, number of orders, and the configuration that follows. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SHORT = "1s,2s,5s,10s"
 NAMED = ("rocketmq", "pulsar")
 NAMED_TIMES = 16
 SHORTEST_DOWN = 2.5
-"""Seconds; more than the time between two lines of the show, or nobody would see it."""
+"""Seconds; more than the time between two lines of the output, or the outage would not be visible."""
 STALL_SECONDS = 40.0
-"""How much longer than it must the demo may take before it stops waiting and looks what is lost."""
+"""Seconds that the demo may take beyond its expected time; then it stops waiting and checks which orders are lost."""
 PATIENCE = "2s"
-"""How long an order may be with the shop: the delivery's timeout, or its lease."""
+"""The time that the shop may need for an order: the delivery's timeout, or its lease."""
 BATCH, BATCH_WAIT = 16, "50ms"
 IN_PLACE, IN_PLACE_TIMES = "300ms", 3
 IN_PLACE_LEVEL = "in place"
 SECONDS_IN_LINE = 0.15
-"""What an order adds, on the average, to the time that the longest line of an ordered run may take."""
+"""Seconds that an order adds, on average, to the time that the longest line (one key) of an ordered run may take."""
 MIN_INVISIBLE = "1s"
 NO_LADDER = "ordered orders are retried in place, where no ladder is used; leave it out"
 
@@ -36,7 +36,7 @@ SPECIAL: dict[Mode, str] = {
     Mode.PULL: f"mode pull: the shop calls for its orders, and leases each for {PATIENCE}",
     Mode.RELAY: "mode relay: the shop reads Kafka itself, and posts what failed to the sidecar",
 }
-"""What a person must know of a mode before watching; of push, the default, the ladder says enough."""
+"""The sentence that explains a mode before it runs; for push, the default, the ladder's sentence is enough."""
 
 DELIVER: dict[Mode, dict[str, Any]] = {
     Mode.PUSH: {},
@@ -45,40 +45,40 @@ DELIVER: dict[Mode, dict[str, Any]] = {
     Mode.PULL: {"mode": "pull"},
     Mode.RELAY: {"mode": "relay"},
 }
-"""What each mode has in the `deliver` section."""
+"""The settings of each mode in the `deliver` section."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is shown: the mode, the `retry` section of the configuration, the retries' waits (ms), the production."""
+    """The run: the mode, the `retry` section of the configuration, the retries' delays (ms), the production."""
 
     mode: Mode
     ladder: str
     retry: dict[str, Any]
     delays: tuple[int, ...]
-    """What the retries wait, in their order; none when they are made in place."""
+    """The delays of the retries, in order; empty if they are made in place."""
     levels: tuple[str, ...]
     orders: int
     produce_seconds: float
 
     @property
     def waits(self) -> int:
-        """What a record that always fails waits in level topics, ms."""
+        """The time that a record that always fails spends in level topics, ms."""
         return sum(self.delays)
 
     @property
     def down_seconds(self) -> float:
-        """How long the shop is down, in the middle of the production."""
+        """The length of the shop's outage, in the middle of the production."""
         return max(SHORTEST_DOWN, self.produce_seconds / 2)
 
     @property
     def limit(self) -> float:
-        """Seconds after which the demo ends, whatever is still open."""
+        """Seconds after which the demo ends, even if some orders have not ended."""
         in_line = self.orders * SECONDS_IN_LINE if self.mode is Mode.ORDERED else 0
         return self.produce_seconds + self.down_seconds + self.waits / 1000 * 1.02 + in_line + STALL_SECONDS
 
     @property
     def sentence(self) -> str:
-        """What a person must know before watching."""
+        """The explanation that is shown before the run."""
         special = SPECIAL.get(self.mode)
         if self.mode is Mode.ORDERED:
             return SPECIAL[self.mode]
@@ -86,7 +86,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def ladder_sentence(self) -> str:
-        """What the ladder is, and how long it takes."""
+        """A sentence about the ladder and its total delay."""
         total = render_duration(self.waits)
         if self.ladder in NAMED:
             return f"ladder {self.ladder}: {len(self.delays)} retries that wait {total} in all; the demo takes as long"
@@ -94,11 +94,11 @@ class Plan(msgspec.Struct, frozen=True):
         return f"ladder {waits}: short, for the demo; the real one: --ladder rocketmq"
 
     def make_orders(self) -> tuple[Order, ...]:
-        """The orders to produce. Where order counts, enough keys that some lines move while others wait."""
+        """Return the orders to produce. Ordered mode uses more keys, so that some keys progress while others wait."""
         return make_orders(self.orders, keys=MANY_KEYS if self.mode is Mode.ORDERED else KEYS)
 
     def configuration(self, group: str, bootstrap: str, listen: str, url: str | None) -> dict[str, Any]:
-        """The sidecar's configuration; `url` is the shop's, if it is a server."""
+        """Return the sidecar's configuration; `url` is the shop's address if it is a server."""
         served = {"url": url, "timeout": PATIENCE, "forward_headers": [CASE_HEADER]}
         pull = {"pull": {"min_invisible": MIN_INVISIBLE}} if self.mode is Mode.PULL else {}
         return {
@@ -113,9 +113,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def make_plan(mode: Mode, ladder: str | None, orders: int) -> Plan:
-    """The plan for a mode and a ladder: `rocketmq`, `pulsar`, or delays joined by commas.
+    """Return the plan for a mode and a ladder: `rocketmq`, `pulsar`, or delays joined by commas.
 
-    Raises ConfigError when the ladder is none, or when the mode has no use for one.
+    Raises ConfigError if `orders` is less than 1, if the ladder is invalid, or if one is given for a mode that uses
+    none.
     """
     if orders < 1:
         raise ConfigError([f"--orders: must be 1 or more, not {orders}"])
@@ -136,7 +137,8 @@ def make_plan(mode: Mode, ladder: str | None, orders: int) -> Plan:
 
 
 def custom(text: str) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
-    """The `retry` section, the waits (ms) and the levels of delays joined by commas. Raises ConfigError."""
+    """Return the `retry` section, the delays (ms) and the levels of a ladder given as delays joined by commas.
+    Raises ConfigError."""
     try:
         delays = tuple(parse_duration(part.strip()) for part in text.split(","))
         build_ladder(delays)

@@ -1,4 +1,4 @@
-"""The processes that the demo starts: run with a log of their own, and ended again, whatever becomes of us."""
+"""The processes that the demo starts: each has its own log, and each is ended again, even if the demo is killed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sidecar.errors import SetupError
 from sidecar.java.orphan_guard import OrphanGuard
 
 STOP_SECONDS = 30.0
-"""More than the sidecar's own drain_timeout: it shall end by itself."""
+"""Seconds; more than the sidecar's own drain_timeout, because it must end by itself."""
 TAIL_LINES = 30
 
 
 class Child:
-    """A process that we started; what it writes goes to a file."""
+    """A process of the demo; its output goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name = name
         self._log = folder / f"{name}.log"
-        # Our own settings come from the generated file alone, whatever the user's shell has.
+        # Settings come only from the generated file, not from variables in the user's shell.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("RECONSUME_")}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -34,22 +34,22 @@ class Child:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=environ,
-                process_group=0,  # Ctrl-C in the terminal is ours to handle
+                process_group=0,  # only the demo itself handles Ctrl-C in the terminal
             )
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     def check(self) -> None:
-        """Raise SetupError with the end of its log when it has ended by itself."""
+        """Raise SetupError, with the end of its log, if it has ended by itself."""
         code = self._process.poll()
         if code is not None:
             raise SetupError(f"the {self.name} ended by itself with code {code}:\n{self.log_tail()}")
 
     def stop(self) -> int:
-        """SIGTERM and wait; the exit code. Killed, and a negative code, when it does not end. Safe to call again."""
+        """Send SIGTERM, wait, and return the exit code. A process that does not end is killed (negative code). May
+        be called again."""
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(STOP_SECONDS)
@@ -58,19 +58,19 @@ class Child:
             return self._process.wait()
 
     def log_tail(self) -> str:
-        """The last lines that it wrote."""
+        """Return the last lines of its output."""
         return "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:])
 
 
 class ProcessGroup:
-    """Starts processes and ends them, the last one first; the guard ends them where we cannot."""
+    """Starts processes and ends them, the last one first. If this process is killed, the guard ends them."""
 
     def __init__(self, stack: ExitStack, home: Path, guard: OrphanGuard) -> None:
         self._stack, self._home, self._guard = stack, home, guard
         self._pids: list[int] = []
 
     def start(self, name: str, *command: str) -> Child:
-        """Start a module of ours with its options."""
+        """Start a module of the project with its options."""
         child = Child(name, command, self._home)
         self._stack.callback(child.stop)
         self._pids.append(child.pid)

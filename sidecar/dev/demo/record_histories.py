@@ -1,6 +1,6 @@
-"""All that is known of each record of a group, put together from full dumps of its topics and the service's ledger.
+"""The history of each record of a group, from full dumps of its topics and the service's ledger.
 
-Pure: rows in, accounts out. What an account must look like is judged in `verify.py`.
+Pure: rows in, histories out. `verify.py` judges them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from topics.headers import BadHeader, RetryState, parse_retry_headers
 from topics.names import Kind, Names, Role
 
 ANY_DUE = 2**63 - 1
-"""A due time however far off is judged by what was delivered when, not by a limit."""
+"""No limit on due times: `verify.py` judges when retries were delivered, however late they were due."""
 
 
 class Row(NamedTuple):
-    """One record as it lies in its topic; `timestamp` is epoch ms."""
+    """One record as it is in its topic; `timestamp` is epoch ms."""
 
     topic: str
     partition: int
@@ -32,12 +32,12 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`topic:partition:offset`, which for a main topic is the record's id."""
+        """`topic:partition:offset`; for a main topic this is the record's id."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 class Copy(NamedTuple):
-    """A record that the sidecar wrote; `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
+    """A record that the sidecar wrote. `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
 
     row: Row
     life: RetryState
@@ -45,7 +45,7 @@ class Copy(NamedTuple):
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """One thing that is not as it must be: what kind of thing, with which record, and a sentence."""
+    """One violation: its kind, the record's id, and a sentence."""
 
     kind: str
     id: str
@@ -73,13 +73,13 @@ class RecordHistory(msgspec.Struct):
         return any(delivery.verdict == "commit" for made in self.deliveries.values() for delivery in made)
 
     def written(self) -> Iterator[Copy]:
-        """Everything that the sidecar wrote of it."""
+        """Yield every copy that the sidecar wrote."""
         for copies in self.copies.values():
             yield from copies
         yield from self.dead
 
     def told(self, state: State, times: int | None = None) -> int:
-        """How many events say so."""
+        """Return the number of events with this state, and with this retry count if given."""
         return sum(event.state is state and times in (None, event.times) for event in self.events)
 
 
@@ -87,7 +87,7 @@ _Open: TypeAlias = Callable[[str], RecordHistory]
 
 
 class Histories(NamedTuple):
-    """Every account by id, and what could not be read."""
+    """Every history by id, and the records that could not be read."""
 
     accounts: dict[str, RecordHistory]
     unreadable: tuple[Finding, ...]
@@ -96,7 +96,7 @@ class Histories(NamedTuple):
 def build_histories(
     rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names, topics: Collection[str]
 ) -> Histories:
-    """The accounts of a group whose main topics are `topics`; rows of other topics are passed over."""
+    """Build the histories of a group whose main topics are `topics`; rows of other topics are skipped."""
     accounts: dict[str, RecordHistory] = {}
     unreadable: list[Finding] = []
 

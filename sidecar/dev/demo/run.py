@@ -1,7 +1,7 @@
-"""`reconsume demo`: the whole thing at work on a real Kafka, and the proof that nothing was lost.
+"""`reconsume demo`: the whole system at work on a real Kafka, and the proof that nothing was lost.
 
-Reads like its own description: start everything, produce orders, watch until each has come to its end, stop the
-sidecar, read all topics, check them against what the service saw.
+The steps: start everything, produce orders, watch until each has ended, stop the sidecar, read all topics, and check
+them against what the service saw.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ POLL_SECONDS = 0.05
 
 
 def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = False) -> int:
-    """Run the demo: 0 when all is well, 1 when something was lost, counted twice, early, changed or out of turn.
+    """Run the demo. Return 0 if all is well, 1 if an order was lost, counted twice, early, changed or out of order.
 
-    Raises SetupError when Java is missing or a process ends, KeyboardInterrupt on Ctrl-C and SIGTERM; everything that
-    was started is then ended. `keep` leaves all data in a folder and names it. `view` has the Spark job run beside it.
+    Raises SetupError if Java is missing or a process ends, KeyboardInterrupt on Ctrl-C and SIGTERM; every process is
+    then ended. `keep` leaves all data in a folder and prints its name. `view` also runs the Spark job.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     board = Screen(color)
@@ -53,12 +53,12 @@ def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = Fal
 
 
 def viewed(stage: Environment) -> AbstractContextManager[View | None]:
-    """The view, where Spark keeps one."""
+    """Return the view, or None if there is no Spark job."""
     return nullcontext() if stage.job is None else reading_view(stage.settings)
 
 
 def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> float:
-    """Produce the orders and show what becomes of them until all have ended; the seconds it took."""
+    """Produce the orders and show their progress until all have ended; return the seconds that it took."""
     story = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
@@ -82,7 +82,7 @@ def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> f
 
 
 def scene_of(story: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
-    """The present moment."""
+    """Return the present state as a scene."""
     now = time.time() * 1000
     began = now if story.began is None else story.began
     counts = story.counts(stored, now)
@@ -92,7 +92,7 @@ def scene_of(story: OrderTracker, plan: Plan, stored: int, view: View | None) ->
 
 
 def stop(stage: Environment, board: Screen) -> bool:
-    """Stop the sidecar as Kubernetes does; whether it drained and ended with 0."""
+    """Stop the sidecar as Kubernetes does; return whether it drained and ended with 0."""
     began = time.monotonic()
     code = stage.sidecar.stop()
     took = time.monotonic() - began
@@ -104,7 +104,7 @@ def stop(stage: Environment, board: Screen) -> bool:
 
 
 def audit(stage: Environment) -> Report:
-    """Read everything and check it."""
+    """Stop the service, read everything and check it."""
     stage.shop.stop()
     stage.ledger.read()
     lines = stage.ledger.lines
@@ -115,7 +115,7 @@ def audit(stage: Environment) -> Report:
 
 
 def judge_view(view: View, stage: Environment, board: Screen) -> bool:
-    """Say whether the view is what the events make; whether it is."""
+    """Check that the view is what the events make; print the result and return whether it is right."""
     rows = dump_topics(stage.bootstrap, [stage.settings.names.events])
     events = [event for row in rows if isinstance(event := decode_event(row.value), Event)]
     if wrong := view.settle(events):
@@ -129,7 +129,7 @@ def judge_view(view: View, stage: Environment, board: Screen) -> bool:
 
 
 def judge(report: Report, plan: Plan, drained: bool, board: Screen) -> int:
-    """Say what the check found; the exit code."""
+    """Print the findings and return the exit code."""
     findings = [f"{one.kind} {one.id}: {one.text}" for one in report.findings]
     if report.orders != plan.orders:
         findings.insert(0, f"{plan.orders} orders were produced, and the topic has {report.orders}")

@@ -1,6 +1,6 @@
-"""Draws the demo: a live picture on a terminal, a plain line every two seconds elsewhere, and the table at its end.
+"""Draw the demo: a live picture on a terminal, a plain line every two seconds elsewhere, and a table at the end.
 
-What happens goes to stderr, the result to stdout. Nothing is computed here.
+Progress goes to stderr, the result to stdout. Nothing is computed here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
 BAR = 30
 MANY_LEVELS = 6
-"""With more levels than this, those where nobody waits are left out: the picture must fit a small terminal."""
+"""With more levels than this, empty levels are left out: the picture must fit a small terminal."""
 MORE_LATE = 0.5
-"""A retry that comes more than this after its due time, in seconds, is marked: the service was down."""
+"""Seconds; a retry that comes later than this after its due time is marked, because the service was down."""
 
 
 class Scene(NamedTuple):
-    """One moment: seconds since the first order came, when that was (epoch ms), where the orders stand."""
+    """One moment: seconds since the first order came, the time of that (epoch ms), and the state of the orders."""
 
     seconds: float
     began: float
@@ -43,14 +43,14 @@ class Scene(NamedTuple):
     journeys: Sequence[Track]
     is_down: bool
     view: Mapping[State, int] | None = None
-    """Records by state as Spark's view has them, where it runs."""
+    """Records by state in Spark's view, if the job runs."""
 
 
 class Screen:
-    """A context manager: the live picture stands while it is open."""
+    """A context manager: the live picture is shown while it is open."""
 
     def __init__(self, color: bool) -> None:
-        no_color = None if color else True  # None: rich looks at NO_COLOR itself
+        no_color = None if color else True  # None: rich reads NO_COLOR itself
         self.talk = Console(stderr=True, no_color=no_color, highlight=False)
         self.data = Console(no_color=no_color, highlight=False)
         self._live = Live(console=self.talk, auto_refresh=False) if self.talk.is_terminal else None
@@ -68,15 +68,15 @@ class Screen:
         self._stack.close()
 
     def say(self, text: str) -> None:
-        """One sentence about what happens, to stderr."""
+        """Print one sentence about the progress, to stderr."""
         plainly(self.talk, text)
 
     def tell(self, text: str) -> None:
-        """One sentence of the result, to stdout."""
+        """Print one sentence of the result, to stdout."""
         plainly(self.data, text)
 
     def show(self, scene: Scene, *, last: bool = False) -> None:
-        """Draw the moment, if it is time for a new picture or the last one."""
+        """Draw the scene, if a new picture is due or this is the last one."""
         now = time.monotonic()
         if now < self._next and not last:
             return
@@ -90,17 +90,17 @@ class Screen:
             self.say(f"{track.case:8} {track.id:13} {way(track, scene.began).plain}")
 
     def result(self, report: Report, seconds: float, mode: Mode) -> None:
-        """Print the table."""
+        """Print the table of the result."""
         self.data.print(table(report, seconds, mode))
 
 
 def plainly(console: Console, text: str) -> None:
-    """Print the text as it is: between words on a terminal, on one line elsewhere."""
+    """Print the text without markup: wrapped between words on a terminal, on one line elsewhere."""
     console.print(text, markup=False, soft_wrap=not console.is_terminal)
 
 
 def standing(scene: Scene) -> Iterable[tuple[str, int, str]]:
-    """Each state's name, count and colour."""
+    """Yield the name, the count and the colour of each state."""
     counts = scene.counts
     yield "ready", counts.ready, "cyan"
     yield "in flight", counts.in_flight, "blue"
@@ -113,7 +113,7 @@ def standing(scene: Scene) -> Iterable[tuple[str, int, str]]:
 
 
 def line(scene: Scene) -> str:
-    """The moment as one plain line."""
+    """Return the scene as one plain line."""
     states = "  ".join(f"{name} {count}" for name, count, _ in standing(scene))
     down = "  (the service is down)" if scene.is_down else ""
     seen = "" if scene.view is None else f"  | the view: {in_view(scene.view)}"
@@ -121,12 +121,12 @@ def line(scene: Scene) -> str:
 
 
 def in_view(view: Mapping[State, int]) -> str:
-    """The view's states that some record is in."""
+    """Return the counts of the view's states that have records."""
     return ", ".join(f"{view[state]} {state}" for state in State if view.get(state)) or "empty"
 
 
 def picture(scene: Scene) -> Group:
-    """The moment as a picture."""
+    """Return the scene as a picture."""
     service = Text("down", "bold red") if scene.is_down else Text("up", "green")
     head = Text.assemble(f"{scene.seconds:6.1f} s   service ", service, f"   {scene.orders} orders")
     bars = Table(box=None, show_header=False, pad_edge=False)
@@ -138,7 +138,7 @@ def picture(scene: Scene) -> Group:
 
 
 def journeys(scene: Scene) -> Table:
-    """The way of the orders that are followed."""
+    """Return the table of the orders that are followed."""
     grid = Table("order", "", "due→came:answer, in seconds", box=None, pad_edge=False, header_style="dim")
     for track in scene.journeys:
         grid.add_row(track.case, Text(track.id, "dim", no_wrap=True), way(track, scene.began))
@@ -146,14 +146,14 @@ def journeys(scene: Scene) -> Table:
 
 
 def way(track: Track, began: float) -> Text:
-    """All attempts of one order, and how it ended."""
+    """Return all attempts of one order, and its end."""
     steps = [step(one, began) for _, one in sorted(track.steps.items())]
     end = Text("DLQ", "red") if track.dead else Text("done", "green") if track.committed else Text("…")
     return Text("  ").join([*steps, end])
 
 
 def step(one: Step, began: float) -> Text:
-    """One attempt: `1.204→1.207:500`."""
+    """Return one attempt as text: `1.204→1.207:500`."""
     text = Text()
     if one.due is not None:
         text.append(f"{(one.due - began) / 1000:.3f}→", "dim")
@@ -169,12 +169,12 @@ RETRIES: dict[Mode, str] = {
     Mode.ORDERED: "in place: no copy, no event",
     Mode.RELAY: "one copy, one event, one forward",
 }
-"""What is written of a retry, where it is not one copy and one event."""
+"""The records written for a retry, in modes where it is not one copy and one event."""
 UNSEEN: dict[Mode, str] = {Mode.PULL: "leased, and never read"}
 
 
 def table(report: Report, seconds: float, mode: Mode) -> Table:
-    """The result as a table."""
+    """Return the result as a table."""
     grid = Table("", Column(justify="right"), "", box=SIMPLE_HEAD, pad_edge=False, show_header=False)
     rows: list[tuple[str, object, str]] = [
         ("orders", report.orders, f"in {seconds:.0f} s"),
@@ -195,13 +195,13 @@ def table(report: Report, seconds: float, mode: Mode) -> Table:
 
 
 def spread_row(name: str, spread: Spread, what: str) -> Iterable[tuple[str, object, str]]:
-    """The row of one lateness; none when there was nothing to measure."""
+    """Yield the row of one lateness; no row if nothing was measured."""
     if spread.count:
         times = f"{spread.p50:.0f} / {spread.p99:.0f} / {spread.worst:.0f} ms"
         yield f"{name} p50/p99/max", times, f"{spread.count} {what}"
 
 
 def ordinal(number: int) -> str:
-    """`1st`, `2nd`, `3rd`, `4th`."""
+    """Format an ordinal: `1st`, `2nd`, `3rd`, `4th`."""
     special = {1: "st", 2: "nd", 3: "rd"}
     return f"{number}{'th' if number % 100 in (11, 12, 13) else special.get(number % 10, 'th')}"

@@ -1,4 +1,4 @@
-"""Reads the demo's topics: all of them to their end for the check, and the events as they come for the show."""
+"""Read the demo's topics: all of them to their end for the check, and the events as they come for the display."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from topics.events import Event, decode_event
 
 ANSWER_SECONDS = 10.0
 DUMP_SECONDS = 60.0
-"""How long all topics may take to be read; the demo's need well under one."""
+"""Seconds for reading all topics; the demo's topics need well under one."""
 
 
 @contextmanager
 def reading(bootstrap: str, topics: Iterable[str]) -> Iterator[tuple[Consumer, set[tuple[str, int]]]]:
-    """A consumer at the beginning of every partition of `topics`, and these partitions. Joins and commits nothing."""
+    """Yield a consumer at the beginning of every partition of `topics`, and these partitions. It joins and commits
+    nothing."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "reconsume-demo-reader",  # must be given, and is never used: only `assign` is
+            "group.id": "reconsume-demo-reader",  # required, but never used: the consumer calls only `assign`
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -43,9 +44,9 @@ def reading(bootstrap: str, topics: Iterable[str]) -> Iterator[tuple[Consumer, s
 
 
 def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
-    """Every committed record of the topics, in the order of their places. Raises BrokerError after a minute.
+    """Return every committed record of the topics, ordered by place. Raises BrokerError after a minute (DUMP_SECONDS).
 
-    Nobody may be writing: the end is where a partition ends when it is reached.
+    No producer may be writing: the end is where a partition ends when it is reached.
     """
     until = time.monotonic() + DUMP_SECONDS
     rows: list[Row] = []
@@ -62,14 +63,14 @@ def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
 
 
 def row_of(message: Message) -> Row:
-    """The message as a row."""
+    """Return the message as a row."""
     topic, partition = place_of(message)
     headers = tuple(read_headers(message) or ())
     return Row(topic, partition, message.offset() or 0, message.timestamp()[1], message.key(), message.value(), headers)
 
 
 def end_of(message: Message) -> tuple[str, int]:
-    """The partition that is read to its end. Raises BrokerError for any other message about an error."""
+    """Return the partition that is read to its end. Raises BrokerError for any other error message."""
     error = message.error()
     assert error is not None
     if error.code() != KafkaError._PARTITION_EOF:
@@ -78,7 +79,7 @@ def end_of(message: Message) -> tuple[str, int]:
 
 
 def place_of(message: Message) -> tuple[str, int]:
-    """The topic and the partition of a consumed message, or of the word that a partition ends."""
+    """Return the topic and the partition of a consumed message, or of an end-of-partition message."""
     return message.topic() or "", message.partition() or 0
 
 
@@ -86,11 +87,11 @@ class EventTail:
     """The group's events as they come."""
 
     def __init__(self, consumer: Consumer) -> None:
-        """Take a consumer of the events topic alone."""
+        """Take a consumer that reads only the events topic."""
         self._consumer = consumer
 
     def read(self, seconds: float) -> list[Event]:
-        """The events that are new; waits up to `seconds` for the first."""
+        """Return the events that are new; wait up to `seconds` for the first."""
         events: list[Event] = []
         for message in self._consumer.consume(1, seconds) + self._consumer.consume(5000, 0):
             if message.error() is not None:

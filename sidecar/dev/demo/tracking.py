@@ -1,6 +1,7 @@
-"""What the demo shows while it runs: where every order stands, and the way of a few of them. Pure: told, not asking.
+"""The progress that the demo shows: the state of every order, and the attempts of a few of them. Pure: it queries
+nothing.
 
-Told by the group's events and the service's ledger, in whatever order they arrive.
+The input is the group's events and the service's ledger, in any order of arrival.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ FOLLOWED = (Case.FLAKY, Case.LATER, Case.STUCK, Case.REFUSED, Case.POISON)
 
 
 class Step(msgspec.Struct):
-    """One attempt: when it was due and when it came (epoch ms), and the answer: its status where HTTP says it, else
-    the verdict; empty: there was none, None: none yet."""
+    """One attempt: when it was due and when it came (epoch ms), and the answer.
+
+    The answer is the HTTP status, or the verdict if there is no status. Empty: there was no answer; None: there is none
+    yet.
+    """
 
     due: int | None = None
     came: float | None = None
@@ -37,20 +41,20 @@ class Track(msgspec.Struct):
     level: str | None = None
     due: int = 0
     waits_for: int = 0
-    """The retry that was last announced; `level` and `due` are its own."""
+    """The retry that was announced last; `level` and `due` belong to it."""
     held: bool = False
-    """It failed, and waits in place for its next attempt."""
+    """Whether it failed and waits in place for its next attempt."""
     committed: bool = False
     dead: bool = False
 
     @property
     def seen(self) -> int:
-        """The last attempt that reached the service, from 0; −1 when none has."""
+        """The last attempt that reached the service, from 0; −1 if none has."""
         return max((times for times, step in self.steps.items() if step.came is not None), default=-1)
 
 
 class Counts(NamedTuple):
-    """How many orders stand where; `waiting` by level, as it is written. Together they are all that were produced."""
+    """The number of orders in each state; `waiting` is by level. Their sum is the number of orders produced."""
 
     ready: int
     in_flight: int
@@ -60,19 +64,20 @@ class Counts(NamedTuple):
 
 
 class OrderTracker:
-    """Folds what it is told. `in_place`: what orders wait for that have failed, where no event tells of it."""
+    """Tracks the orders from events and ledger lines. `in_place`: the level of failed orders, in a mode without
+    retry events."""
 
     def __init__(self, in_place: str | None = None) -> None:
         self._in_place = in_place
         self.tracks: dict[str, Track] = {}
         self.followed: dict[str, Track] = {}
         self.began: float | None = None
-        """When the first order reached the service, epoch ms."""
+        """The time when the first order reached the service, epoch ms."""
         self.down_since: float | None = None
         self._requests: dict[int, tuple[Track, int]] = {}
 
     def seen(self, lines: Iterable[Line]) -> None:
-        """Take in what the service wrote."""
+        """Process lines of the service's ledger."""
         for line in lines:
             match line:
                 case Began():
@@ -104,7 +109,7 @@ class OrderTracker:
             self.followed.setdefault(line.case, track)
 
     def told(self, events: Iterable[Event]) -> None:
-        """Take in the group's events."""
+        """Process events of the group."""
         for event in events:
             track = self._track(event.id)
             if event.state is State.DLQ:
@@ -116,7 +121,7 @@ class OrderTracker:
                 self._end_step(track, event.times - 1)
 
     def _end_step(self, track: Track, times: int) -> None:
-        """The attempt is counted: if the service gave no answer by now, it will not."""
+        """End an attempt that is counted: if the service gave no answer by now, it will not give one."""
         step = track.steps.setdefault(times, Step())
         step.answer = "" if step.answer is None else step.answer
 
@@ -124,7 +129,7 @@ class OrderTracker:
         return self.tracks.setdefault(identity, Track(identity))
 
     def counts(self, produced: int, now: float) -> Counts:
-        """Where the `produced` orders stand at `now` (epoch ms); one whose due time is over is ready."""
+        """Count the `produced` orders by state at `now` (epoch ms). An order whose due time is over is ready."""
         waiting: dict[str, int] = {}
         in_flight = committed = dead = 0
         for track in self.tracks.values():
@@ -136,16 +141,16 @@ class OrderTracker:
                 in_flight += 1
             elif (level := self._level(track, now)) is not None:
                 waiting[level] = waiting.get(level, 0) + 1
-        # An order may be seen at the service before the producer hears that it was stored.
+        # An order may reach the service before the producer gets the report that it was stored.
         ready = max(0, produced - sum(waiting.values()) - in_flight - committed - dead)
         return Counts(ready, in_flight, waiting, committed, dead)
 
     def _level(self, track: Track, now: float) -> str | None:
-        """What the order waits for, if it does."""
+        """Return the level in which the order waits; None if it does not wait."""
         if track.held:
             return self._in_place
         return track.level if track.due > now else None
 
     def journeys(self) -> tuple[Track, ...]:
-        """The orders that are followed, by case."""
+        """Return the orders that are followed, by case."""
         return tuple(self.followed[case] for case in FOLLOWED if case in self.followed)

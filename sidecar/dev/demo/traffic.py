@@ -1,4 +1,4 @@
-"""Produces the demo's orders, a few at a time, as a shop's customers would."""
+"""Produce the demo's orders a few at a time, as a shop's customers would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sidecar.errors import BrokerError
 
 
 class Traffic:
-    """`orders` produced evenly over `seconds`, from the first call of `step` on."""
+    """A producer of `orders`, evenly over `seconds`, from the first call of `step`."""
 
     def __init__(self, bootstrap: str, orders: Sequence[Order], seconds: float) -> None:
         self._producer = Producer(
@@ -23,10 +23,10 @@ class Traffic:
         self._sent = 0
         self._failed: KafkaError | None = None
         self.stored = 0
-        """How many orders Kafka has."""
+        """The number of orders that Kafka has stored."""
 
     def step(self) -> None:
-        """Produce what is due by now. Raises BrokerError when Kafka refused one."""
+        """Produce the orders that are due by now. Raises BrokerError if Kafka refused one."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         due = min(len(self._orders), 1 + int(len(self._orders) * (now - self._began) / self._seconds))

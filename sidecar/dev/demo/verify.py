@@ -1,8 +1,8 @@
 """The check of a group: nothing lost, each attempt counted once, nothing early, every byte kept (contract §1, §3, §7).
 
 Pure over rows: full dumps of the topics (read_committed) and the service's ledger in, a frozen Report out. It trusts
-neither side: what the topics say is held against what the service saw. A duplicate delivery is no fault, because
-delivery is at least once; it is counted. Redriven records are not judged here.
+neither side: the topics are compared with what the service saw. A duplicate delivery is counted, but is no fault,
+because delivery is at least once. Redriven records are not judged here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from topics.names import Names
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What the group's mode changes: `in_place` where it is ordered by key, `relay` where the service reads Kafka."""
+    """How the group's mode changes the checks.
+
+    `in_place`: it is ordered by key; `relay`: the service reads Kafka itself.
+    """
 
     in_place: InPlace | None = None
     relay: bool = False
 
     @property
     def checks(self) -> Checks:
-        """What must be true of each record."""
+        """The checks that every record must pass."""
         if self.in_place is not None:
             return in_place_checks(self.in_place)
         return RELAYED if self.relay else CHECKS
@@ -38,11 +41,12 @@ LADDER = Rules()
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was found. `deliveries[n]` is how many were made of attempt n + 1.
+    """The result. `deliveries[n]` is the number of deliveries of attempt n + 1.
 
-    `lateness` is counted from RETRY_DUE_AT, which counts from the failure. `release` is counted from when the level's
-    delay was over too, so without the time that the copy needed to be written. `held_back` is the lateness of those
-    that an outage kept waiting, which the other two leave out. `in_line` is how many records had an order to keep.
+    `lateness` counts from RETRY_DUE_AT, which counts from the failure. `release` counts from the end of the level's
+    delay if that is later: it leaves out the time that the copy needed to be written. `held_back` is the lateness of
+    retries that an outage delayed; the other two leave these out. `in_line` is the number of records that had an order
+    to keep.
     """
 
     orders: int
@@ -68,7 +72,8 @@ def verify(
     outages: Sequence[Outage] = (),
     rules: Rules = LADDER,
 ) -> Report:
-    """Judge a group by its topics and its service. Retries that an outage kept waiting have a lateness of their own."""
+    """Judge a group by its topics and its service's ledger. Retries that an outage delayed have a lateness of their
+    own."""
     books = build_histories(rows, deliveries, names, topics)
     accounts = list(books.accounts.values())
     known = [account for account in accounts if account.first is not None]
@@ -94,12 +99,12 @@ def verify(
 
 
 def retries_of(account: RecordHistory, rules: Rules) -> Iterable[int]:
-    """The retries that were made of a record: those with a copy, or those in place that reached the service."""
+    """Return the retries of a record: those with a copy, or in place those that reached the service."""
     return account.copies if rules.in_place is None else (times for times in account.deliveries if times > 0)
 
 
 def findings(books: Histories, rules: Rules) -> Iterator[Finding]:
-    """Everything that is not as it must be."""
+    """Yield every violation."""
     yield from books.unreadable
     if rules.in_place is not None:
         yield from disorder(books.accounts.values())
@@ -113,7 +118,7 @@ def findings(books: Histories, rules: Rules) -> Iterator[Finding]:
 
 
 def by_attempt(accounts: Iterable[RecordHistory]) -> tuple[int, ...]:
-    """How many deliveries were made of the first attempt, the second, and so on."""
+    """Return the number of deliveries of the first attempt, the second, and so on."""
     counts: dict[int, int] = {}
     for account in accounts:
         for times, made in account.deliveries.items():

@@ -1,6 +1,6 @@
 """The check of a group that is ordered by key: each record in its turn, and retried in place (contract §6). Pure.
 
-Retries in place write no copy and no event: only what the service saw tells of them, and the DLQ of their end.
+Retries in place write no copy and no event. Only the service's ledger shows them, and the DLQ shows their end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sidecar.dev.demo.record_histories import Finding, RecordHistory, Row
 from topics.events import State
 
 CLOCK_MS = 1.0
-"""What an interval may seem too short by: it is measured by one clock in the sidecar and by another in the service."""
+"""ms by which an interval may seem too short: one clock measures it in the sidecar, another in the service."""
 
 
 def in_place_checks(rules: InPlace) -> Checks:
-    """What must be true of each record."""
+    """Return the checks that every record must pass."""
     return (
         ("lost", lost),
         ("miscounted", lambda account, first: miscounted(account, rules)),
@@ -32,7 +32,8 @@ def in_place_checks(rules: InPlace) -> Checks:
 
 
 def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
-    """No copy and no event of a retry; never more retries than allowed; in the DLQ once, with the retries it had."""
+    """Yield a finding if a retry has a copy or an event, or if there are too many. The DLQ may have the record once,
+    with the retries it had."""
     for times, copies in sorted(account.copies.items()):
         yield f"retry {times} was written to {copies[0].row.place}, and must be made in place"
     if told := account.told(State.WAITING_RETRY):
@@ -50,12 +51,12 @@ def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
 
 
 def was_refused(account: RecordHistory, times: int) -> bool:
-    """Whether the service itself asked for the DLQ, by its answer to attempt `times` + 1."""
+    """Whether the service itself requested the DLQ, by its answer to attempt `times` + 1."""
     return any(delivery.verdict == "dead-letter" for delivery in account.deliveries.get(times, []))
 
 
 def early(account: RecordHistory, rules: InPlace) -> Iterator[str]:
-    """Between two attempts there is the interval at least."""
+    """Yield a finding if two attempts are closer than the interval."""
     for times, after in pairwise(sorted(account.deliveries)):
         made, again = account.deliveries[times], account.deliveries[after]
         waited = min(one.at for one in again) - min(one.at if one.ended is None else one.ended for one in made)
@@ -67,7 +68,8 @@ Line = tuple[str, int, bytes]
 
 
 def lines_of(accounts: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory]]:
-    """The records that have an order to keep, in that order: one line a partition and key. A null key has none."""
+    """Return the records that have an order to keep, in that order: one line per partition and key. A null key has
+    none."""
     lines: dict[Line, list[RecordHistory]] = defaultdict(list)
     known = [(account, account.first) for account in accounts if account.first is not None]
     for account, first in sorted(known, key=lambda pair: place_of(pair[1])):
@@ -77,17 +79,17 @@ def lines_of(accounts: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory
 
 
 def place_of(row: Row) -> tuple[str, int, int]:
-    """Topic, partition and offset."""
+    """Return topic, partition and offset."""
     return row.topic, row.partition, row.offset
 
 
 def in_line(accounts: Iterable[RecordHistory]) -> int:
-    """How many records stood in a line with others."""
+    """Return the number of records that shared a line with others."""
     return sum(len(line) for line in lines_of(accounts).values() if len(line) > 1)
 
 
 def disorder(accounts: Iterable[RecordHistory]) -> Iterator[Finding]:
-    """No record is first delivered before each earlier one of its line has been taken or dead-lettered."""
+    """Yield a finding if a record is delivered before an earlier one of its line has been taken or dead-lettered."""
     for line in lines_of(accounts).values():
         last, until = "", -inf
         for account in line:
@@ -100,12 +102,12 @@ def disorder(accounts: Iterable[RecordHistory]) -> Iterator[Finding]:
 
 
 def first_delivery(account: RecordHistory) -> float:
-    """When it first reached the service, epoch ms; never: infinity."""
+    """Return the time when it first reached the service, epoch ms; infinity if it never did."""
     return min((one.at for made in account.deliveries.values() for one in made), default=inf)
 
 
 def ended_at(account: RecordHistory) -> float:
-    """When it was first taken or written to the DLQ, epoch ms; never: infinity."""
+    """Return the time when it was first taken or written to the DLQ, epoch ms; infinity if it never was."""
     taken = [one.ended for made in account.deliveries.values() for one in made if one.verdict == "commit"]
     dead = [float(copy.row.timestamp) for copy in account.dead]
     return min([*(at for at in taken if at is not None), *dead], default=inf)

@@ -1,4 +1,4 @@
-"""`demo --view`: the Spark job beside the rest, what its view says meanwhile, and whether it is right in the end."""
+"""`demo --view`: run the Spark job too, read its view during the run, and check at the end that it is right."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from topics.events import Event, State, latest
 from topics.view_record import ViewRow, view_order
 
 START_SECONDS = 120.0
-"""Spark needs some ten seconds, and compiles its first batch; a busy machine multiplies that."""
+"""Seconds; Spark needs some ten, and compiles its first batch. A busy machine needs several times that."""
 SETTLE_SECONDS = 60.0
 POLL = 0.1
 FIRST_BATCH = "view/commits/0"
-"""What the checkpoint holds once the first batch of the view is done."""
+"""The file in the checkpoint that exists once the first batch of the view is done."""
 
 
 def start_job(crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: Sequence[Path]) -> Child:
-    """Start the job, and wait until its first batch is done: what comes then is shown at once. Raises SetupError."""
+    """Start the job, and wait until its first batch is done: later events are then shown at once. Raises SetupError."""
     checkpoint = home / "checkpoint"
     words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
     job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
@@ -38,25 +38,26 @@ def start_job(crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: 
 
 
 class View:
-    """The group's view as it is read from its topic; made by `reading_view`."""
+    """The group's view as it is read from its topic; `reading_view` creates it."""
 
     def __init__(self, look: ViewSnapshot) -> None:
         self._look = look
         self._rows: dict[str, ViewRow] = {}
 
     def read(self, wait: float = 0.0) -> None:
-        """Take in what is new, waiting up to `wait` seconds for it. Raises BrokerError."""
+        """Process new rows, waiting up to `wait` seconds for them. Raises BrokerError."""
         for item in self._look.turn(wait):
             row = item.heard
             if isinstance(row, ViewRow) and (row.id not in self._rows or newer(row, self._rows[row.id])):
                 self._rows[row.id] = row
 
     def counts(self) -> Mapping[State, int]:
-        """How many records stand in each state."""
+        """Return the number of records in each state."""
         return Counter(row.state for row in self._rows.values())
 
     def settle(self, events: Iterable[Event]) -> list[str]:
-        """How the view differs from the fold of all events, after it had its time; empty when it is right."""
+        """Return how the view differs from the fold of all events; wait up to SETTLE_SECONDS for it to be right
+        (empty)."""
         expected = fold(events)
         until = time.monotonic() + SETTLE_SECONDS
         while (found := differences(self._rows, expected)) and time.monotonic() < until:
@@ -66,18 +67,18 @@ class View:
 
 @contextmanager
 def reading_view(settings: Settings) -> Iterator[View]:
-    """The view, to be read. Raises BrokerError."""
+    """Yield the view of the group. Raises BrokerError."""
     with looking(settings.kafka, settings.names) as look:
         yield View(look)
 
 
 def newer(row: ViewRow, known: ViewRow) -> bool:
-    """Whether a row is the greater of two."""
+    """Whether the first row is the greater of the two."""
     return view_order(row) > view_order(known)
 
 
 def fold(events: Iterable[Event]) -> dict[str, Event]:
-    """The last event of each record."""
+    """Return the last event of each record."""
     lives: dict[str, list[Event]] = {}
     for event in events:
         lives.setdefault(event.id, []).append(event)
@@ -85,7 +86,7 @@ def fold(events: Iterable[Event]) -> dict[str, Event]:
 
 
 def differences(rows: Mapping[str, ViewRow], expected: Mapping[str, Event]) -> list[str]:
-    """A sentence for each record of which the view says something else than its events."""
+    """Return a sentence for each record whose row in the view differs from its events."""
     found = [f"{id_}: in the view, and in no event" for id_ in rows if id_ not in expected]
     for id_, event in expected.items():
         row = rows.get(id_)

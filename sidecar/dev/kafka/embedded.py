@@ -3,8 +3,8 @@
     with EmbeddedKafka.start() as kafka:
         print(kafka.bootstrap)
 
-Here the cluster is laid out, formatted, started, awaited and cleared away. Not for production: one copy of everything
-on one node, small heaps, no security.
+This module plans the cluster, formats its folders, starts it, waits for it and removes it. Not for production: one copy
+of everything on one node, small heaps, no security.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ from sidecar.java.jars import Progress, fetch
 from sidecar.java.orphan_guard import OrphanGuard
 
 READY_SECONDS = 60.0
-"""How long a start may take; alone it needs 2 to 4 s, on a loaded machine a multiple."""
+"""Seconds that a start may take; alone it needs 2 to 4 s, on a loaded machine several times that."""
 
-# Below the ports that systems give to outgoing connections (Linux from 32768, macOS from 49152): while a node is down,
-# a client that keeps connecting to such a port could be given it as its own and connect to itself.
+# Below the ports that systems give to outgoing connections (Linux from 32768, macOS from 49152). While a node is down,
+# a client that keeps trying such a port could otherwise get it as its own and connect to itself.
 PORTS = range(20_000, 32_000)
 
 
 class EmbeddedKafka:
-    """A running cluster. A context manager: leaving it stops every node and removes what it made."""
+    """A running cluster, as a context manager: at its end every node is stopped, and its temporary files are
+    removed."""
 
     def __init__(self, folder: Path, plans: Sequence[Plan], java: Path, jars: Sequence[Path], *, keep: bool) -> None:
-        """Lay out a cluster that is not running yet; use `start`."""
+        """Plan a cluster that does not run yet; use `start`."""
         self.folder, self._keep = folder, keep
         most = heap(len(plans))
         command = java_command(java, jars, folder / LOG4J_FILE, most)
-        # `=`, because one id in 64 begins with a dash and would be taken for an option.
+        # With `=`, because one id in 64 begins with a dash and would be read as an option.
         self._format = [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={_cluster_id(plans)}", "--config"]
         self.nodes = tuple(
             Node(plan, [*command, "kafka.Kafka", str(plan.properties)], self._tell_guard, self._await_node)
@@ -75,14 +76,17 @@ class EmbeddedKafka:
     ) -> EmbeddedKafka:
         """Start a cluster of a release (`releases.py`) and wait until all its nodes answer.
 
-        `properties` override server.properties on each node, `features` the levels that the release gives to Kafka's
-        features (`kafka-features.sh describe` lists them). `folder` keeps the data over `close` and the next
+        `properties` override server.properties on each node. `features` override the levels that the release gives to
+        Kafka's features (`kafka-features.sh describe` lists them). `folder` keeps the data after `close` until the next
         `start`; without it the data is temporary. `port` is node 0's, node 1 has the next one, and so on; 0 picks free
-        ones. `advertised` gives, for a node id, the `host:port` of a proxy in front of it: the node then listens on
-        `plan.proxied_port` too, for the proxy to connect to; `{port}` in it is that port, where there is no proxy but a
-        listener with other properties. `progress` hears of jars that are fetched.
-        Raises SetupError when Java or a jar cannot be had, or a node does not answer in `seconds`, and ConfigError for
-        a release that is not known.
+        ports. `progress` is called while jars are downloaded.
+
+        `advertised` returns, for a node id, the `host:port` of a proxy in front of the node. The node then also listens
+        on `plan.proxied_port`, for the proxy to connect to. `{port}` in the address is replaced by that port: this
+        gives a second listener with other properties, without a proxy.
+
+        Raises SetupError if Java or a jar is not available, or if a node does not answer in `seconds`. Raises
+        ConfigError if the release is not known.
         """
         lock, java = lock_of(release), find_java()
         jars = fetch(lock, progress=progress)
@@ -105,15 +109,15 @@ class EmbeddedKafka:
 
     @property
     def proxied_bootstrap(self) -> str:
-        """`bootstrap.servers` by way of the proxies; empty without `advertised`."""
+        """`bootstrap.servers` through the proxies; empty without `advertised`."""
         return ",".join(node.plan.advertised for node in self.nodes if node.plan.advertised)
 
     def node(self, number: int) -> Node:
-        """The node whose broker id is `number`, from 0."""
+        """Return the node whose broker id is `number`, from 0."""
         return self.nodes[number]
 
     def heal(self) -> None:
-        """Bring back every node that is paused or down, and wait until all answer together."""
+        """Wake every paused node, start every node that is down, and wait until all nodes list each other."""
         for node in self.nodes:
             if node.paused:
                 node.wake()
@@ -123,9 +127,9 @@ class EmbeddedKafka:
             self._await_node(node, everyone=True)
 
     def close(self) -> None:
-        """Stop every node and remove the folder, unless it was given. A second call does nothing."""
+        """Stop every node, and remove the folder unless the caller gave it. A second call does nothing."""
         if self._keep:
-            for node in self.nodes:  # together: once a majority is gone, the rest cannot hand over and would wait
+            for node in self.nodes:  # all at once: when a majority is gone, the rest cannot hand over and would wait
                 node.ask_to_stop()
         for node in self.nodes:
             node.stop() if self._keep else node.kill()
@@ -161,7 +165,7 @@ class EmbeddedKafka:
         try:
             with node.plan.log.open("ab") as log:
                 subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # whose text is the whole class path
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # its text is the whole class path
             raise SetupError(f"Kafka node {node.id} cannot format its data folder:\n{node.log_tail()}") from None
 
     def _launch_all(self, seconds: float) -> None:
@@ -171,7 +175,7 @@ class EmbeddedKafka:
             self._await_node(node, seconds, everyone=True)
 
     def _await_node(self, node: Node, seconds: float = READY_SECONDS, *, everyone: bool = False) -> None:
-        """Wait until `node` itself answers a metadata request that lists it, or all nodes."""
+        """Wait until `node` itself answers a metadata request that lists it, or all nodes with `everyone`."""
         wanted = {other.id for other in self.nodes} if everyone else {node.id}
         until = time.monotonic() + seconds
         client: AdminClient | None = None
@@ -213,7 +217,7 @@ def _plan(number: int, home: Path, port: int, advertised: Callable[[int], str] |
 
 
 def _free_ports() -> Iterator[int]:
-    """Ports that nobody listens on, each once, in random order: several clusters may start at the same time."""
+    """Yield free ports, each once, in random order: several clusters may start at the same time."""
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -225,7 +229,7 @@ def _free_ports() -> Iterator[int]:
 
 
 def _cluster_id(plans: Sequence[Plan]) -> str:
-    """The id under which `plans` were formatted before, else a new one: 16 random bytes in base64."""
+    """Return the id under which `plans` were formatted before, else a new one: 16 random bytes in base64."""
     for plan in plans:
         meta = plan.data / "meta.properties"
         for line in meta.read_text("utf-8").splitlines() if meta.exists() else ():
@@ -241,7 +245,7 @@ def _listens(port: int) -> bool:
 
 
 def _brokers(client: AdminClient) -> set[int]:
-    """The ids of the brokers that a metadata answer lists; none when there is no answer."""
+    """Return the ids of the brokers that a metadata answer lists; empty if there is no answer."""
     try:
         return set(client.list_topics(timeout=1).brokers)
     except KafkaException:

@@ -1,6 +1,6 @@
-"""One node of the embedded cluster as a process, and the guard that ends nodes whose parent died.
+"""One node of the embedded cluster, as a process.
 
-Only processes started here are ever signalled. What the node is told is in `node_config.py`.
+Only processes started here get signals. The configuration of the node is in `node_config.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ TAIL_LINES = 30
 
 
 class Node:
-    """A broker that can be started, stopped, killed and paused; its port and data stay.
+    """A broker that can be started, stopped, killed and paused; it keeps its port and data.
 
-    `start`, `restart` and `resume` return when clients can work with it again.
+    `start`, `restart` and `resume` return when clients can use it again.
     """
 
     def __init__(
@@ -42,23 +42,23 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The process id of the JVM. Raises SetupError when the node is down."""
+        """The process id of the JVM. Raises SetupError if the node is down."""
         if self._process is None:
             raise SetupError(f"node {self.id} is not running")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process lives, paused or not."""
+        """Whether the process exists, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def paused(self) -> bool:
-        """Whether the process is held by `pause`."""
+        """Whether the process is stopped by `pause`."""
         return self._paused and self.running
 
     def launch(self) -> None:
-        """Start the process without waiting for it; SetupError when it runs already."""
+        """Start the process without waiting for it. Raises SetupError if it runs already."""
         if self.running:
             raise SetupError(f"node {self.id} is running already")
         self._paused = False
@@ -69,7 +69,7 @@ class Node:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.plan.folder,
-                process_group=0,  # as the guard: Ctrl-C is ours to handle
+                process_group=0,  # like the guard: only the parent process handles Ctrl-C
             )
         self._changed()
 
@@ -79,11 +79,11 @@ class Node:
         self._ready(self)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, closed or handed over."""
+        """Send SIGKILL: nothing is flushed, closed or handed over."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM, a clean stop: leaderships move, logs are closed; killed when that takes too long."""
+        """Send SIGTERM for a clean stop: leaders move, logs are closed. The node is killed if that takes too long."""
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
@@ -92,28 +92,28 @@ class Node:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers, as in a long stop of the garbage collector."""
+        """Send SIGSTOP: connections stay open and nothing answers, as in a long pause of the garbage collector."""
         self._signal(signal.SIGSTOP)
         self._paused = True
 
     def wake(self) -> None:
-        """SIGCONT, without waiting."""
+        """Send SIGCONT, without waiting."""
         self._signal(signal.SIGCONT)
         self._paused = False
 
     def resume(self) -> None:
-        """SIGCONT, and wait until the node answers."""
+        """Send SIGCONT, and wait until the node answers."""
         self.wake()
         self._ready(self)
 
     def ask_to_stop(self) -> None:
-        """SIGTERM without waiting, so that several nodes can stop together; `stop` or `kill` must follow."""
+        """Send SIGTERM without waiting, so that several nodes can stop together. `stop` or `kill` must follow."""
         if self.running:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """The last lines of the broker's log."""
+        """Return the last lines of the broker's log."""
         lines = self.plan.log.read_text("utf-8", "replace").splitlines() if self.plan.log.exists() else []
         return "\n".join(lines[-TAIL_LINES:])
 
@@ -128,7 +128,7 @@ class Node:
         if process is None:
             return
         process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # a paused process takes SIGTERM only once it goes on
+        process.send_signal(signal.SIGCONT)  # a paused process handles SIGTERM only after SIGCONT
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

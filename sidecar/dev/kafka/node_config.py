@@ -1,6 +1,6 @@
-"""What an embedded Kafka node is told: its plan, server.properties, Log4j configuration and Java command line.
+"""The configuration of an embedded Kafka node: its plan, server.properties, Log4j configuration and Java command line.
 
-Pure: text and tuples out of values. Nothing here writes a file, picks a port or starts a process.
+Pure: values in, text and tuples out. Nothing here writes a file, picks a port or starts a process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Plan(msgspec.Struct, frozen=True):
     id: int
     folder: Path
     port: int
-    """The PLAIN listener: clients and the other brokers."""
+    """The port of the PLAIN listener: clients and the other brokers."""
     controller_port: int
     proxied_port: int = 0
-    """The PROXY listener, where a proxy connects to; 0 without one."""
+    """The port of the PROXY listener, where a proxy connects to; 0 without one."""
     advertised: str = ""
-    """`host:port` that clients of the PROXY listener are told to connect to: the proxy's own address."""
+    """`host:port` that the PROXY listener advertises to clients: the proxy's own address."""
 
     @property
     def address(self) -> str:
@@ -43,12 +43,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What the broker logs, over all its starts."""
+        """The broker's log, over all its starts."""
         return self.folder / "broker.log"
 
 
 def server_properties(plan: Plan, plans: Sequence[Plan], overrides: Mapping[str, object]) -> str:
-    """The text of server.properties for one node of the cluster `plans`; `overrides` win."""
+    """Return the text of server.properties for one node of the cluster `plans`; `overrides` win."""
     merged = {**_identity(plan, plans), **_copies(len(plans)), **SMALL_AND_QUICK, **overrides}
     return "".join(f"{name}={value}\n" for name, value in merged.items())
 
@@ -60,7 +60,7 @@ def _identity(plan: Plan, plans: Sequence[Plan]) -> dict[str, object]:
     return {
         "process.roles": "broker,controller",
         "node.id": plan.id,
-        # A quorum fixed in the configuration: its members need no joining, and any node may start first.
+        # The quorum is fixed in the configuration: its members need not join, and any node may start first.
         "controller.quorum.voters": ",".join(f"{p.id}@{HOST}:{p.controller_port}" for p in plans),
         "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port, _ in listeners),
         "advertised.listeners": ",".join(f"{name}://{address}" for name, _, address in listeners if address),
@@ -72,7 +72,8 @@ def _identity(plan: Plan, plans: Sequence[Plan]) -> dict[str, object]:
 
 
 def _copies(nodes: int) -> dict[str, object]:
-    """Replication that survives the loss of one of three nodes; one copy of everything on fewer."""
+    """Return replication settings that survive the loss of one of three nodes; with fewer nodes, one copy of
+    everything."""
     copies, in_sync = (3, 2) if nodes >= 3 else (1, 1)
     internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     factors: dict[str, object] = {f"{name}.replication.factor": copies for name in internal}
@@ -91,12 +92,12 @@ SMALL_AND_QUICK: dict[str, object] = {
     "share.coordinator.state.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,  # 3 s by default, paid by every first member
     "group.min.session.timeout.ms": 1000,  # lets a test lose a member quickly
-    # Of groups of the protocol of KIP-848, whose members cannot choose: 45 s and 5 s by default.
+    # For groups with the protocol of KIP-848, whose members cannot choose these: 45 s and 5 s by default.
     "group.consumer.min.session.timeout.ms": 1000,
     "group.consumer.session.timeout.ms": 3000,
     "group.consumer.min.heartbeat.interval.ms": 200,
     "group.consumer.heartbeat.interval.ms": 500,
-    # 10 s by default: a dead producer's open transaction ends that much after its time.
+    # 10 s by default: the open transaction of a crashed producer ends that much after its timeout.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     # 9 s by default: a killed node cannot register again before its old session has ended.
     "broker.session.timeout.ms": 3000,
@@ -109,7 +110,7 @@ SMALL_AND_QUICK: dict[str, object] = {
     "background.threads": 4,
 }
 
-# On the console, which is the node's log file: a crash of the JVM itself is then in the same file.
+# Log to the console, which is the node's log file: a crash of the JVM itself is then in the same file.
 LOG4J = """\
 status = error
 appender.out.type = Console
@@ -125,12 +126,12 @@ logger.config.level = warn
 
 
 def heap(nodes: int) -> str:
-    """The most heap of one node: three of them must fit beside a test."""
+    """Return the largest heap of one node: three nodes must fit beside a test."""
     return "512m" if nodes == 1 else "320m"
 
 
 def java_command(java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, *arguments: str) -> list[str]:
-    """The command line of one JVM, tuned to be up soon rather than fast for hours."""
+    """Return the command line of one JVM, tuned for a fast start rather than for hours of speed."""
     return [
         str(java),
         f"-Xmx{most_heap}",

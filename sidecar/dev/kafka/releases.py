@@ -1,4 +1,4 @@
-"""The releases of Apache Kafka that can be embedded: a short name each, and the lock file of its jars."""
+"""The releases of Apache Kafka that can be embedded: a short name for each, and the lock file of its jars."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ RELEASES: Mapping[str, Path] = {
     "4.0": _HERE / "jars-4.0.lock",
     "4.3": _HERE / "jars-4.3.lock",
 }
-"""The last that had ZooKeeper beside KRaft, the first without it, and the newest. Which patch it is, the lock says."""
+"""The last release that had ZooKeeper beside KRaft, the first without it, and the newest. The lock file fixes the
+patch version."""
 NEWEST = "4.3"
 
 
 def lock_of(release: str) -> Path:
-    """The lock file of a release. Raises ConfigError if it is not one of `RELEASES`."""
+    """Return the lock file of a release. Raises ConfigError if it is not one of `RELEASES`."""
     if release not in RELEASES:
         raise ConfigError([f"Kafka {release} cannot be embedded; known are {', '.join(RELEASES)}"])
     return RELEASES[release]

@@ -1,4 +1,4 @@
-"""The sample order service of the demo: one behaviour, and a front for each way to get its orders.
+"""The sample order service of the demo: one behaviour, and one front for each way to get its orders.
 
-A process of its own that knows of the sidecar only what the outside is told (INTERFACE §2, §3).
+It is a process of its own. It knows of the sidecar only the published interface (INTERFACE §2, §3).
 """

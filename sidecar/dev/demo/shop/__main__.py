@@ -30,9 +30,9 @@ FRONTS: dict[str, Make] = {
 
 
 async def serve(given: argparse.Namespace) -> None:
-    """Take orders until killed; some time after the first one be down for a while."""
+    """Take orders until killed; be down once for `--down-for` seconds, `--down-after` seconds from the first order."""
     counter = OrderLog(LedgerWriter(given.ledger))
-    async with asyncio.TaskGroup() as tasks:  # whatever fails in it ends the shop
+    async with asyncio.TaskGroup() as tasks:  # a failure of any task ends the shop
         front = FRONTS[given.front](counter, given, tasks)
         await front.open()
         await counter.visited.wait()

@@ -1,4 +1,4 @@
-"""Batch: many orders in a request, in the envelope form, and a list of verdicts as its answer."""
+"""Batch: many orders in one request, in the envelope form; the answer is a list of verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
 from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
 
 PATIENCE_SECONDS = 1.2
-"""What is not done by then is left out of the answer, and retried: one order must not hold up all the others."""
+"""Seconds; an order that takes longer is left out of the answer and retried: it must not delay all the others."""
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -21,14 +21,14 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class BatchFront(WebFront):
-    """Serves many orders a request, side by side."""
+    """A server that gets many orders in one request."""
 
     def __init__(self, counter: OrderLog) -> None:
         super().__init__(counter, self.answer)
         self._decode = msgspec.json.Decoder(Letter).decode
 
     async def answer(self, request: Request) -> Response:
-        """Work on all orders of a request side by side."""
+        """Work on all orders of a request at the same time."""
         orders = [record.order for record in self._decode(request.body).records]
         numbers = [self._counter.came(order) for order in orders]
         answers = [answer_to(order.case, order.times) for order in orders]

@@ -1,4 +1,4 @@
-"""What the shop does with an order: it fails in the ways in which services fail. Pure, the same in every mode."""
+"""The shop's behaviour for an order: it fails in the ways in which services fail. Pure, the same in every mode."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sidecar.dev.demo.orders import Case
 
 SLOW_SECONDS = 0.8
 STUCK_SECONDS = 10.0
-"""Longer than the demo lets a delivery take."""
+"""Seconds; longer than the demo lets a delivery take."""
 FLAKY_FAILURES = 2
 
 
 class Answer(NamedTuple):
-    """What the shop says of an order, and after how many seconds; `delay` and `reason` only where it asks for more."""
+    """The shop's answer to an order, after `after` seconds. `delay` and `reason` are set only if it asks for more."""
 
     status: int
     verdict: Verdict
@@ -24,17 +24,17 @@ class Answer(NamedTuple):
 
     @property
     def fields(self) -> dict[str, str]:
-        """`delay` and `reason`, those that there are."""
+        """`delay` and `reason`, those that are set."""
         return {name: text for name, text in (("delay", self.delay), ("reason", self.reason)) if text}
 
 
 OK = Answer(200, "commit")
-# In so many words: a bare 500 could as well mean that the shop itself is broken, which is what an outage is.
+# The verdict is explicit: a bare 500 could also mean that the shop itself is broken, which counts as an outage.
 BROKEN = Answer(500, "retry", reason="payment-failed")
 
 
 def answer_to(case: str, times: int) -> Answer:
-    """The answer to an order that has been retried `times` times."""
+    """Return the answer to an order that has been retried `times` times."""
     match case:
         case Case.SLOW:
             return OK._replace(after=SLOW_SECONDS)

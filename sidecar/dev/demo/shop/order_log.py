@@ -1,4 +1,4 @@
-"""Where every order comes in and goes out, whatever the front: it is given a number, and both are written down."""
+"""Number every order and log its arrival and its answer, for all fronts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sidecar.dev.demo.orders import CASE_HEADER
 
 
 class Order(NamedTuple):
-    """An order as it came in."""
+    """An order as it arrived."""
 
     id: str
     times: int
@@ -23,7 +23,7 @@ class Order(NamedTuple):
 
 
 class Enveloped(msgspec.Struct, frozen=True):
-    """One record of the envelope form, as far as the shop cares (INTERFACE §2)."""
+    """One record of the envelope form, with the fields that the shop needs (INTERFACE §2)."""
 
     id: str
     times: int
@@ -33,12 +33,12 @@ class Enveloped(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        """The order in it."""
+        """The order in the record."""
         return Order(self.id, self.times, case_of(self.headers), digest_of(self.value_base64))
 
 
 def case_of(headers: Iterable[tuple[str, bytes | None]]) -> str:
-    """What the order's own header says of its case; empty when it has none."""
+    """Return the case from the order's own header; empty if it has none."""
     return next(((value or b"").decode() for name, value in headers if name == CASE_HEADER), "")
 
 
@@ -52,7 +52,7 @@ class OrderLog:
         """Set by the first order."""
 
     def came(self, order: Order, at: float | None = None) -> int:
-        """An order is here, since `at` (epoch ms; None: now); its number."""
+        """Log the arrival of an order at `at` (epoch ms; None: now), and return its number."""
         number = next(self._numbers)
         at = clock() if at is None else at
         self._ledger.write(Began(at, number, order.id, order.times, order.case, order.digest))
@@ -60,15 +60,16 @@ class OrderLog:
         return number
 
     def answered(self, number: int, verdict: Verdict, status: int = 0, at: float | None = None) -> None:
-        """The answer was handed over at `at` (epoch ms; None: now); `status` where HTTP has said it."""
+        """Log that the answer was handed over at `at` (epoch ms; None: now). `status`: the HTTP status, if the
+        answer has one."""
         self._ledger.write(Answered(clock() if at is None else at, number, status, verdict))
 
     def opened(self, port: int = 0) -> None:
-        """The shop is up, on `port` if it is a server."""
+        """Log that the shop is up, on `port` if it is a server."""
         self._ledger.write(Opened(clock(), port))
 
     def closed(self) -> None:
-        """The shop is down."""
+        """Log that the shop is down."""
         self._ledger.write(Closed(clock()))
 
 
@@ -76,7 +77,7 @@ class Front(Protocol):
     """A way to get orders."""
 
     async def open(self) -> None:
-        """Take orders."""
+        """Start to take orders."""
 
     async def close(self) -> None:
-        """Take none, as if the shop were down; it can be opened again."""
+        """Take no more orders, as if the shop were down. It can be opened again."""

@@ -1,4 +1,4 @@
-"""Pull: the shop calls the sidecar for its orders, leases them, and says by another call what became of each."""
+"""Pull: the shop calls the sidecar for orders, leases them, and reports the outcome of each by another call."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
 from sidecar.dev.demo.shop.web import post
 
 CALLERS = 4
-"""How many calls for orders wait side by side."""
+"""Calls for orders that wait at the same time."""
 MOST = 16
 WAIT = "5s"
 LEASE_SECONDS = 2
 DRAINING = 503
 KNOCK_SECONDS = 0.1
-"""Between two calls while the sidecar is away."""
+"""Seconds between two calls while the sidecar is away."""
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -28,35 +28,35 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What the sidecar says of one handle; `ok` where the call has done what it says."""
+    """The sidecar's answer about one handle; `ok` if the call had its effect."""
 
     status: str = ""
     handles: list[Told] = []
 
     @property
     def counts(self) -> bool:
-        """Whether the lease still held."""
+        """Whether the lease was still valid."""
         return all(one.counts for one in self.handles) if self.handles else self.status == "ok"
 
 
 class PullFront:
-    """Calls for orders, several calls at once, and works on all that it gets side by side."""
+    """Calls for orders, several calls at once, and works on all of them at the same time."""
 
     def __init__(self, counter: OrderLog, port: int, tasks: asyncio.TaskGroup) -> None:
         self._counter, self._port, self._tasks = counter, port, tasks
         self._decode = msgspec.json.Decoder(Received).decode
         self._opened = 0
-        """How often the shop has come up: what it worked on before it went down is forgotten."""
+        """A counter that changes whenever the shop goes up or down: work from before a change is dropped."""
 
     async def open(self) -> None:
-        """Begin to call."""
+        """Start to call for orders."""
         self._opened += 1
         self._counter.opened()
         for _ in range(CALLERS):
             self._tasks.create_task(self._call())
 
     async def close(self) -> None:
-        """Call no more, and let the leases run out."""
+        """Stop calling, and let the leases expire."""
         self._opened += 1
         self._counter.closed()
 
@@ -71,7 +71,8 @@ class PullFront:
                     self._tasks.create_task(self._handle(record, opened))
 
     async def _receive(self) -> list[Enveloped] | None:
-        """The next orders; None while the sidecar is away or drains. Raises RuntimeError when it refuses the call."""
+        """Return the next orders; None while the sidecar is away or drains. Raises RuntimeError if it refuses the
+        call."""
         wanted = {"max": MOST, "invisible": f"{LEASE_SECONDS}s", "wait": WAIT}
         try:
             status, body = await post(self._port, "/v1/receive", msgspec.json.encode(wanted))
@@ -88,18 +89,18 @@ class PullFront:
         number = self._counter.came(order)
         answer = answer_to(order.case, order.times)
         if answer.after >= LEASE_SECONDS:
-            return  # stuck: the lease runs out
+            return  # stuck: the lease expires
         await asyncio.sleep(answer.after)
         if opened != self._opened:
             return
         path, body = saying(answer, record.handle)
         _, told = await post(self._port, path, msgspec.json.encode(body))
-        if msgspec.json.decode(told, type=Told).counts:  # else the lease was over, and the order comes again
+        if msgspec.json.decode(told, type=Told).counts:  # else the lease had expired, and the order comes again
             self._counter.answered(number, answer.verdict)
 
 
 def saying(answer: Answer, handle: str) -> tuple[str, dict[str, Any]]:
-    """The path and the body of the call that says what became of an order."""
+    """Return the path and the body of the call that reports the outcome of an order."""
     match answer.verdict:
         case "commit":
             return "/v1/ack", {"handles": [handle]}

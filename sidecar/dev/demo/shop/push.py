@@ -1,4 +1,4 @@
-"""Push: an order is a request, the verdict its answer."""
+"""Push: each order is one request, and the answer is its verdict."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
 
 
 class PushFront(WebFront):
-    """Serves one order a request."""
+    """A server that gets one order in each request."""
 
     def __init__(self, counter: OrderLog) -> None:
         super().__init__(counter, self.answer)
 
     async def answer(self, request: Request) -> Response:
-        """Work on the order."""
         at, order = clock(), order_of(request)
         number = self._counter.came(order, at)
         answer = answer_to(order.case, order.times)
@@ -28,13 +27,13 @@ class PushFront(WebFront):
 
 
 def order_of(request: Request) -> Order:
-    """The order in a request: the body is its value, the headers say the rest."""
+    """Return the order in a request: the body is its value, the headers hold the rest."""
     headers, body = request
     digest = digest_of(None if "reconsume-null" in headers else body)
     return Order(headers["reconsume-id"], int(headers["reconsume-times"]), headers.get(CASE_HEADER, ""), digest)
 
 
 def words_of(answer: Answer) -> str:
-    """`retry; delay=3s; reason=out-of-stock`; empty where the status says it all."""
+    """Return the verdict header, like `retry; delay=3s; reason=out-of-stock`; empty if the status is enough."""
     fields = [f"{name}={text}" for name, text in answer.fields.items()]
     return "; ".join([answer.verdict, *fields]) if fields else ""

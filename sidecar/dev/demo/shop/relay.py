@@ -1,7 +1,8 @@
-"""Relay: the shop reads Kafka itself, main topic and ready topic, and posts what failed to the sidecar.
+"""Relay: the shop reads Kafka itself, main topic and ready topic, and posts failed orders to the sidecar.
 
-An offset is committed when all before it is handled. The shop goes down as a service that is deployed anew does: it
-first ends what it has begun. (One that dies between a post and its commit posts again: a copy more.)
+An offset is committed when all records before it are handled. The shop goes down like a service that is redeployed: it
+first finishes the orders that it has begun. (A service that crashes between a post and its commit posts again: one copy
+more.)
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from sidecar.kafka.messages import read_headers
 from topics.headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
 
 MOST, PAGES = 64, 64
-"""How many records are read at once, and how many times so many are worked on: one that is stuck holds up no other."""
+"""Records that are read at once, and how many such pages are worked on at once: a stuck order must not delay the
+others."""
 READ_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""How long the shop itself gives an order; it then fails by `timeout`."""
+"""Seconds that the shop itself gives an order; then it fails with reason `timeout`."""
 KNOCK_SECONDS = 0.2
 CREATED = 201
 
 
 class RetryRequest(NamedTuple):
-    """What shall be done about an order that failed."""
+    """The action that the sidecar shall take for an order that failed."""
 
     verdict: Verdict
     reason: str
@@ -39,7 +41,7 @@ class RetryRequest(NamedTuple):
 
 
 class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a post: the record as it was read, and what shall be done about it (INTERFACE §3)."""
+    """The body of a post: the record as it was read, and the action that the sidecar shall take (INTERFACE §3)."""
 
     topic: str
     partition: int
@@ -61,7 +63,7 @@ class Page(NamedTuple):
 
     @property
     def ends(self) -> list[TopicPartition]:
-        """Where each partition goes on after them."""
+        """The next offset of each partition after these records."""
         ends = {(message.topic(), message.partition()): message.offset() for message in self.messages}
         return [
             TopicPartition(topic or "", partition or 0, (offset or 0) + 1)
@@ -70,7 +72,7 @@ class Page(NamedTuple):
 
 
 class RelayFront:
-    """Reads `topics`, main topic first, as a member of the group; works side by side, commits in order."""
+    """Reads `topics`, main topic first, as a member of the group; works on many at once, commits in order."""
 
     def __init__(
         self, counter: OrderLog, port: int, tasks: asyncio.TaskGroup, bootstrap: str, group: str, topics: list[str]
@@ -79,7 +81,7 @@ class RelayFront:
         self._config: dict[str, object] = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
-            "isolation.level": "read_committed",  # what the sidecar has not committed must not be handled
+            "isolation.level": "read_committed",  # records that the sidecar has not committed must not be handled
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 50,
@@ -88,13 +90,13 @@ class RelayFront:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Join the group and begin to read."""
+        """Join the group and start to read."""
         self._open = True
         self._counter.opened()
         self._reading = self._tasks.create_task(self._read())
 
     async def close(self) -> None:
-        """Finish what has been read, commit it, leave the group."""
+        """Finish the records that were read, commit them, and leave the group."""
         self._open = False
         if self._reading is not None:
             await self._reading
@@ -132,7 +134,7 @@ class RelayFront:
         self._counter.answered(number, "commit" if wish is None else wish.verdict)
 
     async def _post(self, body: Posted) -> None:
-        """Post until the sidecar has it. Raises RuntimeError when it never will."""
+        """Post until the sidecar has the record. Raises RuntimeError if it refuses the record for good."""
         while True:
             try:
                 status, answer = await post(self._port, "/v1/retry", msgspec.json.encode(body))
@@ -146,7 +148,7 @@ class RelayFront:
 
 
 def retry_request_of(answer: Answer) -> RetryRequest | None:
-    """What to ask of the sidecar for an order that failed; None for one that is taken."""
+    """Return the request to the sidecar for an order that failed; None if the order is taken."""
     if answer.after > PATIENCE_SECONDS:
         return RetryRequest("retry", "timeout")
     if answer.verdict == "commit":
@@ -156,8 +158,10 @@ def retry_request_of(answer: Answer) -> RetryRequest | None:
 
 
 def order_of(message: Message, headers: Headers, main: str) -> Order:
-    """The order in a record. Our headers count on the ready topic alone: on the main topic anybody may have written
-    them. Raises ValueError when they are not in their form."""
+    """Return the order in a record. Raises ValueError if its retry headers are malformed.
+
+    The sidecar's headers count only on the ready topic: on the main topic any producer may have written them.
+    """
     case, digest = case_of(headers), digest_of(message.value())
     if message.topic() == main:
         return Order(f"{main}:{message.partition()}:{message.offset()}", 0, case, digest)
@@ -168,7 +172,7 @@ def order_of(message: Message, headers: Headers, main: str) -> Order:
 
 
 def posted(message: Message, headers: Headers, wish: RetryRequest) -> Posted:
-    """The body of a post."""
+    """Return the body of a post."""
     return Posted(
         topic=message.topic() or "",
         partition=message.partition() or 0,

@@ -1,4 +1,4 @@
-"""A minimal HTTP/1.1 server that can be closed, as if it had died, and opened again; and a call to another one."""
+"""A minimal HTTP/1.1 server that can be closed, as if it had crashed, and opened again; and a client for one POST."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sidecar.dev.demo.ledger import Verdict, clock
 from sidecar.dev.demo.shop.order_log import OrderLog
 
 HOST = "127.0.0.1"
-# Below the ports that systems give to outgoing connections: while the port is closed, a client that keeps knocking
-# could be given that very port as its own and connect to itself.
+# Below the ports that systems give to outgoing connections. While the port is closed, a client that keeps trying
+# could otherwise get that very port as its own and connect to itself.
 PORTS = range(12_000, 20_000)
 
 
 class Request(NamedTuple):
-    """A request: its headers, names in lower case, and its body."""
+    """A request: its headers, with names in lower case, and its body."""
 
     headers: dict[str, str]
     body: bytes
 
 
 class Said(NamedTuple):
-    """What an answer says of one order, by its number."""
+    """The part of an answer that is about one order, given by its number."""
 
     number: int
     verdict: Verdict
@@ -34,7 +34,7 @@ class Said(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A whole answer, ready to be sent, and what it says."""
+    """A complete answer, ready to be sent, and its verdicts."""
 
     data: bytes
     said: Iterable[Said]
@@ -44,20 +44,21 @@ Take = Callable[[Request], Awaitable[Response]]
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
-    """The next request of a connection; IncompleteReadError when the caller has gone."""
+    """Read the next request of a connection. Raises IncompleteReadError if the caller has gone."""
     _, headers = await read_head(reader)
     return Request(headers, await reader.readexactly(int(headers.get("content-length", "0"))))
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
-    """The first line and the headers of the next message; IncompleteReadError when the other side has gone."""
+    """Read the first line and the headers of the next message. Raises IncompleteReadError if the other side has
+    gone."""
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
     fields = (line.partition(":") for line in lines)
     return first, {name.strip().lower(): value.strip() for name, _, value in fields}
 
 
 def render(status: int, verdict: str = "", body: bytes = b"", content_type: str = "") -> bytes:
-    """An answer as HTTP/1.1; `verdict` is the value of Reconsume-Verdict, if any."""
+    """Return an answer as HTTP/1.1; `verdict` is the value of Reconsume-Verdict, if any."""
     head = f"HTTP/1.1 {status} -\r\nContent-Length: {len(body)}\r\n"
     head += f"Content-Type: {content_type}\r\n" if content_type else ""
     head += f"Reconsume-Verdict: {verdict}\r\n" if verdict else ""
@@ -65,9 +66,9 @@ def render(status: int, verdict: str = "", body: bytes = b"", content_type: str 
 
 
 async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
-    """POST JSON to this machine, on a connection of its own; the status and the body.
+    """Send JSON by POST to this machine, on a connection of its own; return the status and the body.
 
-    Raises OSError when nobody listens, EOFError when the answer is cut off.
+    Raises OSError if no server listens, EOFError if the answer is cut off.
     """
     reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 24)
     try:
@@ -80,7 +81,7 @@ async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on. Raises OSError when there is none."""
+    """Return a port on which no server listens. Raises OSError if there is none."""
     for port in random.sample(PORTS, len(PORTS)):
         with contextlib.suppress(OSError), socket.create_server((HOST, port)):
             return port
@@ -88,7 +89,7 @@ def free_port() -> int:
 
 
 class WebFront:
-    """The server: hands each request to `take`, and writes down what was answered."""
+    """The server: it passes each request to `take`, and logs the answers."""
 
     def __init__(self, counter: OrderLog, take: Take) -> None:
         self._counter, self._take = counter, take
@@ -121,7 +122,7 @@ class WebFront:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            # However a connection ends, the ledger has what was answered on it; that is all we need to know.
+            # The error needs no handling: the ledger already has every answer that was sent on this connection.
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while await self._answer(reader, writer):
                     pass
@@ -130,11 +131,11 @@ class WebFront:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Serve one request; False when it could not be answered."""
+        """Serve one request; return False if it could not be answered."""
         response = await self._take(await read_request(reader))
         if writer.is_closing() or reader.at_eof():
             return False
-        at = clock()  # before: what follows from an answer must never seem to come sooner than it does
+        at = clock()  # taken before the write: an effect of the answer must not seem earlier than it
         writer.write(response.data)
         for said in response.said:
             self._counter.answered(said.number, said.verdict, said.status, at)
