@@ -1,7 +1,7 @@
-"""The HTTP API of the sidecar (INTERFACE §3): what each call means.
+"""The HTTP API of the sidecar (INTERFACE §3): the calls that every mode has.
 
-Who may call is `access.py`, the server is `server.py`. Nothing here decides anything: every call asks the running
-sidecar, through `Operated`.
+`http/access.py` checks who may call, and `http/server.py` is the server. Nothing is decided here: every call asks the
+running sidecar through `Operated`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topics.durations import parse_duration
 __all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app"]
 
 LONGEST_DRAIN = 3600.0
-"""Seconds. Nobody waits longer for a call, and no pod has a longer grace period to spend."""
+"""Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
 USUAL_DRAIN = 25.0
 
 Scrape = Callable[[], bytes]
@@ -36,18 +36,18 @@ class Operated(Protocol):
     """The running sidecar, as its API sees it. Called on the event loop."""
 
     def problems(self) -> list[str]:
-        """Own threads that do not make progress; empty while the sidecar is alive."""
+        """Return a sentence for each problem, such as a thread without progress; empty while the sidecar is alive."""
 
     def started(self) -> bool:
-        """Whether both lanes' producers are ready and their consumers subscribed."""
+        """Return whether both lanes' producers are ready and their consumers subscribed."""
 
     def status(self) -> dict[str, object]:
-        """What `/status` shows: values that JSON knows."""
+        """Return the content of `/status`, of types that JSON has."""
 
     async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish, commit, within `timeout` seconds; how many records were left, at most.
+        """Stop fetching, finish and commit within `timeout` seconds. Return how many records were left, at most.
 
-        Safe to call again, and while another call waits.
+        Must be safe to call again, also while another call waits.
         """
 
 
@@ -58,9 +58,9 @@ def build_app(
     drain_timeout: float = USUAL_DRAIN,
     calls: Sequence[Route] = (),
 ) -> Starlette:
-    """The API for the service beside the sidecar. `drain_timeout`: seconds, where a call names none.
+    """Return the API for the service beside the sidecar.
 
-    `calls`: those that the mode of delivery brings along.
+    `drain_timeout`: seconds, if a call names none. `calls`: further routes, such as those of the delivery mode.
     """
     routes = [
         *_probes(sidecar, scrape),
@@ -72,7 +72,10 @@ def build_app(
 
 
 def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
-    """Probes and metrics alone, for the kubelet and Prometheus, which call by whatever name they know."""
+    """Return an app with the probes and metrics alone, for the kubelet and Prometheus.
+
+    It accepts any host name, since they call by whatever name they know.
+    """
     return _app(_probes(sidecar, scrape), None)
 
 
@@ -102,8 +105,8 @@ def _probes(sidecar: Operated, scrape: Scrape) -> list[Route]:
         return Response(scrape(), media_type=CONTENT_TYPE)
 
     return [
-        # Ready although Kafka or the service is away: readiness gates the pod's own endpoints, which must not go with
-        # Kafka, so both probes ask the same question.
+        # Ready even if Kafka or the service is away. Readiness decides about the pod's own endpoints, which must not go
+        # away with Kafka. So both probes ask the same question.
         Route("/livez", alive, methods=["GET"]),
         Route("/readyz", alive, methods=["GET"]),
         Route("/startupz", started, methods=["GET"]),
@@ -142,12 +145,12 @@ def _json(value: object) -> Response:
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):  # starlette types all handlers alike
+    if not isinstance(error, HTTPException):  # starlette gives all handlers the same type
         raise error
     details = {404: "There is no such call.", 405: "This call has another method; see the Allow header."}
     return problem(error.status_code, details.get(error.status_code, error.detail), error.headers)
 
 
 async def _on_fault(request: Request, fault: Exception) -> Response:
-    """The fault itself goes to the log, never to the caller."""
+    """Answer with a general problem. The fault itself goes to the log, never to the caller."""
     return problem(500, "The sidecar failed to answer this call; its log says why.")

@@ -1,4 +1,7 @@
-"""`GET /v1/policy` (INTERFACE §3): the policy in force, where each value comes from, and why a newer one is not."""
+"""`GET /v1/policy` (INTERFACE §3): the policy in force, and where each value comes from.
+
+If a newer policy is not in force, the answer says why.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from starlette.routing import Route
 
 
 class Ruled(Protocol):
-    """Whoever knows the policy. Called on the event loop."""
+    """The part of the sidecar that knows the policy. Called on the event loop."""
 
     def policy(self) -> dict[str, object]:
-        """Values that JSON knows: those in force, their origins, who wrote them and when."""
+        """Return the values in force, their origins, their author and their time.
+
+        All values must be of types that JSON has.
+        """
 
 
 def policy_routes(ruled: Ruled) -> list[Route]:
-    """The call; it changes nothing, so it needs no token."""
+    """Return the route of the call. It changes nothing."""
 
     async def policy(request: Request) -> Response:
         body = msgspec.json.encode(ruled.policy())

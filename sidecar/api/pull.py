@@ -1,4 +1,4 @@
-"""The calls of pull mode (INTERFACE §3): how they are read and answered. What they do is `queue.py`."""
+"""The calls of pull mode (INTERFACE §3): read them and answer them. `delivery/pull/queue.py` does the work."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ OVER = {
 
 
 class PullCalls:
-    """The endpoints. `shortest`: the shortest invisible duration that may be asked for, in ms."""
+    """The endpoints of pull mode. `shortest`: the shortest invisible duration that a caller may ask for, in ms."""
 
     def __init__(self, leases: PullQueue, shortest: int) -> None:
         self._leases = leases
         self._shortest = shortest
 
     async def receive(self, request: Request) -> Response:
-        """Lease records to the caller; waits for the first."""
+        """Lease records to the caller; wait for the first one."""
         fields = await read_fields(request, ("max", "invisible", "wait"))
         most = fields.whole("max", 1, MOST_RECORDS, USUAL_RECORDS)
         usual = max(self._shortest, USUAL_INVISIBLE)
@@ -55,7 +55,7 @@ class PullCalls:
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             async with self._leases.turn(wait / 1000, gone):
-                # For a caller that has hung up a lease would only run out, and count as a failure.
+                # A lease for a caller that has hung up would only expire, and count as a failure.
                 received = [] if gone.done() else self._leases.receive(most, invisible)
         finally:
             gone.cancel()
@@ -66,18 +66,18 @@ class PullCalls:
         return await self._settle_all(request, LeaseEnd.ACKED, COMMITTED)
 
     async def nack(self, request: Request) -> Response:
-        """Have records delivered again after the nack delay."""
+        """Deliver records again after the nack delay."""
         return await self._settle_all(request, LeaseEnd.NACKED, NACKED)
 
     async def change_invisible(self, request: Request) -> Response:
-        """Let a lease end at another time, counted from this call."""
+        """Change the end of a lease, counted from this call."""
         fields = await read_fields(request, ("handle", "invisible"))
         handle = fields.handle()
         changed = self._leases.change(handle, fields.duration("invisible", self._shortest, LONGEST_INVISIBLE))
         return _refusal(handle, changed) if isinstance(changed, HandleStatus) else _json({"handle": changed})
 
     async def reconsume_later(self, request: Request) -> Response:
-        """Spend one retry; delay, level and reason are read as leniently as in the answer to a push."""
+        """Spend one retry. Delay, level and reason are read as leniently as in the answer to a push."""
         fields = await read_fields(request, ("handle", "delay", "level", "reason"))
         said = VerdictFields("retry", fields["delay"], fields["level"], fields["reason"])
         return self._settle(fields.handle(), LeaseEnd.RETRIED, verdict_of(said))
@@ -102,7 +102,7 @@ class PullCalls:
 
 
 def pull_routes(leases: PullQueue, shortest: int) -> list[Route]:
-    """The calls of a sidecar in pull mode."""
+    """Return the routes of a sidecar in pull mode."""
     calls = PullCalls(leases, shortest)
     endpoints = (
         calls.receive,
@@ -116,7 +116,7 @@ def pull_routes(leases: PullQueue, shortest: int) -> list[Route]:
 
 
 def no_pull_routes(mode: str) -> list[Route]:
-    """The same calls where there is nothing to receive: whoever makes them learns why."""
+    """Return the same routes for a sidecar in another mode. Each answers why there is nothing to receive."""
 
     async def absent(_request: Request) -> Response:
         return problem(404, f"This call is for pull mode, and this sidecar runs with deliver.mode: {mode}.")
@@ -125,7 +125,7 @@ def no_pull_routes(mode: str) -> list[Route]:
 
 
 async def _hang_up(request: Request) -> None:
-    """Return when the caller has gone; its body was read already."""
+    """Return when the caller has hung up. Its body was read already."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

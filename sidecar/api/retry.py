@@ -1,7 +1,7 @@
-"""`POST /v1/retry` (INTERFACE §3): a record that a service of a relay read itself, and could not handle.
+"""`POST /v1/retry` (INTERFACE §3): a record that a relay's service read itself and could not handle.
 
-Only the JSON is read here; what follows from it is `posts.py`. Unlike the words of a push answer, what cannot be
-read is refused, because whoever posts it is there to be told.
+Only the JSON is read here; `delivery/relay/posts.py` decides what follows. A field that cannot be read is refused. In
+the answer to a push it is not, because there the service does not wait for a refusal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_LONG)]
 
 
 class Post(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of the call. Bytes are base64 in JSON; `timestamp` is epoch ms, −1 for a record without one."""
+    """The body of the call. Bytes are base64 in JSON. `timestamp` is epoch ms, −1 for a record without one."""
 
     topic: str
     partition: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_PARTITION)]
@@ -46,14 +46,14 @@ _BODY = msgspec.json.Decoder(Post)
 
 
 class Posts(Protocol):
-    """Who takes posts."""
+    """The part of the sidecar that takes posts."""
 
     async def post(self, record: Record, failure: Failed) -> PostResult:
         """Write what follows from the failure of a record."""
 
 
 def retry_routes(posts: Posts) -> list[Route]:
-    """The call."""
+    """Return the route of the call."""
 
     async def retry(request: Request) -> Response:
         try:
@@ -77,8 +77,8 @@ def retry_routes(posts: Posts) -> list[Route]:
 
 
 def record_of(post: Post) -> Record:
-    """The record as the consumer would have brought it; ValueError when the client cannot write its headers."""
-    # The client would cut the name short. (Lone surrogates, which it cannot take either, are refused as JSON.)
+    """Return the record as the consumer would have made it. Raises ValueError if its headers cannot be written."""
+    # The Kafka client would cut the name at the NUL. (It cannot take lone surrogates either; they are refused as JSON.)
     if any("\0" in name for name, _ in post.headers):
         raise ValueError("a header's name has a NUL")
     source = Partition(post.topic, post.partition)
@@ -86,7 +86,7 @@ def record_of(post: Post) -> Record:
 
 
 def failure_of(post: Post) -> Failed:
-    """The failure that it tells of; ValueError for a delay that is none."""
+    """Return the failure that the post reports. Raises ValueError if its delay is not a duration."""
     try:
         delay = None if post.delay is None else parse_duration(post.delay[:LONGEST_FIELD])
     except ValueError:

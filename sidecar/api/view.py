@@ -1,7 +1,8 @@
-"""`/v1/view/*` (INTERFACE §3): the group-wide view out of the local copy, with the age of what is told.
+"""`/v1/view/*` (INTERFACE §3): the group-wide view from the local copy, with the age of each answer.
 
-404 is for what the view does not have; 503 says that nothing is known: the copy was never read to its end, or the view
-never written. The file is read by a few threads of its own, never on the event loop, and few calls may wait for them.
+404 means that the view has no such message. 503 means that nothing is known: the copy was never read to its end, or the
+view was never written. The file is read by a few threads of its own, never on the event loop. Only few calls may wait
+for these threads.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ MOST_ROWS = 1_000
 USUAL_ROWS = 100
 USUAL_SINCE = 3_600_000
 LONGEST_SINCE = 7 * 86_400_000
-"""ms; the sums are kept as long."""
+"""ms. The sums are kept for this long."""
 LONGEST_TEXT = 4_096
 RETRY_AFTER = {"retry-after": "5"}
 PATHS = ("messages", "messages/{id:path}", "stats")
 
 
 class ViewCalls:
-    """The endpoints."""
+    """The endpoints of the view."""
 
     def __init__(self, readers: QueryPool, rule: Rule) -> None:
         self._readers, self._rule = readers, rule
 
     async def message(self, request: Request) -> Response:
-        """One message's VIEW value."""
+        """Return one message's VIEW value."""
         read_query(request, ())
         key = request.path_params["id"]
         value, as_of = await self._readers.ask(lambda query: query.message(key))
@@ -49,7 +50,7 @@ class ViewCalls:
         return Response(value, media_type=MEDIA_TYPE, headers=headers_of(as_of))
 
     async def messages(self, request: Request) -> Response:
-        """A page of messages, those that are due first come first."""
+        """Return a page of messages; those that are due first come first."""
         asked = read_query(request, ("state", "level", "topic", "reason", "due_before", "limit", "cursor"))
         due_before = None if "due_before" not in asked else read_moment(asked["due_before"])
         filters = Filters(
@@ -60,7 +61,7 @@ class ViewCalls:
         return page_response("messages", page, as_of, {})
 
     async def stats(self, request: Request) -> Response:
-        """Sums by minute, and whether there is a storm."""
+        """Return sums by minute, and whether there is a storm."""
         asked = read_query(request, ("since", "limit", "cursor"))
         moment, rule = now().wall, self._rule
         since = moment - read_since(asked.get("since"))
@@ -75,14 +76,14 @@ class ViewCalls:
 
 
 def view_routes(readers: QueryPool, rule: Rule) -> list[Route]:
-    """The calls; they change nothing, so they need no token."""
+    """Return the routes of the view. The calls change nothing."""
     calls = ViewCalls(readers, rule)
     endpoints = (calls.messages, calls.message, calls.stats)
     return [_route(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
 
 
 def no_view_routes() -> list[Route]:
-    """The same calls where no view is followed: whoever makes them learns why."""
+    """Return the same routes for a sidecar that follows no view. Each answers why."""
 
     async def absent(_request: Request) -> Response:
         return problem(404, "This sidecar does not follow the group's view: view.enabled is false.")
@@ -106,11 +107,11 @@ def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
     return endpoint
 
 
-# --- what a call asks for ---------------------------------------------------------------------------------------------
+# --- reading a call ---------------------------------------------------------------------------------------------------
 
 
 def read_query(request: Request, known: Sequence[str]) -> dict[str, str]:
-    """The parameters, each at most once. Raises RefusedError."""
+    """Return the parameters. Raises RefusedError if one is unknown, empty, too long or given twice."""
     given = request.query_params.multi_items()
     asked = dict(given)
     if not asked.keys() <= set(known):
@@ -121,7 +122,7 @@ def read_query(request: Request, known: Sequence[str]) -> dict[str, str]:
 
 
 def read_state(text: str | None) -> State | None:
-    """A state. Raises RefusedError."""
+    """Return the state; None if none is given. Raises RefusedError if it does not exist."""
     try:
         return None if text is None else State(text)
     except ValueError:
@@ -129,7 +130,7 @@ def read_state(text: str | None) -> State | None:
 
 
 def read_limit(text: str | None, usual: int = USUAL_ROWS) -> int:
-    """How many rows. Raises RefusedError."""
+    """Return the number of rows. Raises RefusedError if it is out of bounds."""
     limit = usual if text is None else int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
     if not 1 <= limit <= MOST_ROWS:
         raise RefusedError(f"limit must be a whole number from 1 to {MOST_ROWS}.")
@@ -137,7 +138,7 @@ def read_limit(text: str | None, usual: int = USUAL_ROWS) -> int:
 
 
 def read_since(text: str | None) -> int:
-    """A length of time, in ms. Raises RefusedError."""
+    """Return a length of time in ms. Raises RefusedError if it is not a duration within bounds."""
     try:
         length = USUAL_SINCE if text is None else parse_duration(text)
     except ValueError:
@@ -148,7 +149,7 @@ def read_since(text: str | None) -> int:
 
 
 def read_moment(text: str) -> int:
-    """Epoch ms, written so or as RFC 3339. Raises RefusedError."""
+    """Return epoch ms from digits or RFC 3339. Raises RefusedError if the text is neither."""
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text)
     try:
@@ -160,16 +161,16 @@ def read_moment(text: str) -> int:
     raise RefusedError("due_before must be epoch milliseconds, or RFC 3339 with a time zone (a + is written %2B).")
 
 
-# --- how it is answered -----------------------------------------------------------------------------------------------
+# --- answering it -----------------------------------------------------------------------------------------------------
 
 
 def headers_of(as_of: int) -> dict[str, str]:
-    """What tells the age of an answer: `Age` in seconds, and the moment itself (epoch ms)."""
+    """Return the headers with the age of an answer: `Age` in seconds, and the moment itself (epoch ms)."""
     return {"cache-control": "no-store", "age": str(int(age(as_of))), "reconsume-as-of": str(as_of)}
 
 
 def page_response(name: str, page: Page, as_of: int, more: dict[str, object]) -> Response:
-    """A page: its rows are JSON already."""
+    """Return the response with a page. Its rows are JSON already."""
     rest = {"cursor": page.cursor, **more, "as_of": as_of, "age_seconds": age(as_of)}
     rows = msgspec.Raw(b"[" + b",".join(page.values) + b"]")
     body = msgspec.json.encode({name: rows, **rest})

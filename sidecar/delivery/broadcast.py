@@ -1,7 +1,7 @@
-"""Broadcast: every partition of the main topics for every instance, without a group, and nothing is ever committed.
+"""Broadcast: every instance reads every partition of the main topics, without a group, and commits nothing.
 
-The same lane runs as in every other mode. Only how its partitions come, and where its batches go, is of its own:
-`AllPartitions` in the place of the group's assignment, `NoCommitter` in the place of the committer.
+The same lane runs as in every other mode. Only two parts differ. `AllPartitions` takes the place of the group's
+assignment, and `NoCommitter` takes the place of the committer.
 """
 
 from __future__ import annotations
@@ -24,44 +24,48 @@ from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts
 
 LOOK_EVERY = 5.0
-"""Seconds between looks for new partitions; nothing in them is missed, since they are read from their beginning."""
+"""Seconds between looks for new partitions. No record in them is missed, since they are read from their beginning."""
 FIRST_LOOK_EVERY = 0.5
-"""Seconds between looks while Kafka has not answered yet: what is produced meanwhile is older than the start."""
+"""Seconds between looks until Kafka has answered. Records that are produced meanwhile are older than the start."""
 ANSWER_WITHIN = 2.0
 
 _LOG = logging.getLogger("reconsume.broadcast")
 
 
 class AllPartitions(Assignment):
-    """All partitions of the topics, assigned by ourselves: those of the start from their end on, later ones wholly."""
+    """All partitions of the topics, assigned by the sidecar itself.
+
+    Those that exist at the start are read from their end, later ones from their beginning.
+    """
 
     in_group = False
 
     def __init__(self, keeper: AssignmentListener, *, lock_timeout: float) -> None:
         super().__init__(keeper, start_at="latest", lock_timeout=lock_timeout)
         self.there: frozenset[str] | None = None
-        """The topics that the cluster had at the last look; None before the first."""
+        """The topics that the cluster had at the last look; None before the first look."""
         self.kept: dict[Partition, Progress] = {}
-        """How far each partition is, for a client that is made anew; nobody else ever knows."""
+        """Progress of each partition, for a client that is made again. It is stored nowhere else."""
         self.starts = _Kept(self.kept)
         self._topics: Sequence[str] = ()
         self._first: frozenset[Partition] | None = None
-        """The partitions that there were at the start."""
+        """The partitions that existed at the start."""
         self._look_at = 0.0
 
     @property
     def placed(self) -> bool:
-        """Whether every partition of the start has its place: what is produced from now on is delivered."""
+        """Whether each partition of the start has a position: then every record produced from now on is delivered."""
         return self._first is not None and self._first <= self.slots.keys()
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
-        """Take every partition, as soon as Kafka answers; a second time, go on where each one is."""
+        """Take every partition as soon as Kafka answers. A second call continues at each partition's progress."""
         self._topics, self._leaving, self._look_at = topics, False, 0.0
         self.answer(consumer)
 
     def leave(self, consumer: Consumer) -> None:
-        """Wait for what is out, within the lock's time; no group takes these partitions away."""
+        """Wait for the deliveries that are out, for at most `lock_timeout`, then give up all partitions."""
         self._leaving = True
+        # No group revokes these partitions, so it is done here.
         self.on_revoke(consumer, [slot.place for slot in self.slots.values()])
 
     def answer(self, consumer: Consumer) -> None:
@@ -101,24 +105,24 @@ class AllPartitions(Assignment):
         self._begin([Start(source, self.kept[source].next, self.kept[source]) for source in known])
 
     def _take_membership(self, consumer: Consumer) -> None:
-        """Nothing is committed, so no transaction needs one."""
+        """Do nothing: nothing is committed, so no transaction needs the membership."""
 
 
 class _Kept(Starts):
-    """Where partitions go on whose progress is in memory alone."""
+    """The start positions of partitions whose progress is only in memory."""
 
     def __init__(self, kept: dict[Partition, Progress]) -> None:
         super().__init__("latest")
         self._kept = kept
 
     def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
-        """At the end that the log has now, or where this instance was, if that is before it."""
+        """Return progress at the present end of the log, or this instance's own progress if that is before it."""
         progress = self._kept.get(partition)
         return Progress(found.high) if progress is None or progress.next > found.high else progress
 
 
 class NoCommitter:
-    """Where a committer would be: each batch is done at once, and nothing is written."""
+    """The committer of broadcast mode: each batch is done at once, and nothing is written."""
 
     last_error = ""
 
@@ -128,28 +132,27 @@ class NoCommitter:
         self._report = report
 
     def start(self) -> None:
-        """There is nothing to make ready."""
         self.ready.set()
 
     def stop(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no thread to end."""
 
     def is_alive(self) -> bool:
-        """Always: it has no thread that could die."""
+        """Return True: there is no thread that could end."""
         return True
 
     def topics(self) -> frozenset[str] | None:
-        """The topics that the cluster has; None when it has not said so yet."""
+        """Return the topics that the cluster has; None if they are not known yet."""
         return self._assignment.there
 
     def submit(self, batch: CommitBatch) -> None:
-        """Say that it is done (port `Commit`); `report` must take that in later, not now."""
+        """Report the batch as done (port `Commit`). `report` must handle that later, not during this call."""
         self._assignment.kept.update({source: share.progress for source, share in batch.commits.items()})
         self._report(CommitResult(batch, committed=True, done=batch.entries))
 
 
 class LoggedDelivery:
-    """A delivery whose failures are told at debug: in broadcast nothing else remembers them."""
+    """A delivery that logs failures at debug level. Broadcast mode records them nowhere else."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -167,7 +170,7 @@ class LoggedDelivery:
         self._delivery(record, told)
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Give back what the service does not have yet."""
+        """Take back the records that the service does not have yet."""
         self._delivery.recall(partitions, lost=lost)
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""What the pace does, told to people: a log line when it changes, `/status`; and the health URL asked when it waits."""
+"""Report the pace to operators, and poll the health URL while the pace waits for it.
+
+The pace is shown in `/status`, and each change of it in a log line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _LOG = logging.getLogger("reconsume.pace")
 
 
 class PaceMonitor:
-    """Listens to the pace. Made and called on the event loop. `health`: the health URL, if there is one."""
+    """Report the pace and run the health check. Made and called on the event loop. `health`: the health URL, if any."""
 
     def __init__(self, pace: Pace, lanes: Sequence[Lane], health: Target | None) -> None:
         self._pace = pace
@@ -27,22 +30,25 @@ class PaceMonitor:
             pace.ask = self._health.ask_at_once
 
     def start(self) -> None:
-        """Ask the health URL for the first time, before anything is delivered."""
+        """Ask the health URL for the first time, before any delivery."""
         if self._health is not None:
             self._health.watch()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking the health URL."""
         if self._health is not None:
             self._health.close()
 
     def status(self) -> dict[str, object]:
-        """What `/status` shows: the pace, since when (epoch ms), and why it is not open."""
+        """Return the pace for `/status`: its state, since when (epoch ms), and why it is not open."""
         pace = self._pace
         return {"pace": str(pace.state), "pace_since": pace.since.wall, "pace_reason": pace.reason or None}
 
     def storm(self) -> None:
-        """The group-wide view sees a storm: pause, and let a probe find out whether this service is part of it."""
+        """Begin an outage because the group-wide view shows a storm of failures.
+
+        A probe then finds out whether this service is affected.
+        """
         moment = now()
         self._pace.storm(moment)
         self._tick(moment)
@@ -59,7 +65,7 @@ class PaceMonitor:
 
 
 def log_change(change: Change, waiting: int) -> None:
-    """One line. `waiting`: records in memory that may not go yet."""
+    """Log one change of the pace. `waiting`: records in memory that may not be delivered yet."""
     extra = {
         "event": f"pace-{change.state}",
         "was": "outage" if change.was in AWAY else str(change.was),

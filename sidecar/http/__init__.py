@@ -1,1 +1,1 @@
-"""The HTTP server that the API and the dashboard stand on."""
+"""The HTTP server of the API and the dashboard."""

@@ -1,8 +1,9 @@
-"""Who may call the HTTP API, and with how much: checked before a call reaches its endpoint (http-delivery §8).
+"""Check each call of the HTTP API before it reaches its endpoint: its caller and its size (http-delivery §8).
 
-In this order: `Host` (a page that rebinds its name to loopback), `Origin` (a page that posts from elsewhere), the
-token, and the body, which is read here within a size and a time, so that no endpoint meets more. Bodies are never
-decompressed, and of the type that the app reads: a page may post other types without asking.
+The checks come in this order. `Host` refuses a page that rebinds its name to loopback. `Origin` refuses a page that
+posts from elsewhere. Then come the token and the body. The body is read here within a size and a time, so that no
+endpoint gets more. Bodies are never decompressed. They must have the type that the app reads, because a page may post
+other types without asking.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from sidecar.http.tokens import Tokens
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LONGEST_BODY = 1024 * 1024
-"""Bytes; the largest call is a batch of handles or one record."""
+"""Bytes. The largest call is a batch of handles or one record."""
 BODY_WITHIN = 10.0
-"""Seconds for the whole body: a neighbour that drips one in must not hold a connection for ever."""
+"""Seconds for the whole body. A caller that sends it byte by byte must not hold a connection for ever."""
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 OPEN = frozenset({"/livez", "/readyz", "/startupz", "/metrics"})
-"""Reads that need no token: the kubelet and Prometheus have none, and the probe port tells them to anybody."""
+"""Reads that need no token. The kubelet and Prometheus have none, and the probe port answers these to any caller."""
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 OWN_SITE = (b"same-origin", b"none")
-"""What a browser says of a call of our own page, or of its user (`Sec-Fetch-Site`)."""
+"""Values of `Sec-Fetch-Site` that a browser sends for a call of our own page, or of its user."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 _BEARER = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
@@ -38,9 +39,10 @@ _BEARER = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules. `hosts`: every name by which we may be called, in lower case, IPv6 in brackets, without a port.
+    """The rules of access.
 
-    `schemes`: by which our own pages are called; a proxy may speak TLS for us. `media_type`: of bodies, None: any.
+    `hosts`: every name by which callers may call, in lower case, IPv6 in brackets, without a port. `schemes`: those by
+    which our own pages are called; a proxy may speak TLS for us. `media_type`: the type of bodies; None: any.
     """
 
     token_file: Path | None = None
@@ -51,10 +53,13 @@ class Access:
 
 
 class AccessMiddleware:
-    """ASGI middleware that answers by itself whatever may not come in."""
+    """ASGI middleware that answers every call that is not allowed."""
 
     def __init__(self, app: ASGIApp, access: Access | None) -> None:
-        """`access` None: anyone may call by any name, for an app that only answers what everybody may know."""
+        """Wrap `app`. If `access` is None, any caller may call by any name.
+
+        That is for an app whose answers every caller may know.
+        """
         self._app = app
         self._access = access
         self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
@@ -62,7 +67,7 @@ class AccessMiddleware:
         self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a call in, with its whole body at hand, or refuse it."""
+        """Pass a call on with its whole body, or refuse it."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         refusal = self._refusal(scope, headers) or _body_refusal(headers)
         if refusal is not None:
@@ -96,9 +101,10 @@ class AccessMiddleware:
         return None
 
     def _origin_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        """A browser says where a page comes from that posts without asking (a "simple" request needs no CORS).
+        """Refuse a call of a page of another origin; return None if there is no reason to.
 
-        Host and port must both be those of this call: what another port of this host serves is another origin.
+        A browser names the origin of a page that posts without asking (a "simple" request needs no CORS). Host and port
+        must both be those of this call: another port of this host is another origin.
         """
         if self._access is None:
             return None
@@ -133,7 +139,7 @@ class AccessMiddleware:
 
 
 def host_name(host: str) -> str | None:
-    """The name in a Host header, in lower case, without its port; None for what is none."""
+    """Return the name in a Host header, in lower case and without its port; None if it is not valid."""
     match = _HOST.fullmatch(host.lower())
     if match is None:
         return None
@@ -146,9 +152,10 @@ def host_name(host: str) -> str | None:
 
 
 def place_of(origin: str) -> tuple[str, str, str] | None:
-    """Scheme, host and port of an origin, so written that two are equal when they are the same; None for what is none.
+    """Return scheme, host and port of an origin; None if it is not valid.
 
-    A port that the scheme has by default may be left out (RFC 6454).
+    Two texts for the same origin give the same result. A port that the scheme has by default may be left out (RFC
+    6454).
     """
     scheme, separator, rest = origin.lower().partition("://")
     name = host_name(rest)
@@ -171,7 +178,8 @@ def _sends_body(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _is_too_long(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(int(length) > LONGEST_BODY for length in _values(headers, b"content-length"))  # digits: the parser's
+    # The HTTP parser has let only digits pass.
+    return any(int(length) > LONGEST_BODY for length in _values(headers, b"content-length"))
 
 
 def _too_long() -> Response:
@@ -179,14 +187,14 @@ def _too_long() -> Response:
 
 
 def _body_refusal(headers: list[tuple[bytes, bytes]]) -> Response | None:
-    """What the head alone tells about a body that will not be read."""
+    """Return the refusal of a body that is not read because of the head alone; None if it may be read."""
     if any(value.lower() != b"identity" for value in _values(headers, b"content-encoding")):
         return problem(415, "Bodies are not decompressed; send them as they are.")
     return _too_long() if _is_too_long(headers) else None
 
 
 async def _read(receive: Receive, within: float) -> bytes | Response | None:
-    """The whole body; an answer when it is too long or too slow; None when the caller has gone."""
+    """Return the whole body; a refusal if it is too long or too slow; None if the caller has gone."""
     body = bytearray()
     try:
         async with asyncio.timeout(within):
@@ -204,7 +212,7 @@ async def _read(receive: Receive, within: float) -> bytes | Response | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read already, then goes on with the real one."""
+    """Return a `receive` that gives the body that was read already, then continues with the real one."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

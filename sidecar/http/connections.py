@@ -1,8 +1,9 @@
-"""Which connections of one listener are let in and which must go, so that idle ones never keep a caller out.
+"""Choose which connections of a listener are let in and which are closed, so that idle ones keep no caller out.
 
-Pure: told of what each connection does, it says whom to close. What it costs is a connection that has sent no whole
-call, the oldest first; one that has made calls before goes after those that never did. Where every place has a call
-under way, a reserve remains that answers probes and `/drain` alone, and the newest caller always finds room in it.
+Pure: it is informed of what each connection does, and decides which to close. To make room, the oldest connection
+without a call under way is closed. Those that never sent a whole call go before those that have made calls. If every
+connection has a call under way, a reserve remains for probes and `/drain` alone. The newest caller always gets a place
+in it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from typing import Generic, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one listener allows."""
+    """The limits of one listener."""
 
     head_within: float = 2.0
-    """Seconds from the connection, or from the first byte of a later request, to the end of the head."""
+    """Seconds to the end of the head, from the connection or from the first byte of a later request."""
     connections: int = 128
-    """At once: the API serves one pod."""
+    """Connections at once. The API serves one pod."""
     reserve: int = 16
     """Connections beyond those, for probes and `/drain` alone."""
     per_peer: int | None = None
-    """At once from one address; None: as many as there are. On loopback all callers have one address."""
+    """Connections at once from one address; None: no limit. On loopback all callers have one address."""
 
 
 PROBE_LIMITS = Limits(per_peer=16)
@@ -34,35 +35,35 @@ PROBE_LIMITS = Limits(per_peer=16)
 
 
 class Place(Enum):
-    """Where a connection is let in."""
+    """The place that a new connection gets."""
 
     FULL = auto()
     RESERVE = auto()
     """For probes and `/drain` alone."""
     NONE = auto()
-    """Its address has a call under way on every connection that it may have."""
+    """No place: its address has a call under way on every connection that it may have."""
 
 
 C = TypeVar("C")
 
 
 class Connections(Generic[C]):
-    """The connections of one listener. `evict` closes one; it is forgotten here already."""
+    """Track the connections of one listener. `evict` closes a connection that is already forgotten here."""
 
     def __init__(self, limits: Limits, evict: Callable[[C], None]) -> None:
         self._limits, self._evict = limits, evict
-        # In the order in which they must go: dictionaries keep the order of arrival.
+        # In the order in which they are closed. Dictionaries keep the order of arrival.
         self._silent: dict[C, str] = {}
-        """Have not sent a whole call yet; with their addresses."""
+        """Connections that have not sent a whole call yet, with their addresses."""
         self._resting: dict[C, str] = {}
-        """Between two calls."""
+        """Connections between two calls, with their addresses."""
         self._calling: dict[C, str] = {}
         self._reserve: dict[C, bool] = {}
-        """Whether a whole call is there."""
+        """Whether each connection of the reserve has sent a whole call."""
         self._peers: Counter[str] = Counter()
 
     def enter(self, connection: C, peer: str) -> Place:
-        """Let a connection from an address in, at the cost of another where there is no room."""
+        """Let a connection from an address in. If there is no room, close another one."""
         most = self._limits.per_peer
         if most is not None and self._peers[peer] >= most and not self._make_room(peer):
             return Place.NONE
@@ -74,14 +75,14 @@ class Connections(Generic[C]):
         return Place.FULL
 
     def called(self, connection: C) -> None:
-        """A whole call is there: it will have its answer."""
+        """Note that a whole call has come, which will be answered."""
         if connection in self._reserve:
             self._reserve[connection] = True
         elif (peer := self._take(connection)) is not None:
             self._calling[connection] = peer
 
     def answered(self, connection: C) -> None:
-        """Answered, and no other call is there."""
+        """Note that a call was answered and no other call has come."""
         if (peer := self._take(connection)) is not None:
             self._resting[connection] = peer
 
@@ -100,7 +101,7 @@ class Connections(Generic[C]):
         return None
 
     def _make_room(self, peer: str | None = None) -> bool:
-        """Close the connection (of an address) that is worth least; False where all have a call under way."""
+        """Close the connection (of an address) that is worth least. Return False if all have a call under way."""
         for connection, other in chain(self._silent.items(), self._resting.items()):
             if peer in (None, other):
                 self._close(connection)

@@ -1,6 +1,6 @@
-"""The fields of a call's JSON body, read one by one, each with one sentence for what is wrong with it.
+"""Read the fields of a call's JSON body one by one, with one sentence for each error.
 
-Strict: an unknown field or a wrong type is refused, never guessed at. Which fields a call has is its own business.
+Strict: an unknown field or a wrong type is refused, never guessed. Each call decides which fields it has.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from topics.durations import parse_duration, render_duration
 MEDIA_TYPE = "application/json"
 LONGEST_HANDLE = 256
 MOST_HANDLES = 1_024
-"""In one call: as many as one receive can give."""
+"""Handles in one call at most: as many as one receive can give."""
 OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class RefusedError(ValueError):
-    """The call is not well-formed; the sentence goes to its caller."""
+    """The call is not well-formed. The message is sent to its caller."""
 
 
 class Fields:
-    """The fields that were given. Each reader raises RefusedError."""
+    """The fields that the caller gave. Each reader raises RefusedError."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
     def __getitem__(self, name: str) -> Any:
-        """What was given, of whatever type; None without it."""
+        """Return the value of a field, of whatever type; None if it is missing."""
         return self._given.get(name)
 
     def whole(self, name: str, least: int, most: int, usual: int) -> int:
-        """A whole number within bounds."""
+        """Return a whole number within bounds."""
         value = self._given.get(name, usual)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise RefusedError(f"{name} must be a whole number from {least} to {most}.")
         return value
 
     def duration(self, name: str, least: int, most: int, usual: int | None = None) -> int:
-        """A duration within bounds, in ms; required where there is no usual one."""
+        """Return a duration within bounds, in ms. It is required if there is no usual one."""
         value = self._given.get(name)
         if value is None and usual is not None and name not in self._given:
             return usual
@@ -59,14 +59,12 @@ class Fields:
         return length
 
     def handle(self) -> str:
-        """One handle."""
         value = self._given.get("handle")
         if not is_handle(value):
             raise RefusedError("handle must be a text: the handle of one record that was received.")
         return str(value)
 
     def handles(self) -> list[str]:
-        """Several handles."""
         value = self._given.get("handles")
         if not isinstance(value, list) or not 1 <= len(value) <= MOST_HANDLES or not all(map(is_handle, value)):
             raise RefusedError(f"handles must be a list of 1 to {MOST_HANDLES} handles of records that were received.")
@@ -74,15 +72,15 @@ class Fields:
 
 
 def is_handle(value: object) -> bool:
-    """Whether the value could be a handle at all."""
+    """Return whether the value could be a handle."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_HANDLE
 
 
 async def read_fields(request: Request, known: Collection[str]) -> Fields:
-    """The body's fields. Raises RefusedError where it is no JSON object of known fields."""
+    """Return the body's fields. Raises RefusedError if it is not a JSON object of known fields."""
     try:
         given = OBJECT.decode(await request.body())
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # a ValidationError is one of the first
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # a ValidationError is a DecodeError
         raise RefusedError("The body must be one JSON object.") from None
     if not given.keys() <= set(known):
         raise RefusedError(f"The body has a field that this call does not know; it knows {', '.join(known)}.")
@@ -90,7 +88,7 @@ async def read_fields(request: Request, known: Collection[str]) -> Fields:
 
 
 def refusing(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of a call: what it refuses becomes a problem document."""
+    """Return an endpoint that answers a RefusedError of the call with a problem document."""
 
     async def endpoint(request: Request) -> Response:
         try:

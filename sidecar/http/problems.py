@@ -1,4 +1,4 @@
-"""Errors of the HTTP API as `application/problem+json` (RFC 9457). Only their shape lives here, never their cause."""
+"""Errors of the HTTP API as `application/problem+json` (RFC 9457). Only their form is here, never their cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 def problem_body(status: int, detail: str, more: Mapping[str, object] | None = None) -> bytes:
-    """The document of a problem; `about:blank` says that the status alone tells its kind."""
+    """Return the document of a problem. `about:blank` means that the status alone gives its kind."""
     title = HTTPStatus(status).phrase
     return msgspec.json.encode(
         {"type": "about:blank", "title": title, "status": status, "detail": detail, **(more or {})}
@@ -22,8 +22,8 @@ def problem_body(status: int, detail: str, more: Mapping[str, object] | None = N
 def problem(
     status: int, detail: str, headers: Mapping[str, str] | None = None, more: Mapping[str, object] | None = None
 ) -> Response:
-    """An answer that says what is wrong, in one sentence for people; `more`: members for programs (RFC 9457 §3.2).
+    """Return a response that says what is wrong, in one sentence for people.
 
-    `detail` never repeats what the caller sent.
+    `more`: members for programs (RFC 9457 §3.2). `detail` must never repeat what the caller sent.
     """
     return Response(problem_body(status, detail, more), status, dict(headers or {}), MEDIA_TYPE)

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 protocol with the limits it lacks: against callers that are slow, endless or too many.
+"""uvicorn's HTTP/1.1 protocol with the limits that it lacks: against callers that are slow, endless or too many.
 
-httptools reads on however long a head gets and however slowly it comes; uvicorn knows no deadline but for idle
-keep-alive connections. Its plain-text 400 becomes a problem document here.
+httptools reads a head of any length, at any speed. uvicorn has no deadline but that for idle keep-alive connections.
+Its plain-text 400 becomes a problem document here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sidecar.http.problems import MEDIA_TYPE, problem, problem_body
 __all__ = ["PROBE_LIMITS", "Limits", "Protocol", "protocol_of"]
 
 LONGEST_HEAD = 32 * 1024
-"""Bytes of request line and headers, counted by reads: one read (at most 256 KiB) may pass it by itself."""
+"""Bytes of request line and headers, counted by reads. A single read (at most 256 KiB) may exceed it."""
 LINGER = 1.0
-"""Seconds that a caller may go on sending a body after its answer; closing at once could destroy the answer unread."""
+"""Seconds that a caller may go on sending a body after its answer. Closing at once could destroy the unread answer."""
 
 UPGRADE = re.compile(rb"(?:^|(?<=\r\n))upgrade(?=[ \t]*:)", re.IGNORECASE)
 
 
 RESERVED = frozenset({"/livez", "/readyz", "/startupz", "/drain"})
-"""Calls that are answered while every place is taken: a pod must not be restarted, nor lose its drain, by a flood."""
+"""Calls that are answered while every place is taken. A flood must neither restart a pod nor prevent its drain."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -44,7 +44,7 @@ class Protocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock of the first head, and find a place."""
+        """Start the deadline of the first head, and find a place."""
         super().connection_made(transport)
         self._arm(self.limits.head_within)
         self._place = self.others.enter(self, self.client[0] if self.client else "")
@@ -54,16 +54,16 @@ class Protocol(HttpToolsProtocol):
             self._refuse(503, "This address has too many calls under way.")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the deadline, and free the place."""
         self._disarm()
         self.others.left(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and count what a head has had that is still not whole."""
+        """Read on, and count the bytes of a head that is not complete."""
         begun, messages = self._in_head, self._messages
         super().data_received(_without_upgrade(data) if begun else data)
-        # What completed a call was not head alone, and its body may have been long.
+        # Bytes that completed a call were not head alone: its body may have been long.
         if begun and self._in_head and self._messages == messages and not self.transport.is_closing():
             self._head += len(data)
             if self._deadline is None:
@@ -72,14 +72,14 @@ class Protocol(HttpToolsProtocol):
                 self._refuse(431, f"The head of a call may have at most {LONGEST_HEAD // 1024} KiB.")
 
     def on_message_begin(self) -> None:
-        """See the first byte of a head."""
+        """Start the deadline of a head at its first byte."""
         super().on_message_begin()
         self._in_head, self._head = True, 0
         if self._deadline is None:
             self._arm(self.limits.head_within)
 
     def on_headers_complete(self) -> None:
-        """See the end of a head."""
+        """Stop the deadline at the end of a head."""
         self._disarm()
         self._in_head = False
         super().on_headers_complete()
@@ -87,7 +87,7 @@ class Protocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """See the end of a body."""
+        """Note the end of a call."""
         self._in_head, self._head = True, 0
         self._messages += 1
         if self.cycle.response_complete:  # it was lingering, and may make its next call
@@ -99,7 +99,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Answered: a body that still comes may do so for a moment only."""
+        """Note the end of an answer. A body that is still coming may go on for `LINGER` only."""
         last = not self.pipeline
         super().on_response_complete()
         if not self._in_head:
@@ -113,14 +113,15 @@ class Protocol(HttpToolsProtocol):
         self.leave()
 
     def leave(self) -> None:
-        """Close, without a word that could be taken for the next answer; also where the caller takes none."""
+        """Close without sending anything that could be taken for the next answer."""
+        # A caller that does not take its answer would delay a normal close.
         if self.transport.get_write_buffer_size() > 0:
             self.transport.abort()
         if not self.transport.is_closing():
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
+        """Answer a request that is not HTTP."""
         self._refuse(400, "This is not a valid HTTP/1.1 request.")
 
     def _arm(self, seconds: float) -> None:
@@ -136,7 +137,7 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self._arm(self.limits.head_within)  # an answer is under way; the next head may wait with it
+            self._arm(self.limits.head_within)  # an answer is under way; the next head may take as long
         elif self._in_head and self._head > 0:
             self._refuse(408, "The head of the call did not come in time.")
         else:
@@ -155,13 +156,13 @@ class Protocol(HttpToolsProtocol):
 
 
 class _Reserve:
-    """What the app answers while every place is taken."""
+    """The app while every place is taken."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let through what the reserve is for."""
+        """Pass reserved calls on, and refuse all others."""
         app = self._app
         if scope["path"] not in RESERVED:
             app = problem(503, "The sidecar has a call under way on every connection.", {"connection": "close"})
@@ -169,15 +170,16 @@ class _Reserve:
 
 
 def protocol_of(limits: Limits, base: type[Protocol] = Protocol) -> type[Protocol]:
-    """The protocol of one listener, whose connections count together."""
+    """Return the protocol class of one listener, whose connections are counted together."""
     everyone: Connections[Protocol] = Connections(limits, lambda connection: connection.leave())
     return type("Limited", (base,), {"limits": limits, "others": everyone})
 
 
 def _without_upgrade(data: bytes) -> bytes:
-    """A part of a head with its `Upgrade` renamed: we have nothing to upgrade to, so it is ignored (RFC 9110 §7.8).
+    """Return a part of a head with its `Upgrade` renamed.
 
-    Java's client asks for HTTP/2 that way with each first call, and the parser would take such a call to have no body.
+    There is nothing to upgrade to, so the header is ignored (RFC 9110 §7.8). Java's client asks for HTTP/2 that way
+    with each first call. The parser would take such a call to have no body.
     """
     head, end, rest = data.partition(b"\r\n\r\n")
     return UPGRADE.sub(b"x-grade", head) + end + rest

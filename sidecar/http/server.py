@@ -1,7 +1,7 @@
 """The HTTP server: uvicorn on the sidecar's own event loop, on TCP or a Unix socket.
 
-It starts and stops as part of the sidecar: no signal handlers, no process of its own, no access log. What the calls
-mean is `api.py`.
+It starts and stops as part of the sidecar: no signal handlers, no process of its own, no access log. The calls of the
+API are in `sidecar/api`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from sidecar.http.protocol import Limits, protocol_of
 from sidecar.settings.addresses import Listen
 
 BACKLOG = 1024
-"""Where a flood fills it, the system drops the next caller's first packet, who tries again after a second only."""
+"""Connections that wait to be accepted. If a flood fills it, the system drops the next caller's first packet. That
+caller tries again only after a second."""
 IDLE = 5
 """Seconds that a connection may be idle between two calls."""
 SOCKET_MODE = 0o660
-"""The service reaches the socket by the pod's fsGroup; nobody else does."""
+"""The service reaches the socket by the pod's fsGroup; no other user does."""
 LOOK_EVERY = 0.01
 DATE_EVERY = 1.0
-"""Seconds between two refreshes of the `Date` header, which also lets uvicorn do its housekeeping."""
+"""Seconds between two refreshes of the `Date` header. Each also lets uvicorn do its housekeeping."""
 
 
 class Server:
-    """Serves one app on one address. `start` and `stop` are called on the event loop, once each."""
+    """The server of one app on one address. `start` and `stop` are called on the event loop, once each."""
 
     def __init__(self, app: ASGIApp, listen: Listen, limits: Limits | None = None) -> None:
         self.port: int | None = None
-        """The TCP port, once started: with port 0 the one that the system chose."""
+        """The TCP port, once started. With port 0 it is the one that the system chose."""
         self.path = listen.path
-        """The Unix socket, if it is one."""
+        """The path of the Unix socket; None for TCP."""
         self._place = listen
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
@@ -62,7 +63,7 @@ class Server:
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen. Raises SetupError when the address is taken, or is not ours to take."""
+        """Listen. Raises SetupError if the address is taken or cannot be used."""
         try:
             await self._listen()
         except OSError as failure:
@@ -70,7 +71,7 @@ class Server:
         self._ticking = background(self._tick(), "api")
 
     async def stop(self, grace: float = 1.0) -> None:
-        """Accept nothing more, let answers under way end within `grace` seconds, then close."""
+        """Accept no more connections, let answers under way end within `grace` seconds, then close."""
         if self._ticking is None:
             return
         self._ticking.cancel()
@@ -87,7 +88,7 @@ class Server:
             task.cancel()
         for connection in tuple(state.connections):
             connection.transport.abort()
-        await asyncio.sleep(0)  # the sockets are closed in the loop's next round
+        await asyncio.sleep(0)  # the loop closes the sockets in its next round
 
     async def _listen(self) -> None:
         place = self._place
@@ -120,7 +121,7 @@ class Server:
 
 
 async def _bind_tcp(place: Listen) -> socket.socket:
-    """A socket on the first address of the name that takes it."""
+    """Return a socket on the first address of the name that can be bound."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     failure: OSError = OSError("the name has no address")
@@ -139,7 +140,10 @@ async def _bind_tcp(place: Listen) -> socket.socket:
 
 
 def _bind_unix(path: Path) -> socket.socket:
-    """A socket at `path`. One that a dead process left there is removed; one that somebody listens on is not."""
+    """Return a socket at `path`.
+
+    A socket that a crashed process left there is removed. One that a process listens on is not: then OSError is raised.
+    """
     if path.exists():
         _check_stale(path)
         path.unlink()
@@ -147,7 +151,7 @@ def _bind_unix(path: Path) -> socket.socket:
     try:
         listener.setblocking(False)
         listener.bind(str(path))
-        path.chmod(SOCKET_MODE)  # before listen: nobody can connect through a wider mode
+        path.chmod(SOCKET_MODE)  # before listen, so that no caller can connect while the mode is wider
     except OSError:
         listener.close()
         raise
@@ -155,7 +159,7 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _check_stale(path: Path) -> None:
-    """OSError unless `path` is a socket that nobody listens on."""
+    """Raise OSError unless `path` is a socket that no process listens on."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         raise FileExistsError(errno.EEXIST, "a file that is no socket is in its place")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -14,23 +14,26 @@ Signature: TypeAlias = tuple[int, int, int, int]
 
 
 class Tokens:
-    """The tokens that are valid now: each line of the file that is not blank, so that two overlap in a rotation."""
+    """Hold the tokens that are valid now: each line of the file that is not blank.
+
+    So two tokens can overlap in a rotation.
+    """
 
     def __init__(self, path: Path, least: int = 1) -> None:
-        """`least`: characters of a token; a shorter one is not valid."""
+        """Read tokens from `path`. `least`: characters of a token; a shorter one is not valid."""
         self._path, self._least = path, least
         self._signature: Signature | None = None
         self._tokens: tuple[bytes, ...] = ()
         self._short = False
 
     def accepts(self, token: bytes) -> bool:
-        """Whether `token` is valid. A file that is missing, unreadable or empty makes none valid."""
+        """Return whether `token` is valid. If the file is missing, unreadable or empty, no token is."""
         self._refresh()
-        # All of them, always: which one was nearly right must not show in the time it takes.
+        # Always compare all of them: the time it takes must not show which one was nearly right.
         return any([hmac.compare_digest(token, valid) for valid in self._tokens])  # noqa: C419
 
     def too_short(self) -> bool:
-        """Whether the file holds a token that is none for its length."""
+        """Return whether the file holds a token that is too short to be valid."""
         self._refresh()
         return self._short
 
@@ -55,5 +58,5 @@ class Tokens:
 
 
 def _signature(found: os.stat_result) -> Signature:
-    """What differs between two versions of a file; Kubernetes swaps a link, so the inode counts too."""
+    """Return what differs between two versions of a file. Kubernetes swaps a link, so the inode counts too."""
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

@@ -1,1 +1,1 @@
-"""Logs, metrics and traces; nothing here decides anything."""
+"""Logs, metrics and traces. Nothing is decided here."""

@@ -1,4 +1,4 @@
-"""An answer that is made anew only as often as it is cheap: whoever asks in a loop takes none of the records' time."""
+"""Reuse an answer that is expensive to make, so that frequent callers take no time from the records."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable
 
 SHARE = 0.05
-"""Of the time, at most, goes into making it."""
+"""Share of the time that rendering takes at most. A render of more than 50 ms takes more, since its answer is reused
+for `LONGEST_HELD` only."""
 LONGEST_HELD = 1.0
-"""Seconds for which an answer holds at most."""
+"""Seconds for which an answer is reused at most."""
 
 
 def sparing(render: Callable[[], bytes], clock: Callable[[], float] = time.perf_counter) -> Callable[[], bytes]:
-    """`render`, that takes a twentieth of the time at most: meanwhile the last answer holds, for a second at most.
+    """Return a function that gives the last answer of `render` again, so that rendering takes little of the time.
 
-    The metrics of a group with a thousand partitions take 50 ms of the event loop, and anybody may scrape them.
+    Rendering takes about a twentieth of the time. An answer is reused for a second at most. The metrics of a group with
+    a thousand partitions take 50 ms of the event loop, and any client may scrape them.
     """
     last, until = b"", -math.inf
 

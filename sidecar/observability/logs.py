@@ -1,9 +1,9 @@
-"""What the sidecar writes to stderr: one line an event, as JSON or text, never a record's key, value or headers.
+"""What the sidecar writes to stderr: one line per event, as JSON or text, never a record's key, value or headers.
 
-Standard loggers below `reconsume` and uvicorn's are both rendered here. A line's `event` is one name a kind: the one
-given as `extra={"event": …}`, else the logger's last name; `message` is the sentence for people. Lines of one kind
-that come too often are counted instead of written (an outage of Kafka makes thousands), and a full pipe at stderr
-loses lines, never time: whoever logs hands over and goes on.
+Standard loggers below `reconsume` and those of uvicorn are both rendered here. A line's `event` is the name of its
+kind. It is given as `extra={"event": …}`, else it is the logger's last name. `message` is the sentence for people.
+Lines of one kind that come too often are counted instead of written: an outage of Kafka makes thousands. A full pipe at
+stderr loses lines but never costs time, because a logging thread only hands its line over.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from structlog.stdlib import ProcessorFormatter
 
 BURST = 5
 WINDOW = 60.0
-"""Seconds. So many lines of one kind are written in each window, the rest is counted on the next one written."""
+"""Seconds. In each window, `BURST` lines of one kind are written. The number of the others is in the next line of that
+kind that is written."""
 KINDS = 512
 QUEUE = 2_000
-"""Lines that wait for stderr; more are lost and counted."""
+"""Lines that wait for stderr at most. Further ones are lost and counted."""
 FLUSH_WITHIN = 1.0
 KAFKA = "reconsume.kafka"
 
@@ -35,31 +36,31 @@ _Event = MutableMapping[str, Any]
 
 
 class Repeats:
-    """Which lines are one too many of their kind."""
+    """Track how many lines of each kind were written, to find those that are too many."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self._window = window
         self._kinds: dict[object, tuple[float, int]] = {}
 
     def admit(self, kind: object, now: float) -> int | None:
-        """None when the line is too many; else how many of its kind were kept back since the last window."""
+        """Return None if the line is too many, else how many of its kind were suppressed in the window before."""
         started, seen = self._kinds.get(kind, (now, 0))
         kept_back = 0
         if now - started >= self._window:
             kept_back, started, seen = max(0, seen - BURST), now, 0
         elif len(self._kinds) >= KINDS and kind not in self._kinds:
-            self._kinds.clear()  # kinds are few; whoever makes them up must not fill our memory
+            self._kinds.clear()  # kinds are few; a caller that invents them must not fill our memory
         self._kinds[kind] = (started, seen + 1)
         return kept_back if seen < BURST else None
 
 
 class LineHandler(logging.Handler):
-    """Renders lines on the caller's thread and writes them on its own."""
+    """Render lines on the caller's thread, and write them on a thread of its own."""
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter, window: float) -> None:
         super().__init__()
         self.lost = 0
-        """Lines that found no room."""
+        """Lines that could not be queued or written."""
         self.setFormatter(formatter)
         self._repeats = Repeats(window)
         self._stream = stream
@@ -68,7 +69,6 @@ class LineHandler(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take in one line."""
         try:
             kept_back = self._repeats.admit(kind_of(record), time.monotonic())
             if kept_back is None:
@@ -78,22 +78,22 @@ class LineHandler(logging.Handler):
             self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.lost += 1
-        except Exception:  # noqa: BLE001 - the way of logging.Handler: a line that cannot be rendered is shown as such
+        except Exception:  # noqa: BLE001 - as logging.Handler does: report a line that cannot be rendered
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until what was taken in is written, a second at most: stderr may be a full pipe."""
+        """Wait until all lines so far are written, for a second at most: stderr may be a full pipe."""
         deadline = time.monotonic() + FLUSH_WITHIN
         while self._lines.unfinished_tasks and self._writer.is_alive() and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Write what is left and end."""
+        """Write the remaining lines, and end the thread."""
         self.flush()
         try:
             self._lines.put_nowait(None)
         except queue.Full:
-            self.lost += 1  # the writer stands at a full pipe, and ends with the process
+            self.lost += 1  # a full pipe blocks the writer, which ends with the process
         else:
             self._writer.join(FLUSH_WITHIN)
         super().close()
@@ -104,7 +104,7 @@ class LineHandler(logging.Handler):
                 self._stream.write(line + "\n")
                 if self._lines.empty():
                     self._stream.flush()
-            except (OSError, ValueError):  # nobody reads stderr any more, or it is closed
+            except (OSError, ValueError):  # the reader of stderr has gone, or it is closed
                 self.lost += 1
             finally:
                 self._lines.task_done()
@@ -112,7 +112,7 @@ class LineHandler(logging.Handler):
 
 
 def configure(level: str, form: Format, stream: TextIO | None = None, window: float = WINDOW) -> LineHandler:
-    """Send everything that is logged to `stream` (stderr), ours from `level` on, others' from warnings on.
+    """Send all that is logged to `stream` (stderr): our lines from `level` on, those of others from warnings on.
 
     The handler stays with the root logger; `logging.shutdown` flushes it.
     """
@@ -134,7 +134,10 @@ def configure(level: str, form: Format, stream: TextIO | None = None, window: fl
 
 
 def kind_of(record: logging.LogRecord) -> tuple[object, ...]:
-    """What makes two lines the same kind: where they come from, and their template; librdkafka's name theirs first."""
+    """Return what two lines of the same kind have in common: their logger, their level and their template.
+
+    For lines of librdkafka it is not the template but librdkafka's own name, which is their first argument.
+    """
     if isinstance(record.msg, dict):  # structlog's
         return record.name, record.levelno, record.msg.get("event")
     if record.name == KAFKA and isinstance(record.args, tuple) and record.args:
@@ -155,7 +158,7 @@ def _formatter(form: Format) -> logging.Formatter:
 
 
 def _name_kind(logger: Any, method: str, event: _Event) -> _Event:
-    """A standard logger's text becomes `message`; the kind's name becomes `event`."""
+    """Move a standard logger's text to `message`, and set `event` to the name of the kind."""
     record: logging.LogRecord = event["_record"]
     event["message"] = event["event"]
     event["event"] = getattr(record, "event", None) or record.name.rpartition(".")[2]
@@ -170,7 +173,10 @@ def _stamp(logger: Any, method: str, event: _Event) -> _Event:
 
 
 def _as_json(logger: Any, method: str, event: _Event) -> str:
-    """One object; JSON has marks of direction and C1 controls stand as they are, and a terminal would obey them."""
+    """Return one JSON object, in which characters that are not printable are escaped.
+
+    JSON leaves direction marks and C1 controls as they are, and a terminal would obey them.
+    """
     text = msgspec.json.encode(event, enc_hook=str).decode()
     return text if text.isprintable() else "".join(map(_escaped, text))
 
@@ -183,7 +189,7 @@ def _escaped(char: str) -> str:
 
 
 def _as_text(logger: Any, method: str, event: _Event) -> str:
-    """`time level event: message key=value`; what would move a terminal's cursor is written as an escape."""
+    """Return `time level event: message key=value`. Characters that would move a terminal's cursor are escaped."""
     shown = dict(event)
     head = f"{shown.pop('timestamp')} {shown.pop('level'):<8}{shown.pop('event')}"
     shown.pop("logger")

@@ -1,4 +1,4 @@
-"""Plain counts as Prometheus families. Only shapes live here; what is counted is `metrics.py`."""
+"""Turn plain counts into Prometheus families. Only their form is here; `metrics.py` decides what is counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ L = TypeVar("L", bound=Labels)
 
 
 def counter(name: str, text: str, labels: Sequence[str], counts: Mapping[L, float]) -> Metric:
-    """A counter; the exposition adds `_total`."""
+    """Return a counter. The exposition adds `_total` to its name."""
     family = CounterMetricFamily(PREFIX + name, text, labels=labels)
     for values, count in counts.items():
         family.add_metric(values, count)
@@ -27,7 +27,7 @@ def counter(name: str, text: str, labels: Sequence[str], counts: Mapping[L, floa
 
 
 def gauge(name: str, text: str, labels: Sequence[str], amounts: Mapping[L, float]) -> Metric:
-    """A gauge."""
+    """Return a gauge."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
     for values, amount in amounts.items():
         family.add_metric(values, amount)
@@ -35,7 +35,10 @@ def gauge(name: str, text: str, labels: Sequence[str], amounts: Mapping[L, float
 
 
 def histogram(name: str, text: str, found: Sequence[Histogram], unit: int = 1) -> Metric:
-    """A histogram in seconds of distributions with equal bounds, `unit` of which make a second."""
+    """Return a histogram in seconds of distributions with equal bounds.
+
+    `unit`: how many units of the distributions make a second.
+    """
     family = HistogramMetricFamily(PREFIX + name, text)
     edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in found[0].bounds), inf)]  # type: ignore[no-untyped-call]
     counts = accumulate(map(sum, zip(*(one.counts for one in found), strict=True)))
@@ -44,7 +47,7 @@ def histogram(name: str, text: str, found: Sequence[Histogram], unit: int = 1) -
 
 
 def added(parts: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, int]:
-    """The sums of counts by key, beginning with `start`."""
+    """Return the sums of counts by key, beginning with `start`."""
     sums = dict(start)
     for part in parts:
         for key, count in part.items():
@@ -53,5 +56,5 @@ def added(parts: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, i
 
 
 def singly(counts: Mapping[str, float]) -> dict[Labels, float]:
-    """Counts by the value of one label, as counts by labels."""
+    """Return counts by the value of one label as counts by labels."""
     return {(value,): count for value, count in counts.items()}

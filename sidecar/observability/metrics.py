@@ -1,7 +1,7 @@
 """The metrics of INTERFACE §5, read at scrape time from the plain counts that the core keeps.
 
-Nothing is counted here but transactions, and nothing on the way of a record knows Prometheus. Labels come from the
-configuration and from closed families only, never from ids, keys, offsets or what a service answers.
+Only transactions are counted here. No code in the path of a record knows Prometheus. Labels come only from the
+configuration and from closed families, never from ids, keys, offsets or a service's answers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sidecar.observability.metric_families import Labels, added, counter, gauge,
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DELIVERY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
-"""Seconds, up to the longest usual `consume_timeout`."""
+"""Seconds. The last bound is the longest usual `consume_timeout`."""
 TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds. One costs 8–30 ms (measured), and the broker ends it after 10 s."""
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
@@ -50,12 +50,12 @@ REASONS = frozenset(
         "unknown-topic",
     }
 )
-_TOPIC = attrgetter("source.topic")  # in C: thousands of records wait when the service is slow
+_TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow
 _HTTP_REASON = re.compile(r"http-[1-9][0-9]{2}")
 
 
 class TransactionMeter:
-    """Results and durations of transactions; observed on the committers' threads."""
+    """Count the results and durations of transactions. Called on the committers' threads."""
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
@@ -63,7 +63,10 @@ class TransactionMeter:
         self._lock = threading.Lock()
 
     def observe(self, label: str, seconds: float) -> None:
-        """Take in one try. What was refused or fenced beforehand never was a transaction, and has no duration."""
+        """Count one try.
+
+        A batch that was refused or fenced beforehand never was a transaction, and has no duration.
+        """
         with self._lock:
             self.results[label] += 1
             if label not in ("refused", "fenced"):
@@ -72,72 +75,77 @@ class TransactionMeter:
 
 @dataclass(frozen=True, slots=True)
 class LaneSource:
-    """One lane, and the counts of its threads: rebalances by kind, progress that cannot be read."""
+    """One lane, with the counts of its threads.
+
+    `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
+    """
 
     lane: Lane
     rebalances: Mapping[str, int]
     ends: Callable[[], Mapping[Partition, int]] = dict
-    """Where each partition ends."""
+    """The end of each partition's log."""
     standing: Standing = field(default_factory=Standing)
     unread_progress: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Everything that a scrape reads. `topics`: the main topics; `levels`: every level's name, with `ready`."""
+    """Everything that a scrape reads.
+
+    `topics`: the main topics. `levels`: the name of every level, with `ready`.
+    """
 
     lanes: tuple[LaneSource, ...]
     gate: Dispatcher
     deliveries: Histogram
-    """Seconds that deliveries took, by `DELIVERY_BOUNDS`; the push client adds to it."""
+    """Seconds that deliveries took. The delivery adds to it."""
     transactions: TransactionMeter
     topics: tuple[str, ...]
     levels: tuple[str, ...]
     version: str
     now: Callable[[], Now]
     late_verdicts: Callable[[], int] = lambda: 0
-    """Verdicts that delivery itself refused, because their lease was no longer theirs (pull)."""
+    """Calls that the delivery itself refused, because their lease was no longer valid (pull)."""
     subscriptions_differ: Callable[[], bool] = lambda: False
     """Whether another instance of the group wants other records."""
     bad_policy_records: Callable[[], int] = lambda: 0
-    """Records of the policy topic that were passed over."""
+    """Records of the policy topic that were skipped."""
     view_lag: Callable[[], float | None] = lambda: None
-    """Seconds by which the local copy of the view may be behind; None while nothing is known, or none is kept."""
+    """Seconds by which the local copy of the view may be behind; None if it is unknown or there is no copy."""
     bad_view_records: Callable[[], Mapping[str, int]] = dict
-    """Records of the view's topics that were passed over, by `view` and `stats`."""
+    """Records of the view's topics that were skipped, by `view` and `stats`."""
     unknown_verdicts: Callable[[], int] = lambda: 0
     """Verdicts on records that were not in the batch (push, batch)."""
     loop_errors: Callable[[], Mapping[str, int]] = dict
-    """Exceptions that nobody caught on the event loop, by what they belong to."""
+    """Uncaught exceptions on the event loop, by what they belong to."""
     credentials_reloaded: Callable[[], int] = lambda: 0
     """How often newer credentials have reached the Kafka clients."""
 
 
 def scraper(sources: Sources) -> Callable[[], bytes]:
-    """A function that gives the present metrics as Prometheus text. It is to be called on the event loop."""
+    """Return a function that gives the present metrics as Prometheus text. It must be called on the event loop."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(sources))
     return lambda: generate_latest(registry)
 
 
 def bounded_reason(reason: str) -> str:
-    """The reason's class as a label: one of those that we give ourselves, `http-NNN`, or `other`."""
+    """Return the reason's class as a label: one of our own reasons, `http-NNN`, or `other`."""
     return reason if reason in REASONS or _HTTP_REASON.fullmatch(reason) is not None else "other"
 
 
 class _Collector(Collector):
-    """Reads the sources when asked. Families are in the order of INTERFACE §5."""
+    """Read the sources at each scrape. Families are in the order of INTERFACE §5."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._lanes = [source.lane for source in sources.lanes]
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing ahead of time: the registry would collect once to learn the names."""
+        """Return nothing: without this, the registry would collect once to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every family."""
         found, lanes = self._sources, self._lanes
         meter = found.transactions
         yield self._deliveries()
@@ -171,7 +179,10 @@ class _Collector(Collector):
         return counter("dead_lettered", "Records written to the DLQ.", ("topic", "reason"), counts)
 
     def _lag(self) -> dict[Labels, float]:
-        """An upper bound on records: transaction markers count as offsets too."""
+        """Return the offsets of each partition that are not done.
+
+        They are an upper bound on records: transaction markers count as offsets too.
+        """
         found: dict[Labels, float] = {}
         for source in self._sources.lanes:
             ends = source.ends()
@@ -181,7 +192,10 @@ class _Collector(Collector):
         return found
 
     def _held(self) -> dict[Labels, float]:
-        """Fetched and waiting: for their time, for a place in flight, or for a topic that takes their failures."""
+        """Return, by level, how many fetched records wait.
+
+        They wait for their time, for a place in flight, or for a topic that takes their failures.
+        """
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane in self._lanes:
             parts = lane.ownership.parts
@@ -195,7 +209,7 @@ class _Collector(Collector):
         return singly(counts)
 
     def _overdue(self) -> dict[Labels, float]:
-        """By level, of every partition that is ours, whatever keeps it."""
+        """Return, by level, how late the most overdue record of the owned partitions is, whatever the cause."""
         moment, worst = self._sources.now(), dict.fromkeys(self._sources.levels, 0.0)
         for source in self._sources.lanes:
             parts = source.lane.ownership.parts
@@ -213,7 +227,7 @@ class _Collector(Collector):
 
     def _rare(self) -> Iterator[Metric]:
         sources, tallies = self._sources.lanes, [lane.counters for lane in self._lanes]
-        # These are written on the consumers' threads: a copy of a dict is one step under the interpreter's lock.
+        # The consumers' threads write these. Copying a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
         fenced = sum(tally.fenced_answers for tally in tallies) + self._sources.late_verdicts()

@@ -1,7 +1,7 @@
-"""The sidecar's own threads by name: whether each lives, and when its loop last came round (`/livez`).
+"""Watch the sidecar's own threads by name: whether each is alive, and when its loop made its last turn (`/livez`).
 
-A thread has ended when it was started and is not alive any more, whatever it says of itself: what the Kafka client
-raises out of a callback may be no exception that any `except` can catch (a bare KafkaError, Python 3.11).
+A thread has ended if it was started and is not alive any more, whatever its own state says. The Kafka client can raise
+something out of a callback that no `except` can catch (a bare KafkaError, Python 3.11).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 WORK_LIMIT = 240.0
-"""Seconds for one try of a transaction. Each of its four calls has 20 s and may be made again within 20 s more, then
-there are 10 s for a look at the topics: less would end a sidecar while Kafka is away, which it is to survive."""
+"""Seconds for one try of a transaction. Each of its four calls has 20 s and may be made again within 20 s more. Then
+there are 10 s for a look at the topics. A lower limit would end a sidecar while Kafka is away, which it must
+survive."""
 FOLLOWER_LIMIT = 600.0
 """Seconds for a follower's turn: opening the view's file checks millions of rows. Records do not wait for followers."""
 
@@ -22,38 +23,42 @@ _LOG = logging.getLogger("reconsume.run")
 
 
 class StopRequest(threading.Event):
-    """Whether a thread is asked to end. Its loops look at this in each turn, so it knows when that last was."""
+    """The request to a thread to end.
+
+    The thread's loop checks it in each turn, so it also knows the time of the last turn.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.turned_at = time.monotonic()
 
     def is_set(self) -> bool:
-        """Whether it is asked; a turn of the thread that looks."""
+        """Return whether the thread must end. A call is a turn of the calling thread."""
         self.turned_at = time.monotonic()
         return super().is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is asked; a turn of the thread that waits."""
+        """Wait until the thread must end. A call is a turn of the calling thread."""
         self.turned_at = time.monotonic()
         return super().wait(timeout)
 
 
 class Thread(Protocol):
-    """As much of a `threading.Thread` as is watched."""
+    """The part of `threading.Thread` that is watched."""
 
     @property
     def ident(self) -> int | None:
-        """None before it was started."""
+        """The id of the thread; None before it was started."""
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether the thread runs."""
 
 
 class WatchedThread:
-    """One thread. `turned_at`: when it last came round (monotonic seconds), None while it has nothing to do.
+    """One thread.
 
-    `limit`: seconds without a turn after which it counts as stuck. `why`: what ended it, as far as it is known.
+    `turned_at`: the time of its last turn (monotonic seconds), None while it has nothing to do. `limit`: seconds
+    without a turn after which it counts as stuck. `why`: what ended it, if that is known.
     """
 
     def __init__(
@@ -69,7 +74,10 @@ class WatchedThread:
         self._seen_at: float | None = None
 
     def problem(self, moment: float) -> str:
-        """Why it makes no progress, at this moment (monotonic seconds); empty while it does, or was not started."""
+        """Return why the thread makes no progress at `moment` (monotonic seconds).
+
+        Empty if it makes progress, or was not started.
+        """
         if self._thread.ident is None:
             return ""
         if not self._thread.is_alive():
@@ -87,7 +95,7 @@ class HasThreads(Protocol):
     """A part of the sidecar with threads of its own."""
 
     def watched(self) -> Sequence[WatchedThread]:
-        """Its threads."""
+        """Return its threads."""
 
 
 class ThreadWatch:
@@ -98,21 +106,21 @@ class ThreadWatch:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whose names may show."""
+        """The names of the threads."""
         return tuple(watched.name for watched in self._watched)
 
     def problems(self, moment: float | None = None) -> list[str]:
-        """What is wrong, a sentence a thread; empty while all is well."""
+        """Return one sentence for each thread that makes no progress; an empty list if all do."""
         at = time.monotonic() if moment is None else moment
         return [problem for watched in self._watched if (problem := watched.problem(at))]
 
 
 def log_ends() -> None:
-    """Have an exception that ends a thread logged as all else is, with its traceback."""
+    """Log an exception that ends a thread, with its traceback."""
 
     def told(ended: threading.ExceptHookArgs) -> None:
         name, value = "(unknown)" if ended.thread is None else ended.thread.name, ended.exc_value
-        # What is no exception (see above) cannot be rendered as one.
+        # A value that is no exception (see the top of this file) cannot be rendered as one.
         fault = value if isinstance(value, BaseException) else RuntimeError(f"no exception, but {value!r}")
         info = (type(fault), fault, ended.exc_traceback)
         _LOG.error("thread %s has ended by %r", name, value, exc_info=info, extra={"event": "thread-ended"})

@@ -1,7 +1,7 @@
-"""Receipt handles (pull mode): how a lease is named outside, so that nobody can make a name up or use an old one.
+"""Receipt handles of pull mode: external names of leases, which a caller can neither invent nor use too late.
 
-A handle holds this process's incarnation, the partition's assignment epoch and the lease's number, and a code over them
-that only this process can make. What it holds is nobody's business outside.
+A handle holds this process's incarnation, the partition's assignment epoch and the lease's number. It also holds a code
+over them that only this process can make. Callers must treat a handle as an opaque text.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ import struct
 from sidecar.delivery.pull.lease_table import HandleStatus
 
 FORM = "h1-"
-"""How every handle begins: a later form can be told from this one."""
+"""The beginning of every handle, so that a later form can be distinguished from this one."""
 LAYOUT = struct.Struct(">8sIQ12s")
 """Incarnation, epoch, number, code."""
 CODE = 12
-"""Bytes. A handle is good for hours at most, and only callers of this API can try one."""
+"""Bytes of the code. A handle is valid for hours at most, and only callers of this API can try one."""
 LENGTH = len(FORM) + 43
 OTHER_FORM = re.compile(r"h(?!1-)[0-9]{1,4}-[A-Za-z0-9_-]{16,256}")
-"""A handle that another version made: it was good for a process that is gone, as one of another incarnation."""
+"""A handle that another version made. Its process is gone, so it is answered like a handle of another incarnation."""
 
 
 class ReceiptHandles:
-    """Makes and reads the handles of one process; each start of the sidecar is another incarnation."""
+    """Make and read the handles of one process. Each start of the sidecar is another incarnation."""
 
     def __init__(self, incarnation: bytes | None = None, key: bytes | None = None) -> None:
-        """8 bytes and a secret of up to 64; random ones by default."""
+        """Use an incarnation of 8 bytes and a secret key of up to 64 bytes; random ones by default."""
         self._incarnation = incarnation or secrets.token_bytes(8)
         self._key = key or secrets.token_bytes(32)
 
     def encode(self, epoch: int, number: int) -> str:
-        """The handle of a lease."""
+        """Return the handle of a lease."""
         code = self._code(epoch, number)
         sealed = LAYOUT.pack(self._incarnation, epoch, number, code)
         return FORM + base64.urlsafe_b64encode(sealed)[:-1].decode("ascii")
 
     def decode(self, handle: str) -> int | HandleStatus:
-        """The number of the lease; fenced for a handle of another process, unknown for what is no handle."""
+        """Return the lease's number; FENCED for a handle of another process, UNKNOWN for a text that is no handle."""
         if OTHER_FORM.fullmatch(handle) is not None:
             return HandleStatus.FENCED
         if len(handle) != LENGTH or not handle.startswith(FORM) or not handle.isascii():

@@ -1,7 +1,7 @@
-"""Leases (pull mode): which records may be received, which are out until when, and what has become of a lease.
+"""Leases of pull mode: which records may be received, which are leased until when, and how each lease ended.
 
-Pure: no clock and no handles. Times come in as steady ms; a lease is known by its number, which is never used again.
-`queue.py` turns numbers into handles and wakes who waits.
+Pure: no clock and no handles. Times come in as steady ms. Each lease has a number, which is never used again.
+`queue.py` turns numbers into handles and wakes waiting callers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from sidecar.core.ports import Reply
 from sidecar.core.record import NEVER, Partition, Record
 
 REMEMBERED = 1 << 20
-"""The fate of so many leases, the latest, is kept, at one byte each: some minutes at ten thousand a second."""
+"""Ends of leases that are remembered, the latest ones, at one byte each. At 10 000 leases a second this is about 105 s.
+A forgotten lease is answered as `expired`, whatever its end was."""
 
 
 class LeaseEnd(IntEnum):
-    """How a lease ended. The first four are verdicts of the service."""
+    """The ways in which a lease can end. The first four are verdicts of the service."""
 
     ACKED = 1
     NACKED = 2
@@ -31,10 +32,11 @@ class LeaseEnd(IntEnum):
 
 
 class HandleStatus(StrEnum):
-    """What a call with a handle is told (INTERFACE §3).
+    """The answer to a call with a handle (INTERFACE §3).
 
-    ok: it holds, or the same verdict was given before. expired: the lease ended before it. fenced: the handle does not
-    speak for the record: its assignment is over, it was replaced, or another verdict was given with it.
+    ok: the lease was held, or the same verdict was given before. expired: the lease ended before the call. fenced: the
+    handle is no longer valid for the record. Its assignment is over, the handle was replaced, or another verdict was
+    given with it. unknown: the text is not a handle.
     """
 
     OK = "ok"
@@ -44,14 +46,14 @@ class HandleStatus(StrEnum):
 
 
 class ReadyRecord(NamedTuple):
-    """A record that may be received, and whom to tell what comes of it."""
+    """A record that may be received, and the callback for its outcome."""
 
     record: Record
     reply: Reply
 
 
 class Lease(NamedTuple):
-    """A record that is out. `since` is when it was received, `until` when the lease ends; steady ms."""
+    """A leased record. `since` is when the service received it, `until` is when the lease ends; both in steady ms."""
 
     number: int
     record: Record
@@ -61,31 +63,38 @@ class Lease(NamedTuple):
 
 
 class LeaseTable:
-    """All records of pull mode, in the order in which they became ready."""
+    """Hold all records of pull mode: those ready to be received, and those that are leased.
+
+    Records are received in the order in which they became ready.
+    """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self.ready: deque[ReadyRecord] = deque()
         self._out: dict[int, Lease] = {}
         self._ends: list[tuple[int, int]] = []
-        """(until, number); entries of leases that are over stay until they are met, or become too many."""
+        """(until, number) pairs, as a heap. Entries of ended leases stay until they reach the top or become too
+        many."""
         self._fates = bytearray(remembered)
         self._next = 0
 
     def __len__(self) -> int:
-        """How many leases are out."""
+        """Return the number of current leases."""
         return len(self._out)
 
     @property
     def next_end(self) -> int:
-        """When to look for expired leases: not after the first one's end."""
+        """The time (steady ms) to look for expired leases: at the end of the first current lease, or before it."""
         return self._ends[0][0] if self._ends else NEVER
 
     def add(self, record: Record, reply: Reply) -> None:
-        """A record may be received."""
+        """Make a record ready to be received."""
         self.ready.append(ReadyRecord(record, reply))
 
     def take(self, most: int, weight: int, invisible: int, now: int) -> list[Lease]:
-        """Lease at most `most` records, of at most `weight` bytes after the first, until `now` + `invisible` ms."""
+        """Lease at most `most` records until `now` + `invisible` ms.
+
+        They have at most `weight` bytes together, unless the first record alone has more.
+        """
         taken: list[Lease] = []
         while self.ready and len(taken) < most:
             weight -= self.ready[0].record.weight
@@ -96,21 +105,21 @@ class LeaseTable:
         return taken
 
     def settle(self, number: int, verdict: LeaseEnd) -> tuple[HandleStatus, Lease | None]:
-        """End a lease by a verdict; with the lease when this call has ended it."""
+        """End a lease by a verdict; also return the lease if this call has ended it."""
         lease = self._end(number, verdict)
         if lease is not None:
             return HandleStatus.OK, lease
         return self._status(number, verdict), None
 
     def change(self, number: int, invisible: int, now: int) -> Lease | HandleStatus:
-        """A new lease of the record, from now on, in place of this one; else why not."""
+        """Replace a lease by one that ends `invisible` ms from now. Return the status if the lease is over."""
         lease = self._end(number, LeaseEnd.FENCED)
         if lease is None:
             return self._status(number, None)
         return self._lease(lease.record, lease.reply, lease.since, now + invisible)
 
     def expire(self, now: int) -> list[Lease]:
-        """End the leases whose time is over."""
+        """End the leases whose time is over, and return them."""
         over = []
         while self._ends and self._ends[0][0] <= now:
             lease = self._end(heappop(self._ends)[1], LeaseEnd.EXPIRED)
@@ -119,7 +128,7 @@ class LeaseTable:
         return over
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> list[ReadyRecord]:
-        """Take back what may be received of some partitions; when `lost`, end their leases too."""
+        """Take back the ready records of some partitions. If `lost`, end the leases of these partitions too."""
         back = [waiting for waiting in self.ready if waiting.record.source in partitions]
         if back:
             self.ready = deque(waiting for waiting in self.ready if waiting.record.source not in partitions)
@@ -143,7 +152,7 @@ class LeaseTable:
             return None
         if self._remembers(number):
             self._fates[number % len(self._fates)] = fate
-        if len(self._ends) > 2 * len(self._out) + 64:  # leases of hours that were answered at once would pile up
+        if len(self._ends) > 2 * len(self._out) + 64:  # else entries of long leases, answered at once, would pile up
             self._ends = [(lease.until, lease.number) for lease in self._out.values()]
             heapify(self._ends)
         return lease
@@ -152,7 +161,7 @@ class LeaseTable:
         return number >= self._next - len(self._fates)
 
     def _status(self, number: int, verdict: LeaseEnd | None) -> HandleStatus:
-        """What to say of a lease that is over; expired where that is so long ago that its fate is forgotten."""
+        """Return the status of a lease that is over: expired if its end is no longer remembered."""
         fate = self._fates[number % len(self._fates)] if self._remembers(number) else LeaseEnd.EXPIRED
         if fate == verdict:
             return HandleStatus.OK

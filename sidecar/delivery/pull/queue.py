@@ -1,7 +1,7 @@
-"""Pull mode on the event loop: records wait to be received, go out under leases, and verdicts or the clock end these.
+"""Pull mode on the event loop: hold records until they are received, lease them, end leases by verdict or time.
 
-The rules of leases are `lease_table.py`; the calls of the service are `api/pull.py`. A lease's end is an outcome like
-that of a push: what follows from it is the lane's business.
+The rules of leases are in `lease_table.py`. The calls of the service are in `api/pull.py`. The end of a lease is an
+outcome, like the end of a push. The lane decides what follows from it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,30 @@ from sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, Lea
 from sidecar.delivery.pull.long_poll import LongPollQueue
 
 DURATION_BOUNDS = (0.01, 0.1, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 43_200.0)
-"""Seconds from the receive to the end of the lease, up to the longest one."""
+"""Seconds from the receive to the end of the lease. The last bound is the longest lease."""
 MOST_BYTES = 4 << 20
-"""Of records in one answer, unless a single one has more: a larger answer would keep everybody else waiting."""
+"""Bytes of the records in one answer, unless a single record has more. A larger answer would make all other callers
+wait."""
 
 
 class Received(NamedTuple):
-    """A record that the service has got, and the handle to answer with."""
+    """A record that the service has received, and the handle for its answer."""
 
     handle: str
     record: Record
 
 
 class PullQueue:
-    """Implements `core.ports.Delivery`: the service asks for records and answers by their handles."""
+    """The delivery of pull mode; implements `core.ports.Delivery`.
+
+    The service asks for records and answers by their handles.
+    """
 
     def __init__(self, clock: Callable[[], Now]) -> None:
         self.durations = Histogram(DURATION_BOUNDS)
         self.fenced = 0
-        """Verdicts that came too late: their partition is somebody else's by now, or their handle was replaced."""
+        """Calls that came too late: the partition has another owner now, the handle was replaced, or another verdict
+        was given."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._table = LeaseTable()
@@ -48,10 +53,10 @@ class PullQueue:
         self._alarm_at = NEVER
         self._closed = False
 
-    # --- what the lanes ask ------------------------------------------------------------------------------------------
+    # --- called by the lanes -----------------------------------------------------------------------------------------
 
     def __call__(self, record: Record, reply: Reply) -> None:
-        """Make a record ready to be received; `reply` gets what comes of it later, exactly once."""
+        """Make a record ready to be received. `reply` gets its outcome later, exactly once."""
         if self._closed:
             self._cancel([ReadyRecord(record, reply)])
             return
@@ -59,40 +64,43 @@ class PullQueue:
         self._line.wake_next()
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Give back what was not received; when `lost`, fence the leases too: no verdict would count."""
+        """Cancel the ready records of some partitions.
+
+        If `lost`, fence the leases of these partitions too: no verdict on them would count.
+        """
         self._cancel(self._table.recall(partitions, lost=lost))
 
     def close(self) -> None:
-        """Give back what was not received, and let the calls that wait go. What is out may still be answered."""
+        """Cancel the records that were not received, and wake waiting calls. Leased records may still be answered."""
         self._closed = True
         self._line.wake_all()
         self._cancel(self._table.ready)
         self._table.ready.clear()
 
-    # --- what the service asks ---------------------------------------------------------------------------------------
+    # --- called for the service --------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        """Whether there will be no more records: the sidecar drains."""
+        """Whether no more records will come, because the sidecar drains."""
         return self._closed
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for records."""
+        """Number of calls that wait for records."""
         return len(self._line)
 
     def turn(self, seconds: float, gone: asyncio.Future[None]) -> AbstractAsyncContextManager[None]:
-        """Wait for records, at most so many seconds; see `LongPollQueue.turn`."""
+        """Wait for records for at most `seconds`; see `LongPollQueue.turn`."""
         return self._line.turn(0 if self._closed else seconds, gone)
 
     def receive(self, most: int, invisible: int) -> list[Received]:
-        """Lease what is ready, at most `most` records, for `invisible` ms."""
+        """Lease at most `most` ready records for `invisible` ms."""
         leases = self._table.take(most, MOST_BYTES, invisible, self._now().steady)
         self._set_alarm()
         return [Received(self._handle(lease), lease.record) for lease in leases]
 
     def settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> HandleStatus:
-        """End a lease by a verdict of the service, which is worth `outcome`; the same one again is harmless."""
+        """End a lease by a verdict of the service, which means `outcome`. The same verdict again is harmless."""
         now = self._now()
         number = self._handles.decode(handle)
         if isinstance(number, HandleStatus):
@@ -103,7 +111,10 @@ class PullQueue:
         return self._told(status)
 
     def change(self, handle: str, invisible: int) -> str | HandleStatus:
-        """Let a lease end `invisible` ms from now instead; the handle that replaces this one, or why there is none."""
+        """Let a lease end `invisible` ms from now instead.
+
+        Return the handle that replaces this one, or the status that says why there is none.
+        """
         now = self._now()
         number = self._handles.decode(handle)
         if isinstance(number, HandleStatus):
@@ -117,8 +128,9 @@ class PullQueue:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _now(self) -> Now:
-        """The time, with all leases ended whose time is over: a call may come before a timer that is late."""
+        """Return the time, after ending all leases whose time is over."""
         now = self._clock()
+        # A call may come before a timer that is late.
         for lease in self._table.expire(now.steady):
             self._end(lease, EXPIRED, now)
         return now
@@ -128,7 +140,7 @@ class PullQueue:
         lease.reply(lease.record, outcome, now)
 
     def _set_alarm(self) -> None:
-        """See that somebody looks when the first lease ends; one timer for all."""
+        """Set the one timer to the end of the first lease, unless it is set to an earlier time."""
         at = self._table.next_end
         if at >= self._alarm_at:
             return
@@ -142,7 +154,7 @@ class PullQueue:
         self._now()
         self._set_alarm()
 
-    # --- the rest ----------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _handle(self, lease: Lease) -> str:
         return self._handles.encode(lease.record.epoch, lease.number)

@@ -1,12 +1,13 @@
-"""The push client: a record or a batch, one HTTP/1.1 POST, an outcome for each record (INTERFACE §2, contract §5, §6).
+"""The push client: one HTTP/1.1 POST per record or batch, one outcome per record (INTERFACE §2, contract §5, §6).
 
-The way of a delivery, and the file for each part:
+The path of a delivery, and the file of each part:
 
     Record -> request.py (bytes) -> connection.py (write, read) -> verdict.py (Outcome) -> reply
 
-`forwarded_headers.py` decides which of the record's own headers travel, `target.py` where to, `pool.py` on which
-connection and for how long. `batch.py` gathers a batch, `batch_verdicts.py` reads its list of verdicts. Everything but
-`connection.py`, `pool.py` and `batch.py` is pure. What the service does is always an outcome, never an exception.
+`forwarded_headers.py` decides which of the record's own headers are sent. `target.py` holds the address. `pool.py`
+chooses the connection and limits the time. `batch.py` gathers a batch; `batch_verdicts.py` reads its list of verdicts.
+`health_check.py` polls the health URL. All but `connection.py`, `pool.py`, `batch.py` and `health_check.py` is pure.
+Whatever the service does becomes an outcome, never an exception.
 """
 
 from sidecar.delivery.push.pool import Push

@@ -1,9 +1,10 @@
-"""Push in batches: gathers the records that the lanes deliver, and sends many in one request (contract §6).
+"""Push in batches: gather the records that the lanes deliver, and send many in one request (contract §6).
 
-A batch is *formed* until it is full, has waited long enough, or the gate can give no more; then it waits for a place
-among the requests in flight, as a rule not at all. What has not been sent can be recalled, so a request never holds
-records of two assignments of one partition. How a request travels, and what a loss of it means, is the business of
-`pool.py`; its outcome is that of each of its records, unless the answer tells them apart (`batch_verdicts.py`).
+A batch is *formed* until it is full, has waited long enough, or the dispatcher can give no more records. Then it waits
+until one more request may be in flight; usually it need not wait. Records that are not sent can be recalled. So a
+request never holds records of two assignments of one partition. `pool.py` decides how a request is sent and what its
+loss means. The outcome of a request is that of each of its records, unless the answer has one for each
+(`batch_verdicts.py`).
 """
 
 from __future__ import annotations
@@ -26,25 +27,26 @@ from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.response_reader import Judged
 
 AWAY = NotSent("outage")
-"""For what was gathered when an outage began: a batch of old records must not go along with the probe, since each of
-its records would spend a retry where the service answers with failures."""
+"""The outcome of records that were gathered when an outage began. They must not be sent with the probe: if the service
+answers with failures, each of them would spend a retry."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """When a batch is sent, and how many at a time."""
+    """When a batch is sent, and how many requests may be in flight."""
 
     max_size: int
     """Records in one request."""
     max_bytes: int
     """Bytes of one request's body; a single larger record is sent alone."""
     max_wait: float
-    """Seconds from a batch's first record; 0: to the end of the event loop's present turn."""
+    """Seconds from a batch's first record; 0: until the end of the event loop's present round."""
     requests: int
-    """Requests in flight. Each may hold one record only, so the number of records does not bound it."""
+    """Requests in flight at most. A request may hold one record only, so the limit on records does not limit them
+    enough."""
 
 
 class BatchRequest:
-    """Records that go into one request: each with whom to tell, and as it stands in the body."""
+    """The records of one request, each with its callback and its rendered part of the body."""
 
     __slots__ = ("parts", "records", "replies", "size")
 
@@ -56,7 +58,10 @@ class BatchRequest:
         """Bytes of the body."""
 
     def without(self, partitions: Collection[Partition], empty: int) -> tuple[BatchRequest, list[tuple[Record, Reply]]]:
-        """The parcel without the records of some partitions, and these."""
+        """Return the batch without the records of some partitions, and the removed records.
+
+        `empty`: bytes of a body without records.
+        """
         kept, taken = BatchRequest(empty), []
         for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
             if record.source in partitions:
@@ -66,14 +71,13 @@ class BatchRequest:
         return kept, taken
 
     def add(self, record: Record, reply: Reply, part: bytes) -> None:
-        """Put one more record in."""
         self.records.append(record)
         self.replies.append(reply)
         self.parts.append(part)
         self.size += len(part) + 1
 
     def tell(self, judged: Judged, now: Now) -> None:
-        """Tell everybody what came of it."""
+        """Reply to each record with its outcome."""
         if isinstance(judged, Verdicts):
             for record, reply, outcome in zip(self.records, self.replies, judged.outcomes, strict=True):
                 reply(record, outcome, now)
@@ -83,16 +87,16 @@ class BatchRequest:
 
 
 class BatchPush:
-    """Delivers records in batches; implements `core.ports.Delivery` for both lanes. Made on the event loop.
+    """Deliver records in batches; implements `core.ports.Delivery` for both lanes. Made on the event loop.
 
-    `gate` is where the records come from: when it can give no more, waiting for more is in vain.
+    `gate` is the dispatcher that the records come from. When it can give no more, waiting for more is useless.
     """
 
     def __init__(
         self, push: Push, render: RenderBatch, limits: Limits, gate: Dispatcher, clock: Callable[[], Now]
     ) -> None:
         self.durations = push.durations
-        """Seconds from a request to its answer: one for each batch that was sent."""
+        """Seconds from a request to its answer: one value for each batch that was sent."""
         self.unknown_verdicts = 0
         """Verdicts for records that were not in the batch."""
         self._push, self._render, self._limits, self._gate, self._clock = push, render, limits, gate, clock
@@ -100,10 +104,10 @@ class BatchPush:
         self._empty = render.empty
         self._forming = BatchRequest(self._empty)
         self._sealed: deque[BatchRequest] = deque()
-        """Full ones that wait for a place."""
+        """Closed batches, which wait until one more request may be in flight."""
         self._out = 0
         self._due = False
-        """The forming one goes as soon as there is a place for it."""
+        """Whether the forming batch is sent as soon as one more request may be in flight."""
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
         self._closed = False
@@ -124,12 +128,12 @@ class BatchPush:
             self._look_later()
 
     def set_limits(self, timeout_ms: int, requests: int) -> None:
-        """Give requests that begin from now on so long, and let so many be in flight."""
+        """Set the timeout (ms) of requests that begin from now on, and how many may be in flight."""
         self._push.set_timeout(timeout_ms)
         self._limits = msgspec.structs.replace(self._limits, requests=requests)
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Take the partitions' records out of what is not sent; what is sent stays until it is answered."""
+        """Cancel the partitions' records that are not sent. Those that are sent stay until they are answered."""
         taken: list[tuple[Record, Reply]] = []
         self._forming, gone = self._forming.without(partitions, self._empty)
         taken += gone
@@ -144,16 +148,16 @@ class BatchPush:
         self._cancel(taken)
 
     def close(self) -> None:
-        """Take no more records: what is not sent is cancelled, what is sent stays until it is answered."""
+        """Take no more records. Those not sent are cancelled; those sent stay until they are answered."""
         self._closed = True
         for parcel in self._gathered():
             self._cancel(zip(parcel.records, parcel.replies, strict=True))
         self._push.close()
 
-    # When a batch goes.
+    # When a batch is sent.
 
     def _look_later(self) -> None:
-        """Look at the end of the loop's present turn, when all that comes together is there."""
+        """Look at the end of the loop's present round, when all records that come together are there."""
         self._looking = True
         self._loop.call_soon(self._look)
 
@@ -180,7 +184,7 @@ class BatchPush:
         self._go()
 
     def _take(self) -> BatchRequest:
-        """The batch that was forming; another one begins."""
+        """Return the batch that was being formed, and begin another one."""
         parcel, self._forming = self._forming, BatchRequest(self._empty)
         self._unset()
         return parcel
@@ -192,15 +196,15 @@ class BatchPush:
             self._timer = None
 
     def _gathered(self) -> list[BatchRequest]:
-        """All that is not sent, which is ours no more."""
+        """Return all batches that are not sent, and keep none of them."""
         parcels = [*self._sealed, self._take()]
         self._sealed.clear()
         return parcels
 
-    # How it goes.
+    # How a batch is sent.
 
     def _go(self) -> None:
-        """Send what may go, unless the service is away."""
+        """Send the batches that may be sent, unless there is an outage."""
         while self._out < self._limits.requests and self._gate.pace.state is not State.OUTAGE:
             if self._sealed:
                 self._send(self._sealed.popleft())

@@ -1,7 +1,7 @@
-"""What the service said to a batch: one verdict for all of its records, or one for each (INTERFACE §2). Pure.
+"""Read the answer to a batch: one verdict for all of its records, or one for each (INTERFACE §2). Pure.
 
-Read as a single answer is (`verdict.py`), but for the list of verdicts. A list decides for every record of the batch:
-one that it leaves out is retried, since nothing says that the service took it.
+Except for the list of verdicts, it is read like a single answer (`verdict.py`). A list decides for every record of the
+batch. A record that the list leaves out is retried, since nothing says that the service took it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Verdicts(NamedTuple):
 
     outcomes: list[Outcome]
     unknown: int
-    """Entries of the list that are of no record of the batch."""
+    """Entries of the list that belong to no record of the batch."""
 
 
 def read_batch_answer(
     records: Sequence[Record], status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
 ) -> Outcome | Verdicts:
-    """What a complete answer to a batch means, that came at `wall` (epoch ms); never raises."""
+    """Return the meaning of a complete answer to a batch that came at `wall` (epoch ms). Never raises."""
     said = said_by(noted, body)
     if not isinstance(said, VerdictFields):
         return said
@@ -47,7 +47,7 @@ def read_batch_answer(
 
 
 def verdicts_of(entries: list[Any], ids: Sequence[str]) -> Verdicts:
-    """The outcome of each id. Two entries for one id are unreadable: which of them counts is not guessed."""
+    """Return the outcome of each id. Two entries for one id are unreadable, because neither is preferred."""
     wanted = frozenset(ids)
     found: dict[str, Outcome] = {}
     unknown = 0

@@ -1,10 +1,11 @@
-"""One kept-alive HTTP/1.1 connection: a request goes out in one write, an answer comes in, its outcome is replied.
+"""One kept-alive HTTP/1.1 connection: send a request in one write, read the answer, reply with its outcome.
 
-Callbacks only; no task, future or timer belongs to a single request. The connection knows its own request and nothing
-of the others: where it goes when it is free, and when it has waited too long, is the pool's business (pool.py), and
-what the answer means is reading.py's.
+Callbacks only; no task, future or timer belongs to a single request. The connection knows only its own request. The
+pool (`pool.py`) decides where a free connection goes, and when one has waited too long. `response_reader.py` decides
+what the answer means.
 
-What was *sent* decides what a loss means (contract §5): before the write it is NotSent, after it a failed attempt.
+Whether the request was *sent* decides what a loss means (contract §5): NotSent before the write, a failed attempt after
+it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from sidecar.core.record import Now
 from sidecar.delivery.push.response_reader import LOST, Interpret, Judged, ResponseReader
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
-"""What was sent, a record or a batch, and whom to tell what came of it."""
+"""What was sent (a record or a batch), and the callback for its outcome."""
 
 TIMEOUT = Failed("timeout", "the service did not answer in time", "timeout")
 
 
 class Owner(Protocol):
-    """What a connection needs of its pool."""
+    """The pool, as a connection uses it."""
 
     clock: Callable[[], Now]
 
@@ -32,17 +33,17 @@ class Owner(Protocol):
         """Take back a connection that may carry another request."""
 
     def gone(self, connection: Connection) -> None:
-        """Forget a connection for good; twice is harmless."""
+        """Forget a connection for good. A second call must be harmless."""
 
     def ended(self, connection: Connection) -> None:
-        """Take in a delivery that was sent and ended together with its connection."""
+        """Measure a delivery that was sent and ended together with its connection."""
 
     def admits(self, transport: asyncio.Transport) -> bool:
-        """Whether the peer that was reached is one that may get records."""
+        """Return whether the connected peer may get records."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection, carrying at most one request at a time; free when it has no delivery."""
+    """One connection, which carries at most one request at a time. It is free when it has no delivery."""
 
     __slots__ = (
         "_judge",
@@ -64,20 +65,24 @@ class Connection(asyncio.Protocol):
         self._reading = reading
         self._transport: asyncio.Transport | None = None
         self.task: asyncio.Task[None] | None = None
-        """The dialling; None once it is over."""
+        """The task that connects; None once it is over."""
         self.delivery: Delivery | None = None
         self.sent = False
         self.began = 0.0
-        """Loop time, seconds, at which its delivery was given to it; kept by the pool."""
+        """Loop time (seconds) at which the connection got its delivery. Set by the pool."""
         self.deadline = deadline
-        """Loop time, seconds, by which the next thing must have happened: the connection, the answer, the next use."""
+        """Loop time (seconds) by which the next step must have happened: the connection, the answer, or the next
+        use."""
 
     def hold(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
-        """Keep a request until the connection stands; its answer is due at `until` (loop time)."""
+        """Keep a request until the connection is open. Its answer is due at `until` (loop time)."""
         self.delivery, self._request, self._until, self._judge = delivery, request, until, judge
 
     def send(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
-        """Write a request now; the connection stands and is free. `judge`: who reads the answer, if not the usual."""
+        """Write a request now, on an open and free connection.
+
+        `judge` reads the answer; None for the usual reader.
+        """
         self.delivery = delivery
         self.deadline = until
         self.sent = True
@@ -86,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._write(request)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what was held, unless it was given up meanwhile or the peer may not have it."""
+        """Send the held request, unless it was given up meanwhile or the peer may not get it."""
         self._transport = cast(asyncio.Transport, transport)
         self._write = self._transport.write
         self.task = None
@@ -99,10 +104,10 @@ class Connection(asyncio.Protocol):
             self._request = b""
 
     def data_received(self, data: bytes) -> None:
-        """Read on; when the answer is complete, be free again first: the reply may send the next record from here."""
+        """Read on, and reply with the outcome once the answer is complete."""
         delivery = self.delivery
         if delivery is None:
-            # Words out of turn (a 408 before closing): what comes next could be taken for an answer.
+            # Bytes without a request (a 408 before closing): what comes next could be mistaken for an answer.
             self.drop()
             return
         outcome = self._reading.feed(data)
@@ -111,6 +116,7 @@ class Connection(asyncio.Protocol):
         if not self._reading.keep_alive:
             self.fail(outcome)
             return
+        # Become free first: the reply may send the next record on this connection.
         owner = self._owner
         self.delivery = None
         self.sent = False
@@ -118,11 +124,11 @@ class Connection(asyncio.Protocol):
         delivery[1](delivery[0], outcome, owner.clock())
 
     def eof_received(self) -> None:
-        """Take the end of the stream for the end of the answer; the transport closes itself."""
+        """Take the end of the stream as the end of the answer. The transport closes itself."""
         self.fail(self._reading.end())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the attempt whose answer never came."""
+        """Fail the attempt whose answer never came, and release the parser."""
         self._transport = None
         self.fail(self._reading.end() if exc is None else LOST)
         self._reading.close()
@@ -132,7 +138,7 @@ class Connection(asyncio.Protocol):
         self.fail(TIMEOUT if self.sent else NotSent("connect-timeout"))
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give up what is not sent; what is sent stays until it is answered."""
+        """Cancel a delivery that is not sent. One that is sent stays until it is answered."""
         if self.sent:
             return
         delivery, self.delivery = self.delivery, None
@@ -141,7 +147,7 @@ class Connection(asyncio.Protocol):
             loop.call_soon(lambda: delivery[1](delivery[0], CANCELLED, self._owner.clock()))
 
     def fail(self, outcome: Judged) -> None:
-        """Drop the connection, and reply where a delivery was on it."""
+        """Drop the connection. If it had a delivery, reply to it with `outcome`."""
         delivery, self.delivery = self.delivery, None
         if self.sent:
             self._owner.ended(self)
@@ -151,7 +157,7 @@ class Connection(asyncio.Protocol):
             delivery[1](delivery[0], outcome, self._owner.clock())
 
     def drop(self) -> None:
-        """Close at once, unsent bytes and all; the pool forgets the connection."""
+        """Close at once and discard unsent bytes. The pool forgets the connection."""
         self._owner.gone(self)
         if self.task is not None:
             self.task.cancel()

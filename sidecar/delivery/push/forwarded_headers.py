@@ -1,8 +1,8 @@
-"""Which of a record's own headers travel as HTTP headers, and how they are written. Pure.
+"""Choose which of a record's own headers are sent as HTTP headers, and write them. Pure.
 
-A record's headers come from whoever may produce to the topic. They travel by allow-list, keep clear of every name that
-would change the meaning of the request, and can never end a line: what does not fit is left out, not mended into
-something else. The envelope form carries them all.
+Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only. None of
+them may have a name that would change the meaning of the request, and none can end a line. A header that does not fit
+is left out, not changed into something else. The envelope form carries all headers.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ CONTROL = bytes(range(32)) + b"\x7f"
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT = "ce_"
 
-# Never from a record: who asks (authorization, forwarded), how the message is framed, what one connection agrees on,
-# what turns a POST into something else, and our own names.
+# Never taken from a record: headers about the caller (authorization, forwarded), about the framing of the message and
+# about one connection. Also headers that turn a POST into something else, and our own names.
 FORBIDDEN = re.compile(
     r"connection|keep-alive|te|trailers?|upgrade|expect|http2-settings|proxy-.*|transfer-encoding|content-length"
     r"|content-type|host|authorization|forwarded|x-forwarded-.*|x-real-ip|x-http-method.*|x-method-override"
     r"|reconsume-.*|idempotency-key"
 )
-# CGI, WSGI and PHP read `-`, `_` and `.` in a header's name as one and the same: `Reconsume_Id` would pose as ours.
+# CGI, WSGI and PHP take `-`, `_` and `.` in a header's name for the same: `Reconsume_Id` would look like ours.
 ALIKE = str.maketrans("_.", "--")
 
-# Node allows 16 KiB of headers, Tomcat 8 KiB and 100 headers, Python's http.server 100; past that the service answers
-# 431 to every attempt, so the record would be dead-lettered for the size of its headers.
+# Node allows 16 KiB of headers, Tomcat 8 KiB and 100 headers, Python's http.server 100. Beyond that the service answers
+# 431 to every attempt. The record would then be dead-lettered for the size of its headers.
 BUDGET_BYTES = 8 * 1024
-"""Of the whole head: request line, our headers, the key, and what travels of the record's own."""
+"""Bytes of the whole head: request line, our headers, the key, and the record's own headers that are sent."""
 BUDGET_HEADERS = 64
 LONGEST_CONTENT_TYPE = 256
-# Names come from records: a producer that makes them up must not fill our memory.
+# Names come from records: a producer that invents names must not fill our memory.
 NAMES_REMEMBERED = 1024
 
 OCTET_STREAM = "application/octet-stream"
 
 
-# What becomes of a header of some name is said by its name on the wire: one of these two, or the name to send.
+# The name on the wire says how a header is handled: it is one of these two, or the name to send.
 DROP = ""
 CONTENT_TYPE = "Content-Type"
 
@@ -54,7 +54,7 @@ class Own(NamedTuple):
 
 
 class Forward:
-    """The allow-list, with a memory of the names seen."""
+    """The allow-list of headers, with a cache of the names seen."""
 
     __slots__ = ("_names", "_patterns", "_trace_only")
 
@@ -64,7 +64,7 @@ class Forward:
         self._names: dict[str, str] = {}
 
     def __call__(self, headers: Headers, budget: int = BUDGET_BYTES) -> Own:
-        """Render the headers that may travel; in their order, within the budget."""
+        """Render the headers that may be sent, in their order, within the budget."""
         lines: list[str] = []
         content_type = ""
         for key, value in headers:
@@ -93,7 +93,10 @@ class Forward:
 
 
 def wire_name(key: str, patterns: tuple[str, ...]) -> str:
-    """The name under which headers called `key` travel, given the operator's lower-case globs; DROP if they do not."""
+    """Return the name under which headers called `key` are sent; DROP if they are not.
+
+    `patterns`: the operator's globs, in lower case.
+    """
     small = key.lower()
     if small == "content-type":
         return CONTENT_TYPE
@@ -109,7 +112,10 @@ def wire_name(key: str, patterns: tuple[str, ...]) -> str:
 
 
 def render_line(name: str, value: bytes) -> str:
-    """One header line, ASCII; as base64 under `<name>-Base64` where the value is not, empty where it cannot travel."""
+    """Return one header line in ASCII; empty if the value cannot be sent.
+
+    A value that is not plain ASCII text is sent as base64 under `<name>-Base64`.
+    """
     plain = plain_text(value)
     if plain is not None:
         return f"{name}: {plain}\r\n"
@@ -119,7 +125,10 @@ def render_line(name: str, value: bytes) -> str:
 
 
 def plain_text(value: bytes) -> str | None:
-    """The value as text where it is printable ASCII that a parser gives back unchanged, without spaces at its ends."""
+    """Return the value as text if an HTTP parser gives it back unchanged, else None.
+
+    That is printable ASCII without spaces at its ends.
+    """
     if not value.isascii():
         return None
     text = value.decode("ascii")
@@ -127,5 +136,5 @@ def plain_text(value: bytes) -> str | None:
 
 
 def content_type_of(value: bytes) -> str:
-    """The record's content type if it can be sent as it is, else empty."""
+    """Return the record's content type if it can be sent unchanged, else an empty text."""
     return (plain_text(value) or "") if len(value) <= LONGEST_CONTENT_TYPE else ""

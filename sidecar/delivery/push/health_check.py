@@ -1,6 +1,6 @@
-"""Asks the service's health URL (`deliver.health_url`) while deliveries are stopped, and never while they go on.
+"""Poll the service's health URL (`deliver.health_url`) while deliveries are stopped, and never while they go on.
 
-The push client asks, with a GET of its own: the same connections, the same care about addresses, no redirect, no proxy.
+A push client of its own sends the GET. So connections and addresses are handled as for records: no redirect, no proxy.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from sidecar.delivery.push.target import Target
 from sidecar.delivery.push.verdict import VerdictHeaders, VerdictRules
 
 ASK_EVERY = 1.0
-"""Seconds between two questions, give or take a tenth, so that the sidecars of many pods do not ask in step."""
+"""Seconds between two requests, plus or minus a tenth. Without that, the sidecars of many pods would ask at the same
+time."""
 TIMEOUT_MS = 2_000
 
 _LOG = logging.getLogger("reconsume.health")
 
 
 class HealthCheck:
-    """Polls one URL while the pace waits for it. Made and called on the event loop.
+    """Poll one URL while the pace waits for it. Made and called on the event loop.
 
-    `tick` has the lanes look at the pace anew, after each answer.
+    `tick` makes the lanes check the pace again, after each answer.
     """
 
     def __init__(self, target: Target, pace: Pace, tick: Callable[[Now], None], clock: Callable[[], Now]) -> None:
@@ -44,23 +45,23 @@ class HealthCheck:
 
     @property
     def connections(self) -> int:
-        """How many connections stand or are being made."""
+        """Number of connections that are open or being opened."""
         return self._push.connections
 
     def watch(self) -> None:
-        """Ask now, and again until deliveries may go; harmless while it does."""
+        """Ask now, and again until deliveries may go. A call while it asks already is harmless."""
         if self._timer is None and not self._asking:
             self._ask()
 
     def ask_at_once(self) -> None:
-        """Ask now, however long ago the last question was: deliveries stand still until there is an answer."""
+        """Ask now, however short ago the last request was: deliveries stand still until there is an answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.watch()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Send no more requests."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -92,5 +93,5 @@ class HealthCheck:
 
 
 def by_status(status: int, _noted: VerdictHeaders, _body: bytes, _rules: VerdictRules, _wall: int) -> Outcome:
-    """What a health URL's answer means: its status alone counts."""
+    """Return the outcome that a health URL's answer means: its status alone counts."""
     return COMMITTED if 200 <= status < 300 else Failed(f"http-{status}")

@@ -1,7 +1,7 @@
-"""The pool: a connection for each delivery, the time each may take, and how a connection comes to stand.
+"""The pool: open connections, give one to each delivery, and limit the time that each may take.
 
-The last connection that became free is used first, so that the others grow idle and are closed. One timer looks over
-all connections every 50 ms; a timer for each request would cost as much as the request.
+The connection that became free last is used first, so that the others become idle and are closed. One timer checks all
+connections every 50 ms. A timer for each request would cost as much as the request.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from sidecar.core.ports import Reply
 
 LOOK_EVERY = 0.05
-"""Seconds between two looks at the deadlines, and so how late a timeout may be noticed."""
+"""Seconds between two checks of the deadlines. A timeout may be noticed this much late."""
 KNOCK_AGAIN = 0.01
 """Seconds until a Unix socket with a full backlog is tried again."""
 
 DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
-"""Seconds, up to the usual `consume_timeout`."""
+"""Seconds. The last bound is the usual `consume_timeout`."""
 
 REASONS: tuple[tuple[type[OSError], str], ...] = (
     (ConnectionRefusedError, "connection-refused"),
@@ -44,16 +44,16 @@ REASONS: tuple[tuple[type[OSError], str], ...] = (
 
 
 class Push:
-    """Delivers records by HTTP POST; implements `core.ports.Deliver`.
+    """Deliver records by HTTP POST; implements `core.ports.Delivery`.
 
-    Made and called on one running event loop. The caller keeps at most `settings.concurrency` deliveries outstanding;
-    connections are opened as they are needed, one for each delivery.
+    Made and called on one running event loop. The caller keeps at most `settings.concurrency` deliveries outstanding.
+    Connections are opened when they are needed, one for each delivery.
     """
 
     def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
         self.clock = clock
         self.durations = Histogram(DURATION_BOUNDS)
-        """Seconds from the call to the answer, of deliveries that were sent."""
+        """Seconds from the call to the answer, for deliveries that were sent."""
         self._envelope = settings.envelope
         self._longest_body = settings.longest_body
         self._rules = VerdictRules(settings.dead_letter_statuses, settings.longest_throttle_ms)
@@ -71,14 +71,14 @@ class Push:
         self._closed = False
 
     def set_timeout(self, ms: int) -> None:
-        """Give deliveries that begin from now on so long; those that are out keep their time."""
+        """Set the timeout (ms) of deliveries that begin from now on. Deliveries that are out keep theirs."""
         self._timeout = ms / 1000
         self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._timeout)
         self._look_every = min(LOOK_EVERY, self._timeout / 4, self._idle_time / 4)
 
     @property
     def connections(self) -> int:
-        """How many connections stand or are being made."""
+        """Number of connections that are open or being opened."""
         return len(self._all)
 
     def __call__(self, record: Record, reply: Reply) -> None:
@@ -90,12 +90,15 @@ class Push:
         self.post((record, reply), self._render(record), judge)
 
     def post(self, delivery: Delivery, request: bytes, judge: Interpret | None) -> None:
-        """Send a request that is written already; its answer is read by `judge`, or as that to a bare record."""
+        """Send a request that is already rendered.
+
+        `judge` reads its answer. If `judge` is None, the answer is read as one to a bare record.
+        """
         now = self._time()
         idle = self._idle
         while idle:
             connection = idle.pop()
-            # The timer closes what was idle too long, but after a freeze of this process a reply may come before it.
+            # The timer closes what was idle too long. After a freeze of this process a reply may come before it.
             if connection.deadline > now:
                 connection.began = now
                 connection.send(delivery, request, now + self._timeout, judge)
@@ -104,15 +107,15 @@ class Push:
         self._open(delivery, request, judge, now)
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Recall nothing: a record is with the service, or on a connection that is being made for it."""
+        """Do nothing: a record is with the service, or on a connection that is being opened for it."""
 
     def close(self) -> None:
-        """Take no more deliveries: what is not sent is cancelled, what is sent stays until it is answered."""
+        """Take no more deliveries. Those not sent are cancelled; those sent stay until they are answered."""
         self._closed = True
         for connection in tuple(self._all):
             connection.cancel(self._loop)
 
-    # What the connections ask of their pool.
+    # Called by the connections.
 
     def freed(self, connection: Connection) -> None:
         """Take back a connection that may carry another request."""
@@ -125,11 +128,11 @@ class Push:
         self._idle.append(connection)
 
     def ended(self, connection: Connection) -> None:
-        """Take in a delivery that ended together with its connection."""
+        """Measure a delivery that ended together with its connection."""
         self.durations.add(self._time() - connection.began)
 
     def gone(self, connection: Connection) -> None:
-        """Forget a connection; twice is harmless."""
+        """Forget a connection. A second call is harmless."""
         self._all.discard(connection)
         with contextlib.suppress(ValueError):  # only an idle one is in the list
             self._idle.remove(connection)
@@ -138,10 +141,11 @@ class Push:
             self._timer = None
 
     def admits(self, transport: asyncio.Transport) -> bool:
-        """Whether the peer may get records: a remote name may have been made to resolve to a metadata address."""
+        """Return whether the peer may get records."""
         if not self._target.allow_remote:
             return True
         try:
+            # A remote name may have been made to resolve to a metadata address.
             refuse_link_local(transport.get_extra_info("peername")[0])
         except ValueError:
             return False
@@ -153,13 +157,13 @@ class Push:
         self._timer = self._loop.call_later(self._look_every, self._look)
 
     def _look(self) -> None:
-        """Expire what is past its deadline."""
+        """Expire the connections that are past their deadline."""
         self._timer = None
         now = self._time()
         for connection in tuple(self._all):
             if connection.deadline <= now:
                 connection.expire()
-        if self._all and self._timer is None:  # a reply may have opened a connection, and set the timer
+        if self._all and self._timer is None:  # a reply may have opened a connection and set the timer
             self._look_later()
 
     # Connecting.
@@ -182,12 +186,13 @@ class Push:
             connection.fail(NotSent(reason_of(fault)))
 
     async def _dial_hosts(self, connection: Connection) -> None:
-        """Try each host; the fault of the first one is the one to report (`::1` may not exist here at all)."""
+        """Try each host in turn. Raises the error of the first host if all fail."""
         first: OSError | None = None
         for host in self._target.hosts:
             try:
                 await self._loop.create_connection(lambda: connection, host, self._target.port)
             except OSError as fault:
+                # The first error is the one to report: `::1` may not exist on this host.
                 first = first or fault
             else:
                 return
@@ -195,9 +200,10 @@ class Push:
             raise first
 
     async def _dial_socket(self, connection: Connection) -> None:
-        """Connect; a Unix socket whose backlog is full answers EAGAIN at once, where TCP would wait: so wait here.
+        """Connect to the Unix socket, and wait while its backlog is full.
 
-        The service is there and busy, and an outage must not be declared. The connect timeout ends the waiting.
+        A full backlog answers EAGAIN at once, where TCP would wait. The service is there and busy, so an outage must
+        not be declared. The connect timeout ends the wait.
         """
         while True:
             try:
@@ -211,5 +217,5 @@ class Push:
 
 
 def reason_of(fault: Exception) -> str:
-    """Why no connection was made, as a word for metrics and people."""
+    """Return why no connection was made, as a word for metrics and people."""
     return next((reason for kind, reason in REASONS if isinstance(fault, kind)), "unreachable")

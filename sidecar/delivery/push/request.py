@@ -1,8 +1,8 @@
-"""One record as the bytes of one HTTP/1.1 request (INTERFACE §2). Pure.
+"""Render one record, or a batch, as the bytes of one HTTP/1.1 request (INTERFACE §2). Pure.
 
-Part of the path that every record takes: what does not change is written once per target or once per partition, and
-the rest is one f-string. Names from Kafka are trusted no more than a record's headers: whatever they hold, a request
-has exactly the headers that are written here.
+Every record takes this path. So what does not change is written once per target or once per partition, and the rest is
+one f-string. Names from Kafka are trusted no more than a record's headers. Whatever they hold, a request has exactly
+the headers that are written here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from topics.headers import DROPPED, Headers, RetryState, without_ours
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
-# Visible ASCII less `%`, so that a name that had to be percent-encoded cannot be taken for another.
+# Visible ASCII without `%`, so that a name that had to be percent-encoded cannot be mistaken for another name.
 NAME_SAFE = "".join(map(chr, VISIBLE)).replace("%", "")
 LONGEST_KEY = 4 * 1024
-"""Bytes of a key that travels as a header."""
+"""Bytes of a key that is sent as a header, at most."""
 ROOM = BUDGET_BYTES - 384
-"""Characters of a head less what frames the body: its type, its length, and that it is null."""
+"""Characters of a head at most, without the lines about the body: its type, its length, and that it is null."""
 NO_HEADERS = Own("", OCTET_STREAM)
-# One entry a partition; only a test or an attack has so many.
+# One entry for each partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
 
 
@@ -56,7 +56,7 @@ class Letter(msgspec.Struct, gc=False):
 
 
 class Render:
-    """Renders records for one target."""
+    """Render records for one target."""
 
     __slots__ = ("_encode", "_envelope", "_forward", "_group", "_head", "_openings")
 
@@ -67,13 +67,14 @@ class Render:
         # The envelope carries all headers in its body; only tracing needs them outside as well.
         self._forward = Forward(settings.forward_headers, trace_only=settings.envelope)
         self._openings: dict[Partition, tuple[str, str]] = {}
-        """What all first deliveries of a partition have in common, up to the first and to the second offset."""
+        """The beginning of every first delivery of a partition: up to the first offset, and from it to the second
+        offset."""
         self._encode = msgspec.json.Encoder().encode
 
     def __call__(self, record: Record) -> bytes:
-        """The whole request; never raises, whatever the record holds."""
+        """Return the whole request. Never raises, whatever the record holds."""
         life = record.life
-        # Most are first deliveries; one that was tried in place before is written as one from a retry topic.
+        # Most are first deliveries. A record that was retried in place is written like one from a retry topic.
         first = life is None and not record.again
         head = self._first(record) if first else self._again(record, life_of(record))
         key, headers = record.key, record.headers
@@ -91,7 +92,7 @@ class Render:
         return head.encode("ascii") + value
 
     def _first(self, record: Record) -> str:
-        """The head of a record from a main topic: its own place is its origin."""
+        """Return the head of a record from a main topic: its own position is its origin."""
         source, offset = record.source, str(record.offset)  # written once, used three times
         to_id, to_key = self._openings.get(source) or self._open(source)
         return (
@@ -112,7 +113,7 @@ class Render:
         return opening
 
     def _again(self, record: Record, life: RetryState) -> str:
-        """The head of a retried record: topic, partition and offset are those of its first copy."""
+        """Return the head of a retried record: topic, partition and offset are those of its first copy."""
         identity, times = visible(life.id), record.times
         partition, offset = origin(record)
         return (
@@ -124,7 +125,10 @@ class Render:
 
 
 class RenderBatch:
-    """Renders batches for one target: each record as it comes, so that the size of the body is known all the time."""
+    """Render batches for one target.
+
+    Each record is rendered when it comes, so that the size of the body is always known.
+    """
 
     __slots__ = ("_before", "_encode", "_head")
 
@@ -140,30 +144,30 @@ class RenderBatch:
         return len(self._before) + len(b"]}")
 
     def part(self, record: Record) -> bytes:
-        """One record as it stands in the body; never raises, whatever the record holds."""
+        """Return one record as it is written in the body. Never raises, whatever the record holds."""
         return self._encode(envelope(record))
 
     def __call__(self, parts: Sequence[bytes]) -> bytes:
-        """The whole request."""
+        """Return the whole request."""
         records = b",".join(parts)
         return b"%b%d\r\n\r\n%b%b]}" % (self._head, self.empty + len(records), self._before, records)
 
 
 def opening(target: Target, group: str) -> str:
-    """The beginning of every head."""
+    """Return the beginning of every head."""
     line = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
     return f"{line}Reconsume-Group: {visible(group)}\r\n"
 
 
 def framing(content_type: str, length: int) -> str:
-    """The end of the head."""
+    """Return the end of a head."""
     return f"Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
 
 
 def key_line(key: bytes) -> str:
-    """The key as a header line; base64 where it is not visible ASCII, an empty header for an empty key.
+    """Return the key as a header line: base64 if it is not visible ASCII, an empty header for an empty key.
 
-    A longer key than servers take in a header only says how many bytes it has: the envelope carries it.
+    For a key that is longer than servers accept in a header, only its length is sent. The envelope carries such a key.
     """
     if len(key) > LONGEST_KEY:
         return omitted(key)
@@ -173,19 +177,19 @@ def key_line(key: bytes) -> str:
 
 
 def omitted(key: bytes) -> str:
-    """What stands in for a key that is too long for a header."""
+    """Return the header line that replaces a key too long for a header."""
     return f"Reconsume-Key-Omitted: {len(key)}\r\n"
 
 
 def visible(name: str) -> str:
-    """The name as it is where it is visible ASCII, as every Kafka name is; else percent-encoded."""
+    """Return the name unchanged if it is visible ASCII, as every Kafka name is; else percent-encoded."""
     if name.isascii() and not name.encode("ascii").translate(None, VISIBLE):
         return name
     return quote(name, safe=NAME_SAFE, errors="replace")
 
 
 def origin(record: Record) -> tuple[int, int]:
-    """Partition and offset of the first copy, from its id `topic:partition:offset`; else its present ones."""
+    """Return partition and offset of the first copy, from its id `topic:partition:offset`; else the present ones."""
     _, _, rest = record.id.rpartition(record.life.topic + ":") if record.life is not None else ("", "", "")
     partition, _, offset = rest.partition(":")
     if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
@@ -194,11 +198,11 @@ def origin(record: Record) -> tuple[int, int]:
 
 
 def envelope(record: Record) -> Envelope:
-    """The record as the envelope form writes it; its own headers, without ours."""
+    """Return the record in the envelope form, with its own headers but without ours."""
     life, headers = record.life, record.headers
     own = own_headers(headers) if headers else []
     key, value, timestamp = record.key, record.value, record.timestamp
-    if life is None:  # by position, and no call that is not needed: every record of a batch takes this way
+    if life is None:  # positional arguments and few calls: every record of a batch takes this path
         (topic, number), offset = record.source, record.offset
         if not topic.isascii():
             topic = encodable(topic)
@@ -211,7 +215,7 @@ def envelope(record: Record) -> Envelope:
 
 
 def own_headers(headers: Headers) -> Headers:
-    """The headers without ours, and with names that JSON can carry; as a rule they are so already."""
+    """Return the headers without ours, under names that JSON can carry. Usually they are so already."""
     for name, _ in headers:
         if name in DROPPED or not name.isascii():
             return [(encodable(name), value) for name, value in without_ours(headers)]
@@ -219,5 +223,8 @@ def own_headers(headers: Headers) -> Headers:
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates replaced, which JSON in UTF-8 cannot carry (and no Kafka header should hold)."""
+    """Return the text with lone surrogates replaced.
+
+    JSON in UTF-8 cannot carry them, and no Kafka header should hold one.
+    """
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""The answers of one connection, from bytes to outcomes. No socket and no timer here.
+"""Read the answers of one connection, from bytes to outcomes. No socket and no timer here.
 
-Built on httptools, whose callbacks cost more than its parsing: there are as few as can be, and an answer that came
-before, byte for byte, is not parsed again.
+Built on httptools, whose callbacks cost more than its parsing. So there are as few callbacks as possible. An answer
+that came before, byte for byte, is not parsed again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sidecar.delivery.push.verdict import (
 )
 
 LONGEST_HEAD = 16 * 1024
-"""Bytes of an answer that are not its body: status line, headers, interim answers, chunk framing."""
+"""Bytes of an answer outside its body, at most: status line, headers, interim answers, chunk framing."""
 LONGEST_PLAIN = 512
-"""Bytes of an answer worth remembering whole."""
+"""Bytes of an answer that is remembered whole, at most."""
 PLAIN_REMEMBERED = 32
 
 FRAMING = (b"content-length", b"transfer-encoding")
@@ -38,18 +38,18 @@ BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
 TOO_LONG = Failed("broken-answer", "the answer's head or body is longer than a verdict can be", "broken_answer")
 
 Judged: TypeAlias = Outcome | Verdicts
-"""What an answer means: one thing for all that was sent, or something else for each record of a batch."""
+"""The meaning of an answer: one outcome for all that was sent, or one for each record of a batch."""
 Interpret: TypeAlias = Callable[[int, VerdictHeaders, bytes, VerdictRules, int], Judged]
-"""From status, headers, body, rules and wall time (epoch ms) to what a complete answer means; never raises."""
+"""From status, headers, body, rules and wall time (epoch ms) to the meaning of a complete answer. Never raises."""
 
 Plain: TypeAlias = dict[bytes, Judged]
-"""Whole answers that their status alone judged, and the judgement; shared by all connections of a pool. A parser at the
-start of a message is a function of the bytes that it gets: the same bytes in one read mean the same again, and most
-services answer most requests with the same bytes (the `Date` changes once a second)."""
+"""Whole answers that were judged by their status alone, each with its judgement. All connections of a pool share them.
+At the start of a message, what a parser makes of one read depends on its bytes alone. So the same bytes in one read
+mean the same again. Most services answer most requests with the same bytes (the `Date` changes once a second)."""
 
 
 class ResponseReader:
-    """Reads the answers of one connection, one after the other."""
+    """Read the answers of one connection, one after the other."""
 
     __slots__ = (
         "_body",
@@ -75,7 +75,7 @@ class ResponseReader:
         self._longest_body = longest_body
         self._parser: Any = httptools.HttpResponseParser(self)
         self.judge: Interpret = verdict_from_response
-        """Who reads the next answer; one for an envelope or a batch knows what was sent in it."""
+        """Reads the next answer. For an envelope or a batch it knows what was sent."""
         self._restart()
 
     def _restart(self) -> None:
@@ -88,9 +88,9 @@ class ResponseReader:
         """After an outcome: whether the connection may carry another request."""
 
     def feed(self, data: bytes) -> Judged | None:
-        """Read on; the outcome once the answer is complete, broken or too long, else None. Never raises.
+        """Read on. Return the outcome once the answer is complete, broken or too long, else None. Never raises.
 
-        After an outcome with `keep_alive` the next bytes are the next answer; after one without it, feed no more.
+        After an outcome with `keep_alive` the next bytes are the next answer. After one without it, feed no more.
         """
         if self._received == 0 and (known := self._plain.get(data)) is not None:
             return known
@@ -111,12 +111,16 @@ class ResponseReader:
         return outcome
 
     def end(self) -> Judged:
-        """The outcome of an answer that ends here, as the service closed: whole only if nothing else marks its end."""
+        """Return the outcome of an answer that ends here, because the service closed the connection.
+
+        The answer is complete only if nothing else marks its end.
+        """
         self.keep_alive = False
         return self._judge() if self._status >= 200 and not self._framed else LOST
 
     def close(self) -> None:
-        """Let go of the parser: it and this object hold each other, and would wait for the cycle collector."""
+        """Release the parser."""
+        # Parser and reader refer to each other, and would wait for the cycle collector.
         self._parser = None
 
     def _is_too_long(self) -> bool:
@@ -133,15 +137,16 @@ class ResponseReader:
         body = b"".join(self._body)
         return self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """See bytes after a complete answer: the connection is out of step, and not used again."""
+        """Handle bytes after a complete answer: the connection is out of step, and is not used again."""
         if self._outcome is not None:
             self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note the few headers that matter; their lengths tell most others apart."""
+        """Note the few headers that matter."""
+        # The length alone rules out most other headers.
         if len(name) not in LENGTHS or self._status > 0:  # after the head: a trailer, which decides nothing
             return
         small = name.lower()
@@ -155,13 +160,13 @@ class ResponseReader:
         self._status = self._parser.get_status_code()
 
     def on_body(self, data: bytes) -> None:
-        """Count the body; keep it only where it may be a verdict."""
+        """Count the body's bytes; keep them only if the body may be a verdict."""
         self._size += len(data)
         if self._noted:
             self._body.append(data)
 
     def on_message_complete(self) -> None:
-        """Pass over an interim answer (1xx); judge a final one."""
+        """Skip an interim answer (1xx); judge a final one."""
         if self._outcome is not None:
             return
         if self._status < 200:

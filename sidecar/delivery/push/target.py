@@ -1,7 +1,7 @@
-"""Where records are pushed to: the push URL, read once and strictly. Pure; no name is resolved here.
+"""Where records are pushed to: parse the push URL, once and strictly. Pure; no name is resolved here.
 
-The target comes from the configuration alone, never from a record, an answer or the API, and stays on this host
-unless the operator said otherwise: else the sidecar could be made to call whatever it can reach.
+The target comes from the configuration alone, never from a record, an answer or the API. It stays on this host unless
+the operator allows another one. Otherwise the sidecar could be made to call any address that it can reach.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ LOOPBACK_HOSTS = ("127.0.0.1", "::1")
 
 PATH = re.compile(r"/[!-~]*")
 HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
-# sun_path of Linux, less its closing NUL.
+# The size of `sun_path` on Linux, without its closing NUL.
 LONGEST_SOCKET_PATH = 107
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where to connect and what to ask for there."""
+    """Where to connect, and what to request there."""
 
     hosts: tuple[str, ...]
-    """Addresses or one name, tried in order; empty for a Unix socket."""
+    """Addresses, or one name, tried in order; empty for a Unix socket."""
     port: int
     socket_path: str
-    """The Unix socket; empty for TCP."""
+    """The path of the Unix socket; empty for TCP."""
     authority: str
-    """The `Host` header."""
+    """The value of the `Host` header."""
     path: str
     """The request target: path and query."""
     allow_remote: bool = False
 
 
 def parse_target(url: str, allow_remote: bool) -> Target:
-    """The target of `http://127.0.0.1:8080/events` or `unix:/run/app.sock:/events`.
+    """Return the target of `http://127.0.0.1:8080/events` or `unix:/run/app.sock:/events`.
 
-    Raises:
-        ValueError: one sentence, for an address outside this host without `allow_remote`, for https, userinfo, a
-            fragment, a link-local address (cloud metadata lives there), or what is no URL at all.
+    Raises ValueError, with one sentence, if the text is not a URL or has https, userinfo or a fragment. Also raises it
+    for an address outside this host without `allow_remote`, and for a link-local address, where clouds serve their
+    metadata.
     """
     if url.startswith("unix:"):
         return unix_target(url)
@@ -58,7 +58,7 @@ def parse_target(url: str, allow_remote: bool) -> Target:
 
 
 def unix_target(url: str) -> Target:
-    """The target of `unix:/run/app.sock:/events`; ValueError."""
+    """Return the target of `unix:/run/app.sock:/events`. Raises ValueError if its path is not valid."""
     socket_path, _, rest = url.removeprefix("unix:").partition(":/")
     if not socket_path.startswith("/") or "\0" in socket_path:
         raise ValueError(f"{url!r} has no absolute socket path: write it like unix:/run/app/app.sock:/events")
@@ -80,12 +80,13 @@ METADATA = tuple(
         ),
     )
 )
-"""Beside the link-local addresses, which AWS, Google, Azure, Oracle, Tencent, IBM, DigitalOcean and OpenStack use."""
+"""Addresses of cloud metadata that are not link-local. AWS, Google, Azure, Oracle, Tencent, IBM, DigitalOcean and
+OpenStack also use link-local ones."""
 COMPATIBLE, NAT64 = ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def split(url: str) -> SplitResult:
-    """The parts of an http URL that holds nothing we would have to ignore; ValueError."""
+    """Return the parts of an http URL. Raises ValueError for another scheme, or a part that would be ignored."""
     try:
         parts = urlsplit(url)
     except ValueError as fault:
@@ -102,7 +103,7 @@ def split(url: str) -> SplitResult:
 
 
 def hosts_of(host: str, url: str, allow_remote: bool) -> tuple[str, ...]:
-    """The addresses or the name to connect to; ValueError where they are not allowed."""
+    """Return the addresses or the name to connect to. Raises ValueError if they are not allowed."""
     if host == LOOPBACK_NAME:
         return LOOPBACK_HOSTS
     try:
@@ -120,14 +121,14 @@ def hosts_of(host: str, url: str, allow_remote: bool) -> tuple[str, ...]:
 
 
 def refuse_link_local(address: str) -> None:
-    """Raise ValueError for an address where clouds serve their metadata and credentials, in any form."""
+    """Raise ValueError for an address, in any form, where clouds serve their metadata and credentials."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if any(form.is_link_local or any(form in network for network in METADATA) for form in forms_of(parsed)):
         raise ValueError(f"{address} is a link-local address, where clouds serve metadata; records are not sent there")
 
 
 def forms_of(address: Address) -> Iterator[Address]:
-    """The address, and those in IPv4 that it stands for: mapped, compatible, by 6to4, Teredo and NAT64."""
+    """Yield the address, and the IPv4 addresses that it stands for: mapped, compatible, 6to4, Teredo and NAT64."""
     yield address
     if isinstance(address, ipaddress.IPv4Address):
         return
@@ -137,7 +138,7 @@ def forms_of(address: Address) -> Iterator[Address]:
 
 
 def port_of(parts: SplitResult, url: str) -> int:
-    """The port, 80 where there is none; ValueError."""
+    """Return the port, or 80 if there is none. Raises ValueError if it is not valid."""
     try:
         port = parts.port
     except ValueError:
@@ -150,7 +151,7 @@ def port_of(parts: SplitResult, url: str) -> int:
 
 
 def path_of(path: str, url: str) -> str:
-    """The request target; ValueError where a request line could not carry it."""
+    """Return the request target. Raises ValueError if a request line cannot carry it."""
     if PATH.fullmatch(path) is None or "#" in path:
         raise ValueError(f"the path of {url!r} has characters that a request line cannot carry: percent-encode them")
     return path

@@ -1,8 +1,8 @@
-"""What the service said, as an Outcome (INTERFACE §2). Pure: no clock, no socket.
+"""Turn the service's answer into an Outcome (INTERFACE §2). Pure: no clock, no socket.
 
-The verdict header wins over a JSON body, which wins over the status. The words that decide are exact; what stands
-beside them is read leniently, because a delay that cannot be read still is a wish to retry. Nothing of the answer's
-body reaches an outcome's text, except a `reason` that the service wrote for this purpose.
+The verdict header wins over a JSON body, which wins over the status. The words that decide must match exactly. The
+fields beside them are read leniently: a request to retry with an unreadable delay still is a request to retry. Nothing
+of the answer's body reaches an outcome's text, except a `reason` that the service wrote for this purpose.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from topics.durations import parse_duration
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
-"""The answer's headers that matter here, names in lower case, in their order."""
+"""The answer's headers that matter here, in their order, with names in lower case."""
 
 VERDICT = b"reconsume-verdict"
 CONTENT_TYPE = b"content-type"
 RETRY_AFTER = b"retry-after"
 JSON_TYPES = (b"application/json", b"application/vnd.reconsume+json")
 
-# A service that asks for no pause at all is still overloaded: without a floor the same request comes back at once.
+# A service that asks for no pause at all is still overloaded. Without a minimum the same request comes back at once.
 SHORTEST_THROTTLE_MS = 100
 USUAL_THROTTLE_MS = 1_000
 
@@ -42,14 +42,14 @@ ASKED_DEAD_LETTER = "dead-letter-asked"
 
 
 class VerdictRules(msgspec.Struct, frozen=True):
-    """What the operator decided about answers; milliseconds."""
+    """The operator's rules for answers. Times are in milliseconds."""
 
     dead_letter_statuses: frozenset[int] = frozenset()
     longest_throttle_ms: int = 300_000
 
 
 class VerdictFields(msgspec.Struct, gc=False):
-    """The fields of a verdict as the service wrote them; also the JSON body. Any shape may be in any field."""
+    """The fields of a verdict as the service wrote them; also the JSON body. Any field may hold any JSON value."""
 
     verdict: Any = None
     delay: Any = None
@@ -68,9 +68,10 @@ BODY = msgspec.json.Decoder(VerdictFields)
 def verdict_from_response(
     status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int, identity: str = ""
 ) -> Outcome:
-    """The outcome of a complete answer that came at `wall` (epoch ms); never raises.
+    """Return the outcome of a complete answer that came at `wall` (epoch ms). Never raises.
 
-    `identity` is the id of the record that was sent in an envelope, whose answer may be a list of verdicts; else empty.
+    `identity` is the id of the record if it was sent in an envelope, whose answer may be a list of verdicts; else
+    empty.
     """
     said = said_by(noted, body)
     if not isinstance(said, VerdictFields):
@@ -81,7 +82,7 @@ def verdict_from_response(
 
 
 def said_by(noted: VerdictHeaders, body: bytes) -> VerdictFields | Failed:
-    """What the answer says in words: the header's, else those of a JSON body; NOTHING where it has none."""
+    """Return the verdict in the header, else the one in a JSON body; NOTHING if there is none."""
     words = [value for name, value in noted if name == VERDICT]
     if words:
         return read_header(words[0]) if len(words) == 1 else UNREADABLE
@@ -91,7 +92,7 @@ def said_by(noted: VerdictHeaders, body: bytes) -> VerdictFields | Failed:
 
 
 def verdict_of(said: VerdictFields) -> Outcome:
-    """The outcome that a verdict's fields ask for; one retry by the ladder for an unknown word."""
+    """Return the outcome that a verdict's fields ask for. An unknown word is one retry by the ladder."""
     reason, text = reason_of(said.reason)
     match said.verdict:
         case "commit":
@@ -106,7 +107,7 @@ def verdict_of(said: VerdictFields) -> Outcome:
 
 
 def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int) -> Outcome:
-    """The outcome that the status alone means."""
+    """Return the outcome by the status. For a throttle, `Retry-After` counts too."""
     if 200 <= status < 300:
         return COMMITTED
     if status in rules.dead_letter_statuses:
@@ -119,7 +120,10 @@ def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int
 
 
 def read_header(value: bytes) -> VerdictFields:
-    """The fields of `retry; delay=90s; reason=busy`; a parameter that is unknown or has no value is passed over."""
+    """Return the fields of `retry; delay=90s; reason=busy`.
+
+    A parameter that is unknown or has no value is ignored.
+    """
     verdict, *rest = value.decode("latin-1").split(";")
     fields = {}
     for parameter in rest:
@@ -129,10 +133,10 @@ def read_header(value: bytes) -> VerdictFields:
 
 
 def read_body(body: bytes) -> VerdictFields | Failed:
-    """The fields of a JSON body, or the failure that it means.
+    """Return the fields of a JSON body, or the failure that it means.
 
-    JSON that is no object says nothing. What is no JSON at all, under a JSON content type, might have been a verdict:
-    taking it for a commit could lose a failure, so it is a retry.
+    JSON that is not an object says nothing. A body that is not JSON, under a JSON content type, might have been a
+    verdict. Taking it for a commit could lose a failure, so it is a retry.
     """
     try:
         return BODY.decode(body)
@@ -143,7 +147,7 @@ def read_body(body: bytes) -> VerdictFields | Failed:
 
 
 def entry_of(entries: list[Any], identity: str) -> Outcome:
-    """What this record's entry says; without one it is retried. Entries of unknown ids are passed over."""
+    """Return the outcome of this record's entry. Without one it is retried. Entries of unknown ids are ignored."""
     mine = [entry for entry in entries if isinstance(entry, dict) and entry.get("id") == identity]
     if not mine:
         return MISSING
@@ -151,17 +155,17 @@ def entry_of(entries: list[Any], identity: str) -> Outcome:
 
 
 def outcome_of(entry: dict[str, Any]) -> Outcome:
-    """The outcome of one entry of a list of verdicts; one without a verdict is unreadable."""
+    """Return the outcome of one entry of a list of verdicts. An entry without a verdict is unreadable."""
     return verdict_of(VerdictFields(entry.get("verdict"), entry.get("delay"), entry.get("level"), entry.get("reason")))
 
 
 def is_json(value: bytes) -> bool:
-    """Whether a content type says that the body may be a verdict."""
+    """Return whether a content type says that the body may be a verdict."""
     return value.partition(b";")[0].strip().lower() in JSON_TYPES
 
 
 def delay_of(wish: Any) -> int | None:
-    """The delay in milliseconds; None (the ladder) for what is no duration. Its range is the core's business."""
+    """Return the delay in milliseconds; None (the ladder) if it is not a duration. The core checks its range."""
     if not isinstance(wish, str) or len(wish) > LONGEST_FIELD:
         return None
     try:
@@ -171,7 +175,7 @@ def delay_of(wish: Any) -> int | None:
 
 
 def level_of(wish: Any) -> int | None:
-    """The level; None (the ladder) for what is no whole number. Its range is the core's business."""
+    """Return the level; None (the ladder) if it is not a whole number. The core checks its range."""
     if isinstance(wish, str) and LEVEL.fullmatch(wish) is not None:
         return int(wish)
     if isinstance(wish, int) and not isinstance(wish, bool) and -9_999 <= wish <= 9_999:
@@ -180,7 +184,7 @@ def level_of(wish: Any) -> int | None:
 
 
 def reason_of(wish: Any) -> tuple[str, str]:
-    """The reason's class and text: a single word is a class, anything longer is text for people."""
+    """Return the reason's class and text: a single word is a class, anything longer is text for people."""
     if not isinstance(wish, str) or not wish:
         return "", ""
     if REASON_CLASS.fullmatch(wish) is not None:
@@ -189,7 +193,7 @@ def reason_of(wish: Any) -> tuple[str, str]:
 
 
 def wait_of(value: bytes, wall: int) -> int:
-    """The milliseconds of a `Retry-After`, in seconds or as an HTTP date; the usual pause where it is neither."""
+    """Return the ms of a `Retry-After`, in seconds or as an HTTP date; the usual pause if it is neither."""
     text = value.decode("latin-1").strip()
     if SECONDS.fullmatch(text) is not None:
         return int(text) * 1000

@@ -1,4 +1,4 @@
-"""What hands records to whoever answers for them: the push client, batches of it, leases; or nobody (relay)."""
+"""The delivery of relay mode, which delivers nothing."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sidecar.core.record import Partition, Record
 
 
 class NoDelivery:
-    """The delivery of relay mode, where the service reads the ready topic itself: no record ever comes here."""
+    """The delivery of relay mode, where the service reads the ready topic itself. No record ever comes here."""
 
     def __init__(self) -> None:
         self.durations = Histogram((1.0,))
 
     def __call__(self, record: Record, reply: Reply) -> None:
-        """A record here is a fault of the program: it would neither be delivered nor moved. Raises RuntimeError."""
+        """Raise RuntimeError: a record here is a bug, because it would be neither delivered nor moved."""
         raise RuntimeError(f"a relay delivers nothing: {record.source}@{record.offset}")
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Nothing is out."""
+        """Do nothing: no record is out."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""

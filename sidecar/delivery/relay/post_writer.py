@@ -1,7 +1,8 @@
-"""Writes what services of a relay post: one thread, one transactional producer, many posts a transaction.
+"""Write the posts of relay mode: one thread, one transactional producer, many posts in a transaction.
 
-A post has no offset to commit, so nobody can ask Kafka afterwards whether a transaction of unknown end happened: its
-posts are answered with just that, and posting again is safe, because a second copy of an event changes no view.
+A post has no offset to commit. So the sidecar cannot ask Kafka afterwards whether a transaction with an unknown end was
+committed. The posts of such a transaction are answered as unknown. Posting again is safe: a second copy of an event
+changes no view.
 """
 
 from __future__ import annotations
@@ -21,38 +22,41 @@ from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from sidecar.observability.thread_watch import StopRequest, WatchedThread
 
 TOGETHER = 500
-"""Posts in one transaction at most: at 1 MiB a post and 128 connections the API's own limits come first."""
+"""Posts in one transaction at most. At 1 MiB a post and 128 connections the API's own limits are reached first."""
 TRY_FOR = 10.0
-"""Seconds that a post is tried for before its caller is told that it was not written."""
+"""Seconds to try a post. After them its caller is answered that it was not written."""
 AGAIN_AFTER = 0.1
-"""Seconds before an aborted transaction is tried again."""
+"""Seconds from an aborted transaction to the next try."""
 ANSWER_WITHIN = TRY_FOR + 30.0
-"""Seconds after which a post under way counts as unknown: a stuck call is given up long before."""
+"""Seconds after which the outcome of a post under way counts as unknown. A stuck call is given up long before."""
 
 
 class TooLargeError(Exception):
-    """The broker takes no record of that size; the reason is for people."""
+    """The broker does not accept a record of this size. The message is for people."""
 
 
 class NotWrittenError(Exception):
-    """It is certain that nothing was written, and it may be posted again; the reason is for people."""
+    """Nothing was written, and the record may be posted again. The message is for people."""
 
 
 class UnknownError(Exception):
-    """Nobody knows whether it was written; it is safe to post it again."""
+    """It is not known whether the record was written. Posting it again is safe."""
 
 
 class PendingPost(NamedTuple):
-    """One post under way. `done` is cancelled by a caller who has waited too long, and ends with one of our errors."""
+    """One post under way.
+
+    `done` is cancelled by a caller that has waited too long. A post that fails ends with one of the errors above.
+    """
 
     entry: SettledRecord
     done: Future[None]
 
 
 class PostWriter(threading.Thread):
-    """Commits posts in groups: all that came while the transaction before was under way.
+    """Commit posts in groups: all that arrived during the transaction before.
 
-    `observe` gets each transaction's result and seconds, on this thread.
+    `observe` is called on this thread with the result and the seconds of each transaction.
     """
 
     def __init__(
@@ -68,11 +72,11 @@ class PostWriter(threading.Thread):
 
     @property
     def last_error(self) -> str:
-        """What Kafka said last that was wrong; empty when nothing was."""
+        """The last error or warning about Kafka; empty if there was none."""
         return self._supply.last_error
 
     def watched(self) -> list[WatchedThread]:
-        """Its thread, which turns only while there is something to write."""
+        """Return this thread, which must make progress only while there is something to write."""
         return [WatchedThread("poster", self, lambda: self._stopping.turned_at if self._busy else None)]
 
     def _on_new_credentials(self) -> None:
@@ -80,11 +84,14 @@ class PostWriter(threading.Thread):
             self._jobs.put(Refresh.KEYS)
 
     async def post(self, entry: SettledRecord) -> None:
-        """Write one entry; returns once it is committed. Raises TooLargeError, NotWrittenError or UnknownError."""
+        """Write one post, and return once it is committed.
+
+        Raises TooLargeError, NotWrittenError or UnknownError.
+        """
         job = PendingPost(entry, Future())
         self._jobs.put(job)
         waiting = asyncio.wrap_future(job.done)
-        waiting.add_done_callback(_heard)  # its caller may have gone
+        waiting.add_done_callback(_heard)  # reads the error, since the caller may have gone
         try:
             await asyncio.wait_for(asyncio.shield(waiting), TRY_FOR)
         except TimeoutError:
@@ -99,19 +106,19 @@ class PostWriter(threading.Thread):
             raise UnknownError("Kafka does not answer") from None
 
     def stop(self) -> None:
-        """End after what is under way; what waits is not written, and its callers are told so."""
+        """End after the transaction under way. Waiting posts are not written, and their callers get NotWrittenError."""
         self._stopping.set()
         self._jobs.put(None)
 
     # --- on its own thread -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Make the producer, then commit what is posted until stopped."""
+        """Make the producer, then commit posts until stopped."""
         self._busy = True
         self._supply.replace()
         self._busy = False
         while (job := self._jobs.get()) is not None:
-            self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
+            self._stopping.is_set()  # marks a turn: the wait for this job must not count as its work
             self._busy = True
             if isinstance(job, Refresh):
                 self._supply.refresh()
@@ -151,7 +158,8 @@ class PostWriter(threading.Thread):
                 return
 
     def _with_existing_topics(self, jobs: Sequence[PendingPost]) -> list[PendingPost]:
-        """The jobs whose topics and partitions are there; the others fail at once, somebody must mend that first."""
+        """Return the posts whose topics and partitions accept records; fail the others at once."""
+        # An operator must repair these first, so trying again would be in vain.
         homeless = {id(refusal.entry): refusal for refusal in self._supply.missing_targets([job.entry for job in jobs])}
         for job in jobs:
             if id(job.entry) in homeless:
@@ -159,7 +167,7 @@ class PostWriter(threading.Thread):
         return [job for job in jobs if id(job.entry) not in homeless]
 
     def _try(self, jobs: Sequence[PendingPost]) -> tuple[Sequence[PendingPost], str]:
-        """One transaction: the jobs that are to be tried again, and its result in the metrics."""
+        """Run one transaction. Return the posts to try again, and the result for the metrics."""
         producer = self._supply.producer
         if producer is None:  # stopped before there was one
             return jobs, "unknown"

@@ -1,6 +1,6 @@
-"""From a record that a service read itself, and could not handle, to what is done about it (relay).
+"""Decide what happens to a record that a service read itself and could not handle (relay).
 
-The same decisions as for a delivery that failed; only who tells of the failure differs.
+The decisions are the same as for a delivery that failed. Only the reporter of the failure differs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from topics.names import Kind
 
 
 class NotOursError(Exception):
-    """The record comes from a topic that no record of this group can have been read from."""
+    """The record's topic is neither a main topic of this group nor its ready topic."""
 
 
 class PostResult(NamedTuple):
-    """What was done with a post: where its copy is, its count, and when it is due (epoch ms; None in the DLQ)."""
+    """The result of a post.
+
+    It holds the topic of the copy, its retry count, and its due time (epoch ms; None in the DLQ).
+    """
 
     id: str
     topic: str
@@ -37,9 +40,9 @@ class PostResult(NamedTuple):
 
 
 class FailurePosts:
-    """Decides about posts and has them written; called on the event loop.
+    """Decide about posts and have them written. Called on the event loop.
 
-    `understand`: whose retry headers count on main topics. What was written is counted in `tally`.
+    `understand`: the systems whose retry headers count on main topics. What was written is counted in `tally`.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class FailurePosts:
         self._now = now
 
     async def post(self, record: Record, failure: Failed) -> PostResult:
-        """Write what follows from the failure; the record's life is read here.
+        """Write what follows from the failure of a record, whose retry headers are read here.
 
         Raises NotOursError, or what `PostWriter.post` raises.
         """
@@ -84,10 +87,11 @@ class FailurePosts:
             self._tally.bad_headers += 1
             decision = dead_letter_unreadable(record, policy, wall)
         elif record.life is not None and record.life.topic not in policy.topics:
-            decision = after_wait(record, policy, wall)  # the service cannot judge it: other instances consume it
+            # Other instances consume its topic, so this service cannot judge it.
+            decision = after_wait(record, policy, wall)
         else:
             self._tally.odd_requests += not policy.understands(failure.delay, failure.level)
             decision = decide(record, failure, policy, wall)
-        # Nothing else follows from a failure outside ordered mode, nor from an unknown topic.
+        # Outside ordered mode a failure has no other result, and neither has an unknown topic.
         assert isinstance(decision, Retry | DeadLetter | Hop)
         return SettledRecord(record, decision, writes_of(record, decision, policy, wall))

@@ -1,7 +1,9 @@
-"""Attempts as OpenTelemetry spans (the extra `otel`), chosen once at the start; without them nothing here is loaded.
+"""Attempts as OpenTelemetry spans (the extra `otel`), chosen once at the start.
 
-choice.py   whether there is tracing at all
-context.py  trace contexts in a record's headers
-attempts.py the delivery around the delivery: a span for each attempt
-export.py   where the spans go
+Without tracing nothing of OpenTelemetry is loaded.
+
+  setup.py    whether there is tracing
+  context.py  trace contexts in a record's headers
+  spans.py    a delivery around the delivery: a span for each attempt
+  export.py   where the spans go
 """

@@ -1,6 +1,7 @@
-"""Trace contexts in a record's headers: the producer's, the attempt's before, and this attempt's. Pure.
+"""Trace contexts in a record's headers: the producer's, the previous attempt's, and this attempt's. Pure.
 
-Headers come from whoever may produce: what is not in W3C's form is no context, and a link never more than a hint.
+Any client that may produce can set headers. So a value that is not in W3C's form is no context, and a link is never
+more than a hint.
 """
 
 from __future__ import annotations
@@ -22,31 +23,32 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def origin_of(headers: Headers) -> SpanContext | None:
-    """The context that the record's producer gave it; None where there is none that is valid."""
+    """Return the context that the record's producer gave it; None if there is no valid one."""
     return _read({name.lower(): _text(value) for name, value in headers if name.lower() in (PARENT, STATE)})
 
 
 def before_of(headers: Headers) -> SpanContext | None:
-    """The context of the attempt before, as our own header tells it; None for a first attempt."""
+    """Return the context of the previous attempt, from our own header; None for a first attempt."""
     before = attempt_before(headers)
     return None if before is None else _read({PARENT: _text(before)})
 
 
 def within(parent: SpanContext | None) -> Context:
-    """A context whose current span is `parent`, or none at all: never what happens to be current here."""
+    """Return a context with `parent` as its current span, or with none; never the one that is current here."""
     return Context() if parent is None else set_span_in_context(NonRecordingSpan(parent), Context())
 
 
 def handed_on(headers: Headers, span: Span) -> Headers:
-    """The headers that the service gets: the attempt's context in place of the producer's, the rest in order."""
+    """Return the headers for the service: the attempt's context replaces the producer's, the rest is in order."""
     rest = [header for header in headers if header[0].lower() not in (PARENT, STATE)]
     return [*((name, value.encode("latin-1")) for name, value in _written(span).items()), *rest]
 
 
 def mark(headers: Headers, span: Span) -> None:
-    """Note the attempt in the record's list of headers, for its copy or its next delivery, in place of one before.
+    """Note the attempt in the record's list of headers, for its copy or its next delivery.
 
-    In place, because the pace tells probes by the record's identity; the list is the record's alone.
+    It replaces the note of an earlier attempt. The list is changed in place, because the pace recognises probes by the
+    record's identity. The list belongs to this record alone.
     """
     headers[:] = [header for header in headers if header[0] != RETRY_TRACEPARENT]
     headers.append((RETRY_TRACEPARENT, _written(span)[PARENT].encode("latin-1")))

@@ -1,4 +1,4 @@
-"""Where spans go: to an OTLP collector by HTTP, as OpenTelemetry's variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`)."""
+"""Export spans to an OTLP collector by HTTP, as OpenTelemetry's variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from sidecar.core.ports import Delivery
 from sidecar.observability.tracing.spans import Attempts
 
 FLUSH_WITHIN = 1.0
-"""Seconds that a stop waits for the collector: spans are worth less than a pod that ends in time."""
+"""Seconds that a stop waits for the collector. Spans are worth less than a pod that ends in time."""
 UNNAMED = "unknown_service"
 
 
 class Exported:
-    """Tracing with a thread of its own that exports; implements `choice.Tracing`."""
+    """Tracing that exports on a thread of its own; implements `setup.Tracing`."""
 
     def __init__(self, group: str, instance: str) -> None:
-        # Not at exit: an exporter without a collector would hold up the process for half a minute.
+        # No shutdown at exit: an exporter without a collector would delay the end of the process by half a minute.
         self._provider = TracerProvider(resource=resource(instance), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("reconsume", version("reconsume"))
         self._group = group
 
     def around(self, delivery: Delivery) -> Delivery:
-        """The delivery with a span for each attempt."""
+        """Return the delivery with a span for each attempt."""
         return Attempts(delivery, self._tracer, self._group)
 
     async def close(self) -> None:
-        """Export what is left, within a second; what the collector does not take by then is lost."""
+        """Export the remaining spans within a second. Those that the collector does not take by then are lost."""
         flushing = threading.Thread(target=self._provider.force_flush, name="span-flush", daemon=True)
         flushing.start()
         deadline = time.monotonic() + FLUSH_WITHIN
@@ -44,7 +44,7 @@ class Exported:
 
 
 def resource(instance: str) -> Resource:
-    """Who traces: the variables of OpenTelemetry first, our names where they say nothing."""
+    """Return the identity of this process: OpenTelemetry's variables first, our names where they give none."""
     ours = Resource({SERVICE_NAME: "reconsume", SERVICE_INSTANCE_ID: instance, SERVICE_VERSION: version("reconsume")})
     found = Resource.create()
     named = not str(found.attributes.get(SERVICE_NAME, UNNAMED)).startswith(UNNAMED)

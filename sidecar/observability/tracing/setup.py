@@ -1,4 +1,7 @@
-"""Whether attempts are traced. Without tracing a delivery is handed on as it is, so that no record pays for it."""
+"""Choose whether attempts are traced.
+
+Without tracing a delivery is passed on unchanged, so that no record pays for it.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,28 @@ MISSING = "tracing.enabled: needs OpenTelemetry, which is not installed: pip ins
 
 
 class Tracing(Protocol):
-    """What the sidecar asks of it, on the event loop."""
+    """Tracing, as the sidecar uses it on the event loop."""
 
     def around(self, delivery: Delivery) -> Delivery:
-        """The delivery that the lanes are to use."""
+        """Return the delivery that the lanes are to use."""
 
     async def close(self) -> None:
-        """Hand over what is known so far, within a second."""
+        """Export what is known so far, within a second."""
 
 
 class Untraced:
     """No tracing."""
 
     def around(self, delivery: Delivery) -> Delivery:
-        """The delivery itself."""
+        """Return the delivery unchanged."""
         return delivery
 
     async def close(self) -> None:
-        """There is nothing to hand over."""
+        """Do nothing: there is nothing to export."""
 
 
 def build_tracing(settings: Settings, instance: str) -> Tracing:
-    """Who traces; ConfigError when OpenTelemetry is asked for and not there."""
+    """Return the tracing of these settings. Raises ConfigError if it needs OpenTelemetry, which is not installed."""
     if not settings.tracing.enabled:
         return Untraced()
     try:

@@ -1,9 +1,9 @@
 """A span for each attempt, around any delivery (OpenTelemetry's conventions for messaging, kind CONSUMER).
 
-All attempts of a record are children of the producer's span, or of the attempt before where the producer traces
-nothing, and each has a link to the attempt before and to the producer: so a retry after two hours is a short span of
-its own in the trace where people look for it. A span begins when the record is handed over: in a batch that is when it
-is gathered, in pull mode when it may be received. What never reached the service has none.
+All attempts of a record are children of the producer's span. If the producer traces nothing, each is a child of the
+attempt before. Each has a link to the attempt before and to the producer. So a retry after two hours is a short span of
+its own, in the trace where people look for it. A span begins when the record is handed over. In a batch that is when it
+is gathered, in pull mode when it may be received. A record that never reached the service has no span.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from sidecar.observability.tracing.context import before_of, handed_on, mark, or
 
 
 class Attempts:
-    """A delivery whose attempts are spans; implements `core.ports.Delivery`."""
+    """A delivery with a span for each attempt; implements `core.ports.Delivery`."""
 
     def __init__(self, delivery: Delivery, tracer: Tracer, group: str) -> None:
         self._delivery, self._tracer, self._group = delivery, tracer, group
         self.durations = delivery.durations
 
     def __call__(self, record: Record, reply: Reply) -> None:
-        """Start one delivery in a span; `reply` gets the record as it came, and its outcome, exactly once."""
+        """Start one delivery in a span. `reply` gets the record as it came, and its outcome, exactly once."""
         headers = [] if record.headers is None else record.headers
         span = self._begin(record, origin_of(headers), before_of(headers))
 
         def ended(_sent: Record, outcome: Outcome, now: Now) -> None:
-            if not isinstance(outcome, NotSent | Cancelled):  # else no attempt: a span that never ends is never told
+            # These are no attempts. A span that never ends is never exported.
+            if not isinstance(outcome, NotSent | Cancelled):
                 if not isinstance(outcome, Committed) and record.headers is not None:
                     mark(record.headers, span)
                 end(span, outcome)
@@ -42,7 +43,7 @@ class Attempts:
         self._delivery(replace(record, headers=handed_on(headers, span)), ended)
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Give back what the service does not have yet."""
+        """Take back the records that the service does not have yet."""
         self._delivery.recall(partitions, lost=lost)
 
     def close(self) -> None:
@@ -65,7 +66,7 @@ class Attempts:
 
 
 def attributes_of(record: Record, group: str) -> dict[str, AttributeValue]:
-    """What a span says of its record: never key, value or headers."""
+    """Return a span's attributes of its record: never key, value or headers."""
     size = {"messaging.message.body.size": len(record.value)} if record.value is not None else {}
     return {
         "messaging.system": "kafka",
@@ -85,7 +86,7 @@ def attributes_of(record: Record, group: str) -> dict[str, AttributeValue]:
 
 
 def end(span: Span, outcome: Outcome) -> None:
-    """End the span of an attempt by its outcome."""
+    """Set the outcome of an attempt on its span, and end the span."""
     span.set_attribute("reconsume.outcome", label_of(outcome))
     match outcome:
         case Failed(reason=reason) | Rejected(reason=reason):
