@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for: an exception in one is the event loop's at once."""
+"""Run tasks that no caller awaits; report an exception in one to the event loop at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 
 def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Run a task that nobody waits for; an exception that ends it is the loop's at once, not when it is forgotten."""
+    """Start a task that no caller awaits; report an exception that ends it to the event loop at once."""
     task = asyncio.get_running_loop().create_task(work, name=name)
+    # Without this the loop reports the exception only when the task object is discarded.
     task.add_done_callback(_told)
     return task
 

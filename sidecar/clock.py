@@ -1,4 +1,4 @@
-"""The clock: the only place that reads the time for the core."""
+"""The clock: the only place where the time is read for the core."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from sidecar.core.record import Now
 
 _MS = 1_000_000
 _BEHIND = 1_000
-"""Nanoseconds by which our wall time is behind, more than it is known by: what is due by it is due by the true one."""
+"""Nanoseconds by which our wall time runs behind the true one on purpose. It is more than the error of the measurement,
+so what is due by our time is also due by the true time."""
 _SET = 10_000
-"""Nanoseconds of difference from which on the wall clock was set since; below, the measurement was not exact."""
+"""Nanoseconds. From this difference on, the wall clock was set since the last check; a smaller difference is an error
+of the measurement."""
 _LOOK = 1_000_000_000
+"""Nanoseconds between two checks whether the wall clock was set."""
 
 
 class Clock:
-    """Wall time for what is written, steady time for how long to wait, both in milliseconds, from one reading.
+    """Wall time (for what is written) and steady time (for how long to wait), in milliseconds, from one reading.
 
-    They change at the same moment. Read and cut each for itself, a wait from one to the other could end 1 ms early.
+    Both change at the same moment. If each were read and truncated by itself, a wait from one to the other could end 1
+    ms early.
     """
 
     def __init__(
@@ -29,7 +33,10 @@ class Clock:
         self._look_at = 0
 
     def now(self) -> Now:
-        """The present moment; the wall clock's being set shows within a second, and the steady time goes on evenly."""
+        """Return the present moment.
+
+        A change of the wall clock shows within a second. The steady time goes on evenly.
+        """
         steady = self._steady_ns()
         if steady >= self._look_at:
             self._look_at = steady + _LOOK
@@ -38,21 +45,23 @@ class Clock:
         return Now(count + self._ahead, count)
 
     def _follow(self) -> None:
-        """Take over how far the wall clock was set, by the shorter way for the rest."""
+        """Adopt the new wall time if the wall clock was set since the last check."""
         was_set = self._difference() - self._ahead * _MS - self._rest
         if abs(was_set) >= _SET:
+            # Rounded to the nearest millisecond; the rest may be negative.
             whole = (was_set + _MS // 2) // _MS
             self._ahead += whole
             self._rest += was_set - whole * _MS
 
     def _difference(self) -> int:
-        """Wall minus steady time in nanoseconds, by the quickest of three readings: in the others we lost the CPU."""
+        """Return wall minus steady time in nanoseconds, from the quickest of three readings."""
         readings = []
         for _ in range(3):
             before = self._steady_ns()
             wall = self._wall_ns()
             after = self._steady_ns()
             readings.append((after - before, wall - after))
+        # In the slower readings this thread lost the CPU.
         return min(readings)[1] - _BEHIND
 
 

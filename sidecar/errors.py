@@ -1,12 +1,12 @@
-"""The tree of our errors, split by who must act. Here live only the classes; who prints them is the command line.
+"""The tree of our errors, split by who must act. Only the classes are here; the command line prints the errors.
 
     ReconsumeError
     ├── ConfigError     the operator: a setting, an option or a file is wrong; all problems together
-    ├── SetupError      whoever runs the machine: Java is missing, a jar cannot be fetched, a broker will not start
-    ├── BrokerError     whoever runs Kafka: the cluster is away or refuses
-    └── ContractError   whoever owns the topics: a topic or a header is not as agreed
+    ├── SetupError      the operator of the machine: Java is missing, a jar cannot be fetched, a broker will not start
+    ├── BrokerError     the operator of Kafka: the cluster is unreachable or refuses a request
+    └── ContractError   the owner of the topics: a topic or a header is not as agreed
 
-A delivery that fails is no error but a value (`core/outcome.py`): there is no class for it.
+A failed delivery is not an error but a value (`core/outcome.py`): there is no class for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ReconsumeError(Exception):
 
 
 class ConfigError(ReconsumeError):
-    """A setting, an option or a file is wrong; `problems` holds one sentence for each fault found."""
+    """A setting, an option or a file is wrong. `problems` holds one sentence for each fault found."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -31,8 +31,8 @@ class SetupError(ReconsumeError):
 
 
 class BrokerError(ReconsumeError):
-    """Kafka is away, or refuses what we ask of it."""
+    """Kafka is unreachable, or refuses a request."""
 
 
 class ContractError(ReconsumeError):
-    """A topic or a header is not as the contract says."""
+    """A topic or a header does not follow the contract."""

@@ -1,1 +1,1 @@
-"""Rules that a group's topics must keep, what is read to check them, and the facts in SQLite."""
+"""Audit a group: the rules that its topics must keep, the reading of the topics, and the facts in SQLite."""

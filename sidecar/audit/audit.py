@@ -1,8 +1,8 @@
-"""One audit from beginning to end: what was committed first, then all records, then what was committed meanwhile.
+"""Run one audit: read the committed progress, then all records, then what arrived meanwhile.
 
-The order is what makes a running group give no false alarm. Progress is taken before the ends, so that what follows
-from it is read. What came while the first look was read is read in a second one: every companion of a record of the
-first look is then there. The progress that sources are held against is taken last.
+The order prevents false alarms while the group is running. The first progress is read before the end offsets, so that
+every record which follows from it is read. Records that arrive during the first look are read in a second one. Every
+companion of a record of the first look is there by then. The progress that sources are compared with is read last.
 """
 
 from __future__ import annotations
@@ -29,17 +29,21 @@ from sidecar.settings import Settings
 from topics.names import Kind
 
 OPEN_MS = 20_000
-"""ms before an unreadable record that companions of others may be in its transaction; ours end after 10 s."""
+"""ms before a record that could not be read. Younger records may have companions in its transaction. Reconsume's
+transactions end after 10 s."""
 MOST_AT_ONCE = 500
-"""Partitions of main topics that are compared at once: each costs a cursor."""
+"""Partitions of main topics that are compared at once. Each needs a database cursor."""
 
 Tell: TypeAlias = Callable[[str, int, int], None]
-"""What is being done, how far, of how much."""
+"""Called with the current step, how much of it is done, and how much there is."""
 
 
 class AuditRequest(NamedTuple):
-    """What is asked of an audit: from when on (epoch ms; None: from the beginning), how far clocks may differ (ms), and
-    whether copies are compared with the main topics' records."""
+    """The options of an audit.
+
+    `since`: epoch ms from which on records are read; None: from the beginning. `slack`: ms that clocks may differ.
+    `compare`: whether copies are compared with the main topics' records.
+    """
 
     since: int | None = None
     slack: int = 500
@@ -47,18 +51,18 @@ class AuditRequest(NamedTuple):
 
 
 class Audit:
-    """One audit. A context manager; `findings` does the work, the rest is known after it.
+    """One audit. A context manager; `findings` does the work, and the other attributes are complete after it.
 
     Raises BrokerError, ContractError, sqlite3.Error, OSError.
     """
 
     def __init__(self, settings: Settings, ask: AuditRequest, tell: Tell = lambda what, done, total: None) -> None:
         self.read = 0
-        """Records that were read, and kept or compared."""
+        """The number of records that were read and kept, or compared."""
         self.lives = 0
-        """Records that have ever failed, of which something is there."""
+        """The number of records that have ever failed and of which something is left."""
         self.unknown: list[Unknown] = []
-        """What cannot be known, a sentence each: the audit is incomplete where there is one."""
+        """Facts that cannot be known, one sentence each. If there are any, the audit is incomplete."""
         self._settings, self._ask, self._tell = settings, ask, tell
         self._sources = frozenset[str]()
         self._stack = ExitStack()
@@ -70,7 +74,7 @@ class Audit:
         self._stack.close()
 
     def findings(self) -> Iterator[Finding]:
-        """All that is not as it must be."""
+        """Read the topics, then yield all findings."""
         names = self._settings.names
         kafka = self._stack.enter_context(AuditKafka(self._settings.kafka, names.retry_group))
         store = self._stack.enter_context(AuditStore())
@@ -93,7 +97,7 @@ class Audit:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _collect(self, kafka: AuditKafka, store: AuditStore) -> Terms:
-        """Read everything, in the order that the module's docstring gives the reason for."""
+        """Read everything, in the order that the module docstring explains. Return the terms to judge by."""
         survey = survey_of(settings := self._settings, kafka.topics())
         self._sources = frozenset((*settings.topic_names, *survey.waits))
         began = now().wall
@@ -154,7 +158,7 @@ class Audit:
         return copy_fact(row, FactKind.DEAD if kind is Kind.DLQ else FactKind.COPY, group, self._sources, later)
 
     def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Watermarks]:
-        """Read the records that copies and events speak of; where the partitions of the main topics begin and end."""
+        """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""
         topics = survey.own.get(Kind.MAIN, {})
         spans = {place: span for place, span in store.want(topics).items() if place[1] < survey.partitions[place[0]]}
         marks = kafka.marks(spans)
@@ -172,18 +176,18 @@ class Audit:
 
 
 def chunks(items: tuple[Number, ...], size: int) -> Iterator[tuple[Number, ...]]:
-    """The items, so many at once."""
+    """Return the items in groups of at most `size`."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def until(kafka: AuditKafka) -> int:
-    """What is younger may have companions behind an open transaction; epoch ms."""
+    """Return the epoch ms from which on a record may have companions behind an open transaction."""
     last = [kafka.seen[place].last if place in kafka.seen else 0 for place in kafka.stuck]
     return min(last) - OPEN_MS if last else 2**63
 
 
 def tallied(findings: Iterable[Finding], counts: Counter[str]) -> Iterator[Finding]:
-    """The findings, each counted by its kind as it passes."""
+    """Yield the findings, and count each by its kind as it passes."""
     for finding in findings:
         counts[finding.kind] += 1
         yield finding

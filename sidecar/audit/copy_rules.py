@@ -1,7 +1,8 @@
-"""What must be true of a record's copies (contract §1, §3, §7): nothing lost, each attempt counted once, never early.
+"""Rules for a record's copies (contract §1, §3, §7): none is lost, each attempt is counted once, none comes early.
 
-Each rule is a function from a story to what breaks it; `judge` is all of them. What events must say is in
-`events.py`. Where the topics do not tell, a rule is silent: `docs/audit.md` says of each what cannot be seen.
+Each rule is a function from a record's history to its findings; `judge` applies all rules. The rules for events are in
+`event_rules.py`. If the topics do not show enough, a rule reports nothing. `docs/audit.md` says for each rule what
+cannot be seen.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Rule: TypeAlias = Callable[[RecordHistory, Terms], Findings]
 
 
 def lost(story: RecordHistory, terms: Terms) -> Findings:
-    """What the progress covers goes on: as the next copy, in the DLQ, or with an event that says that it is done."""
+    """Check that each copy that is done has a successor: the next copy, a dead letter, or an event."""
     known = terms.complete_since()
     for times, copies in story.by_times().items():
         for way in retry_chains(copies, terms):
@@ -33,13 +34,16 @@ def lost(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def goes_on(story: RecordHistory, times: int) -> bool:
-    """Whether anything comes after the copies with this count: a later one, an end."""
+    """Whether anything follows the copies with this count: a later retry or an end."""
     ends = any(fact.times >= times for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)))
     return ends or any(fact.times > times for fact in (*story.copies, *story.tells(State.WAITING_RETRY)))
 
 
 def condemned(story: RecordHistory, terms: Terms) -> Findings:
-    """What cannot be read is in the DLQ under its own place, once it is done."""
+    """Report records and events that break their form.
+
+    Once such a record is done, it must be in the DLQ under its own position.
+    """
     for bad in story.bad:
         if bad.topic == terms.names.events:
             yield story.finding(Breach.BAD_EVENT, 0, bad.reason, bad)
@@ -51,7 +55,7 @@ def condemned(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def counted_twice(story: RecordHistory, terms: Terms) -> Findings:
-    """One copy counts an attempt; what is the same retry further on follows it."""
+    """Check that one copy counts each attempt. Further copies of the same retry must follow it."""
     for times, copies in story.by_times().items():
         found = retry_chains(copies, terms)
         told = len([fact for fact in story.tells(State.WAITING_RETRY) if fact.times == times])
@@ -64,7 +68,7 @@ def counted_twice(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def gap(story: RecordHistory, terms: Terms) -> Findings:
-    """Counts rise by one from the first; the DLQ has the greatest."""
+    """Check that counts rise by one from the first, and that the DLQ has the greatest."""
     told = story.tells(State.WAITING_RETRY, State.REDRIVEN)
     numbers = {fact.times: fact for fact in (*told, *story.copies)}
     zero = [copy for copy in story.copies if copy.times == 0 and not story.redrives]
@@ -81,7 +85,7 @@ def gap(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def dead_gap(story: RecordHistory, terms: Terms, made: int) -> Findings:
-    """The DLQ has the retries that were made; retries in memory are known to it alone."""
+    """Check that the DLQ has the number of retries that were made. Only the DLQ knows of retries in memory."""
     for dead in story.dead:
         if dead.times < made or (dead.times > made and not (terms.in_memory or terms.foreign)):
             text = f"the DLQ says {dead.times} retries, and {made} were made"
@@ -91,14 +95,14 @@ def dead_gap(story: RecordHistory, terms: Terms, made: int) -> Findings:
 
 
 def dead_twice(story: RecordHistory, terms: Terms) -> Findings:
-    """A life ends in the DLQ once."""
+    """Check that a life is in the DLQ once."""
     if len(story.dead) > 1:
         kind = Breach.REPEATED if terms.relay else Breach.DEAD_TWICE
         yield story.finding(kind, story.dead[0].times, f"it is {len(story.dead)} times in the DLQ", *story.dead)
 
 
 def half_committed(story: RecordHistory, terms: Terms) -> Findings:
-    """What follows from a record is there only when the progress says that the record is done."""
+    """Check that a record's successors exist only if the progress says that the record is done."""
     numbered = story.by_times()
     for times, copies in numbered.items():
         found = retry_chains(copies, terms)
@@ -110,7 +114,7 @@ def half_committed(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def torn_off(story: RecordHistory, terms: Terms, source: Fact | None, after: Fact) -> Findings:
-    """Whether `source` (None: the record itself) is not done, though `after` follows from it."""
+    """Report `after` if the record that it follows from is not done. `source` None stands for the main-topic record."""
     if source is not None:
         covered = terms.covered(source.topic, source.partition, source.offset, after=True)
     elif story.redrives or terms.relay:
@@ -124,7 +128,7 @@ def torn_off(story: RecordHistory, terms: Terms, source: Fact | None, after: Fac
 
 
 def early(story: RecordHistory, terms: Terms) -> Findings:
-    """What follows a copy is not older than its due time, nor than the end of its level."""
+    """Check that a copy's successor is not older than its due time, nor than the end of its level."""
     numbered = story.by_times()
     for times, copies in numbered.items():
         found = retry_chains(copies, terms)
@@ -139,7 +143,7 @@ def early(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def successor(story: RecordHistory, times: int) -> Fact | None:
-    """The first thing that came of the attempt after the retry `times`: an end, or the next retry."""
+    """Return the first result of the attempt after retry `times`: an end, or the next retry. None if there is none."""
     ends = [fact for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)) if fact.times >= times]
     nexts = [fact for fact in (*story.copies, *story.tells(State.WAITING_RETRY)) if fact.times > times]
     return min((*ends, *nexts), key=lambda fact: fact.at, default=None)
@@ -152,7 +156,7 @@ def _early(story: RecordHistory, terms: Terms, due: int, before: Fact, after: Fa
 
 
 def altered(story: RecordHistory, terms: Terms) -> Findings:
-    """Key, value, own headers and first timestamp are the same in every copy as in the record itself."""
+    """Check that key, value, own headers and first timestamp are the same in every copy as in the record itself."""
     written = (*story.copies, *story.dead)
     first = original(story, written)
     if first is None:
@@ -167,15 +171,15 @@ def altered(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def original(story: RecordHistory, written: tuple[Fact, ...]) -> Fact | None:
-    """What the copies are held against; None where that cannot be read."""
+    """Return the fact that the copies are compared with; None if it cannot be read."""
     edited = next((fact for fact in written if fact.state), None)
-    if edited is not None or story.main is None:  # an operator changed it on its redrive: that is the record now
+    if edited is not None or story.main is None:  # an operator changed it on a redrive: that is the record now
         return edited or next(iter(written), None)
     return story.main if story.main.digest else None
 
 
 def no_record(story: RecordHistory, terms: Terms) -> Findings:
-    """What is retried is a record of a main topic."""
+    """Check that the main topic has the record that is retried."""
     topic, number, offset = story.id.rsplit(":", 2)
     begin = terms.begins.get((topic, int(number)))
     if not terms.compare or story.main is not None or topic in terms.delays or topic in terms.dlqs or story.bad:
@@ -190,7 +194,10 @@ def no_record(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def elsewhere(story: RecordHistory, terms: Terms) -> Findings:
-    """A record of a topic that this configuration does not have: its copies are judged, and compared with nothing."""
+    """Report a record of a topic that this configuration does not have.
+
+    Its copies are judged, but compared with nothing.
+    """
     topic = story.id.rsplit(":", 2)[0]
     if terms.mains and topic not in (*terms.mains, *terms.delays, *terms.dlqs) and not story.bad:
         shown = (*story.copies, *story.dead, *story.told)[:10]
@@ -218,7 +225,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
-    """All that is not as it must be with one record; `facts` are all that there are with its id."""
+    """Yield all findings about one record. `facts` are all facts with its id."""
     for story in stories(facts):
         for rule in RULES:
             yield from rule(story, terms)

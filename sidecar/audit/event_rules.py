@@ -1,7 +1,7 @@
-"""What must be true of the events: one for each change of a record's state, saying what its copy says (contract §5).
+"""Rules for events: one for each change of a record's state, and it says what its copy says (contract §5).
 
-Each rule is a function from a story to what breaks it. A relay's service may write copies itself, of which no event
-tells; what only it knows is not looked for.
+Each rule is a function from a record's history to its findings. The service of a relay may write copies itself, without
+events. What only that service knows is not checked.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from topics.events import State
 
 Findings: TypeAlias = Iterator[Finding]
 OPENS = (State.WAITING_RETRY, State.REDRIVEN)
-"""States that a copy on a retry topic goes with."""
+"""States whose events come with a copy on a retry topic."""
 
 
 def no_copy(story: RecordHistory, terms: Terms) -> Findings:
-    """What an event tells of is there: the copy that waits, the dead letter."""
+    """Check that the copy or the dead letter of each event exists."""
     numbers = {copy.times for copy in story.copies}
     for told in story.told:
         if told.later or not told.at < terms.known.until:
@@ -36,12 +36,12 @@ def no_copy(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def told_alone(story: RecordHistory, terms: Terms) -> bool:
-    """Whether a life without copies never had any: nothing is missing since it began, and no retry is told of."""
+    """Whether a life without copies never had any: nothing is missing since it began, and no event reports a retry."""
     return not story.tells(*OPENS) and terms.complete_since() <= story.began()
 
 
 def topic_of(told: Fact, terms: Terms) -> str | None:
-    """Where the copy that an event tells of was written; None for a level that the group does not have."""
+    """Return the topic to which an event's copy was written; None if the group does not have the level."""
     if told.level is None:
         return terms.names.ready
     try:
@@ -52,7 +52,7 @@ def topic_of(told: Fact, terms: Terms) -> str | None:
 
 
 def no_event(story: RecordHistory, terms: Terms) -> Findings:
-    """What is there is told of: each retry, each dead letter."""
+    """Check that each retry and each dead letter has its event."""
     told = {fact.times for fact in story.tells(*OPENS)}
     since, until = terms.told_since(), terms.known.until
     for times, copies in story.by_times().items():
@@ -65,7 +65,7 @@ def no_event(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def told_twice(story: RecordHistory, terms: Terms) -> Findings:
-    """Each retry is told of once; a service of a relay may have posted a failure again."""
+    """Check that each retry has one event. Not for a relay: its service may have posted a failure again."""
     by_times: dict[int, list[Fact]] = {}
     for fact in story.tells(*OPENS):
         by_times.setdefault(fact.times, []).append(fact)
@@ -75,7 +75,10 @@ def told_twice(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def ended_twice(story: RecordHistory, terms: Terms) -> Findings:
-    """A life ends once, and nothing comes after. Not of a relay: its service may go two ways with one record."""
+    """Check that a life ends once, and that nothing comes after its end.
+
+    Not for a relay: its service may handle one record in two ways.
+    """
     if terms.relay:
         return
     ends = story.tells(State.COMMIT, State.DLQ)
@@ -89,7 +92,7 @@ def ended_twice(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def wrong_event(story: RecordHistory, terms: Terms) -> Findings:
-    """An event and its copy say the same, and an event promises no less than its level's delay."""
+    """Check that an event and its copy say the same, and that the event's wait is no shorter than its level's delay."""
     numbered = story.by_times()
     for told in story.tells(State.WAITING_RETRY):
         yield from event_too_early(story, terms, told)
@@ -102,15 +105,16 @@ def wrong_event(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def event_too_early(story: RecordHistory, terms: Terms, told: Fact) -> Findings:
-    """The wait counts from the failure, which is when the event was made."""
+    """Report an event that is due before the delay of its level has passed."""
     topic = None if told.level is None else topic_of(told, terms)
+    # The wait counts from the failure, which is when the event was made.
     if topic is not None and told.due + terms.slack < told.at + terms.delays[topic]:
         text = f"it failed at {told.at} and is due at {told.due}, which is less than {told.level}"
         yield story.finding(Breach.EARLY, told.times, text, told)
 
 
 def differing(story: RecordHistory, told: Fact, copy: Fact, topic: str | None) -> Findings:
-    """What an event says otherwise than its copy."""
+    """Report the fields in which an event differs from its copy."""
     says = {
         "topic": (topic, copy.topic),
         "times": (told.times, copy.times),

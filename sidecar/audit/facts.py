@@ -1,7 +1,7 @@
-"""What an audit sees of one record: its copies, its dead letters, the events that tell of it, and the record itself.
+"""The facts that an audit has of one record: its copies, its dead letters, its events, and the record itself.
 
-Only values, how they are put in order, and what is known of the topics. What must be true of them is in
-`rules.py` and `events.py`; reading them from Kafka is the edges'.
+This module has only values, their order, and what is known of the topics. The rules are in `copy_rules.py` and
+`event_rules.py`. The reading from Kafka is in `reader.py`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from topics.headers import shortened
 from topics.names import Kind, Names
 
 Number: TypeAlias = tuple[str, int]
-"""A topic and a partition's number."""
+"""A topic and a partition number."""
 
 
 class FactKind(enum.IntEnum):
-    """What a record on a topic is to the audit."""
+    """The kind of a record, for an audit."""
 
     COPY = 0
-    """On a level topic or on the ready topic."""
+    """A copy on a level topic or on the ready topic."""
     DEAD = 1
     TOLD = 2
     """An event."""
     BAD = 3
-    """On a topic of ours, with headers that may not be believed: its id is its own place."""
+    """A record on one of the group's own topics that breaks its form. Its id is its own position."""
     MAIN = 4
     """The record itself, on its main topic."""
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One record on a topic, as far as an audit needs it. Times epoch ms.
+    """One record on a topic, with the values that an audit needs. Times are epoch ms.
 
-    `at` is the record's Kafka timestamp, the event's own time for an event. `reason` is the class, for BAD the whole
-    sentence. `later`: it came while the audit was reading; it may explain others, and is not judged by what is absent.
-    `digest` is of key, value and own headers; empty where it cannot be known. `state` and `level` are an event's; the
-    `state` of a copy says that an operator edited it on its redrive.
+    `at` is the record's Kafka timestamp; for an event it is the event's own time. `reason` is the class; for BAD it is
+    the whole sentence. `later`: the record arrived while the audit was reading. It may explain other records, and is
+    not judged by what is missing. `digest` is that of key, value and own headers; it is empty if it cannot be known.
+    `state` and `level` are those of an event. The `state` of a copy says that an operator edited it on a redrive.
     """
 
     what: FactKind
@@ -63,7 +63,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def place(self) -> str:
-        """`topic:partition:offset`."""
+        """The position of the record, `topic:partition:offset`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
@@ -85,18 +85,18 @@ class Breach(enum.StrEnum):
     ALTERED = "altered"
     NO_RECORD = "no-record"
     REPEATED = "repeated-post"
-    """No fault of the sidecar: a service of a relay posted the same failure again."""
+    """Not a fault of the sidecar: the service of a relay posted the same failure again."""
 
     UNKNOWN_TOPIC = "unknown-topic"
-    """No fault: another configuration of the group, as during a roll-out, consumes its topic."""
+    """Not a fault: another configuration of the group consumes its topic, as during a roll-out."""
 
 
 NOTES = frozenset({Breach.REPEATED, Breach.UNKNOWN_TOPIC})
-"""Kinds that are shown and break nothing."""
+"""Kinds that are shown although they break no rule."""
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it must be, with the places of the records that show it."""
+    """One violation of a rule, with the positions of the records that show it."""
 
     kind: Breach
     id: str
@@ -107,25 +107,28 @@ class Finding(NamedTuple):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """How far the topics tell the truth. `since`: by topic, the epoch ms from which on nothing is missing there (none:
-    from its beginning). `until`: what is younger may have companions that could not be read."""
+    """The period for which the topics are complete.
+
+    `since`: by topic, the epoch ms from which on nothing is missing there. A topic without an entry is complete from
+    its beginning. `until`: newer records may have companions that could not be read.
+    """
 
     since: Mapping[str, int] = {}
     until: int = 2**63
 
     def from_(self, topics: Iterable[str]) -> int:
-        """The epoch ms from which on nothing is missing in any of the topics."""
+        """Return the epoch ms from which on nothing is missing in any of the topics."""
         return max((self.since.get(topic, 0) for topic in topics), default=0)
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a group is judged by.
+    """The terms by which a group is judged.
 
-    `delays`: every topic where copies wait, with its delay in ms (the ready topic: 0). `before` and `after`: the
-    committed progress before the topics were read, and after. `slack`: ms that clocks may differ. `relay`: the service
-    reads Kafka itself. `in_memory`: retries may be counted in memory alone (ordered, nacks). `foreign`: other systems'
-    counts are gone on from. `begins`: the first offset that each main partition still has; `compacted`: main topics
-    with gaps.
+    `delays`: every topic where copies wait, with its delay in ms (0 for the ready topic). `before` and `after`: the
+    committed progress before and after the topics were read. `slack`: ms that clocks may differ. `relay`: whether the
+    service reads Kafka itself. `in_memory`: whether retries may be counted in memory alone (ordered, nacks). `foreign`:
+    whether counts of other systems are continued. `begins`: the first offset that each main partition still has.
+    `compacted`: main topics with gaps.
     """
 
     names: Names
@@ -141,30 +144,30 @@ class Terms(msgspec.Struct, frozen=True):
     begins: Mapping[Number, int] = {}
     compacted: frozenset[str] = frozenset()
     mains: frozenset[str] = frozenset()
-    """The main topics; empty: any."""
+    """The main topics. If empty, any topic may be one."""
     compare: bool = True
     """Whether the main topics were read."""
 
     def covered(self, topic: str, partition: int, offset: int, *, after: bool = False) -> bool | None:
-        """Whether the committed progress says that a record is done; None where there is none."""
+        """Whether the committed progress says that a record is done; None if there is no progress."""
         progress = (self.after if after else self.before).get((topic, partition))
         return None if progress is None else progress.covers(offset)
 
     def release(self, copy: Fact) -> int:
-        """When the level of a copy is over, epoch ms."""
+        """Return when a copy's wait in its level ends, epoch ms."""
         return copy.at + self.delays.get(copy.topic, 0)
 
     def told_since(self) -> int:
-        """From when on every event is there."""
+        """Return the epoch ms from which on every event is there."""
         return self.known.from_([self.names.events])
 
     def complete_since(self) -> int:
-        """From when on every copy and every event is there."""
+        """Return the epoch ms from which on every copy and every event is there."""
         return self.known.from_([*self.delays, self.names.events])
 
 
 class RecordHistory(NamedTuple):
-    """One life of one record (id and redrives). All in the order of their times."""
+    """One life of one record (id and redrives). All facts are in the order of their times."""
 
     id: str
     redrives: int
@@ -175,29 +178,29 @@ class RecordHistory(NamedTuple):
     main: Fact | None
 
     def tells(self, *states: State) -> list[Fact]:
-        """The events of these states."""
+        """Return the events with one of these states."""
         return [fact for fact in self.told if fact.state in states]
 
     def by_times(self) -> dict[int, list[Fact]]:
-        """The copies by their count, which rises."""
+        """Return the copies by their retry count, in rising order."""
         found: dict[int, list[Fact]] = {}
         for copy in self.copies:
             found.setdefault(copy.times, []).append(copy)
         return dict(sorted(found.items()))
 
     def began(self) -> int:
-        """When the first failure of this life was, epoch ms; 0 where nothing says it."""
+        """Return when this life began, by its first failure or its redrive (epoch ms); 0 if that is not known."""
         if self.redrives:
             return min((fact.at for fact in (*self.tells(State.REDRIVEN), *self.copies) if fact.times == 0), default=0)
         return min((fact.first_failed_at for fact in (*self.copies, *self.dead, *self.told)), default=0)
 
     def finding(self, kind: Breach, times: int, text: str, *facts: Fact) -> Finding:
-        """A finding about this life; `text` may hold what strangers wrote, and is made printable."""
+        """Return a finding about this life. `text` may hold untrusted input, and is made printable."""
         return Finding(kind, self.id, self.redrives, times, shortened(text), tuple(fact.place for fact in facts))
 
 
 def stories(facts: Iterable[Fact]) -> list[RecordHistory]:
-    """The lives of one record, from all facts with its id."""
+    """Return the lives of one record, from all facts with its id."""
     lives: dict[int, dict[FactKind, list[Fact]]] = {}
     main: Fact | None = None
     for fact in facts:
@@ -218,7 +221,7 @@ def _story(redrives: int, life: Mapping[FactKind, list[Fact]], main: Fact | None
 
 
 def topics_of(names: Names, mains: Iterable[str], there: Iterable[str]) -> dict[Kind, dict[str, int]]:
-    """The group's own topics among those that are there, each with its delay in ms (0 but for levels)."""
+    """Return the group's topics among those that are there, each with its delay in ms (0 except for levels)."""
     mains = tuple(mains)
     found: dict[Kind, dict[str, int]] = {}
     for name in there:

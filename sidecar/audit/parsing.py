@@ -1,6 +1,6 @@
-"""From a record on a topic, as bytes, to the fact that an audit keeps of it. Pure, and raises nothing for any bytes.
+"""Turn a record on a topic, as bytes, into the fact that an audit keeps. Pure; it raises nothing, whatever the bytes.
 
-The headers are held against their one strict form (`topics/headers.py`), the events against theirs.
+Headers and events must have their one strict form (`topics/headers.py`, `topics/events.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class TopicRecord(NamedTuple):
-    """A record as it lies in a topic. `headers`: None when the client cannot read them. `timestamp` epoch ms."""
+    """A record as it is stored in a topic.
+
+    `headers` is None if the client cannot read them. `timestamp` is epoch ms.
+    """
 
     topic: str
     partition: int
@@ -49,14 +52,14 @@ class TopicRecord(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`topic:partition:offset`."""
+        """The position of the record, `topic:partition:offset`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 def copy_fact(row: TopicRecord, what: FactKind, group: str, sources: Collection[str], later: bool) -> Fact:
-    """The fact of a record on a level topic, ready topic or DLQ; `FactKind.BAD` when its headers break the form.
+    """Return the fact of a record on a level topic, ready topic or DLQ; `FactKind.BAD` if its headers break the form.
 
-    `sources`: the topics that REAL_TOPIC names as a rule; of others it is a copy all the same.
+    `sources`: the topics that REAL_TOPIC usually names. A record that names another topic is a copy all the same.
     """
     if row.headers is None:
         return bad_fact(row, UNREADABLE, later)
@@ -69,7 +72,7 @@ def copy_fact(row: TopicRecord, what: FactKind, group: str, sources: Collection[
 
 
 def fact_of(row: TopicRecord, what: FactKind, life: RetryState, later: bool) -> Fact:
-    """The fact of a record whose headers are as agreed."""
+    """Return the fact of a record whose headers have their agreed form."""
     return Fact(
         what=what,
         id=life.id,
@@ -90,10 +93,8 @@ def fact_of(row: TopicRecord, what: FactKind, life: RetryState, later: bool) -> 
 
 
 def misplaced(row: TopicRecord, group: str) -> str:
-    """What RETRY_TOPIC and RETRY_GROUP say that is not so, as one sentence; empty when they are right.
-
-    The ten headers are the last ones on nearly every record, so that they are looked at from the end.
-    """
+    """Return one sentence if RETRY_TOPIC or RETRY_GROUP is wrong; empty if both are right."""
+    # The ten headers are the last ones on nearly every record, so the search begins at the end.
     for name, value in reversed(row.headers or []):
         if name == RETRY_TOPIC and value != row.topic.encode():
             return f"{RETRY_TOPIC} is {(value or b'')[:60]!r}, and it lies in {row.topic}"
@@ -103,14 +104,14 @@ def misplaced(row: TopicRecord, group: str) -> str:
 
 
 def bad_fact(row: TopicRecord, fault: str, later: bool) -> Fact:
-    """The fact of a record that breaks the form: its id is its own place."""
+    """Return the fact of a record that breaks the form. Its id is its own position."""
     return Fact(
         FactKind.BAD, row.place, 0, 0, row.topic, row.partition, row.offset, row.timestamp, reason=fault, later=later
     )
 
 
 def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
-    """The fact of a record on the events topic; of `FactKind.BAD` when it is no event of this group."""
+    """Return the fact of a record on the events topic; `FactKind.BAD` if it is not an event of this group."""
     event = decode_event(row.value)
     if isinstance(event, BadEvent):
         return bad_fact(row, event.text, later)
@@ -142,7 +143,7 @@ def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
 
 
 def main_fact(row: TopicRecord) -> Fact:
-    """The fact of a record on a main topic."""
+    """Return the fact of a record on a main topic."""
     digest = b"" if row.headers is None else digest_of(row)
     return Fact(
         FactKind.MAIN,
@@ -159,9 +160,7 @@ def main_fact(row: TopicRecord) -> Fact:
 
 
 def digest_of(row: TopicRecord) -> bytes:
-    """16 bytes that two records share only when key, value and own headers are the same, byte for byte.
-
-    Names that begin with RETRY_ are left out: a newer version may have added one to the copy.
-    """
+    """Return 16 bytes that two records share only if key, value and own headers are the same, byte for byte."""
+    # Names that begin with RETRY_ are left out: a newer version may have added one to the copy.
     own = [header for header in without_ours(row.headers or []) if not header[0].startswith(RESERVED)]
     return hashlib.blake2b(_ENCODER.encode((row.key, row.value, own)), digest_size=16).digest()

@@ -1,7 +1,7 @@
-"""Reads topics for an audit: where they begin and end, what is committed, and every record between two offsets.
+"""Read topics for an audit: their first and last offsets, the committed progress, and every record between two offsets.
 
-No group is joined and nothing is committed. Records are read as committed, up to the high watermark: what an open
-transaction holds back is waited for, and named where it never comes.
+No group is joined and nothing is committed. Only committed records are read, up to the high watermark. The reader waits
+for records that an open transaction holds back. If they never come, the partition is reported in `stuck`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from sidecar.kafka.messages import read_headers
 
 BATCH = 5_000
 PATIENCE = 30.0
-"""Seconds without a record after which an open transaction counts as hanging; ours end after 10 s, or are ended."""
+"""Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are
+ended, after 10 s."""
 CLIENT = "reconsume-audit"
 
 Offsets: TypeAlias = Mapping[Number, int]
 Wanted: TypeAlias = Mapping[Number, Iterator[int]]
-"""The offsets of each partition that are wanted, rising."""
+"""The offsets of each partition that are wanted, in rising order."""
 PASSING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -41,59 +42,59 @@ PASSING = frozenset(
         KafkaError._WAIT_COORD,
     }
 )
-"""Errors that pass by themselves; the client calls few of them retriable, and gives them back at once (2.16)."""
+"""Transient errors. The client marks few of them as retriable, and returns them at once (2.16)."""
 
 
 class Watermarks(NamedTuple):
-    """The first offset of a partition that is still there, and the offset after its last record or marker."""
+    """The first offset that a partition still has, and the offset after its last record or marker."""
 
     begin: int
     end: int
 
 
 class First(NamedTuple):
-    """The first record that was read of a partition, and the last: their timestamps, epoch ms."""
+    """The timestamps of the first and the last record that were read of a partition, epoch ms."""
 
     first: int
     last: int
 
 
 class Asked(Protocol):
-    """A client that may be asked for a group's progress."""
+    """A client that can fetch the committed offsets of a group."""
 
     def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """What is committed; raises KafkaException."""
+        """Return the committed offsets of these partitions. Raises KafkaException."""
 
 
 class AuditKafka:
-    """A look at the cluster; every method raises BrokerError when it does not answer. A context manager."""
+    """A reader of the cluster. A context manager. Every method raises BrokerError if the cluster does not answer."""
 
     def __init__(self, kafka: Mapping[str, str], group: str, patience: float = PATIENCE) -> None:
-        """`group`: a group whose progress may be asked for; all reading is done under its name. `patience`: seconds."""
+        """Create the clients. They read in the name of `group`, whose progress may be read. `patience`: seconds."""
         self._patience = patience
         self._kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
         config = {
             **reader_config(kafka, group, CLIENT),
-            # An offset that retention has taken meanwhile is an answer here, not a jump.
+            # If retention has deleted an offset meanwhile, that must be an answer here, not a jump.
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            # The default of 1 000 stalls the fetcher a second each time its queue is full.
+            # The default of 1 000 stalls the fetcher for a second each time its queue is full.
             "fetch.queue.backoff.ms": 5,
             "fetch.wait.max.ms": 50,
-            # With the number of partitions unknown, these bound the memory.
+            # The number of partitions is unknown, so these settings bound the memory.
             "queued.max.messages.kbytes": 16_384,
             "fetch.message.max.bytes": 256 * 1024,
         }
         self._consumer = Consumer(config)
-        # Its watermarks are high watermarks, and what it asks for never waits for an open transaction.
+        # Its watermarks are high watermarks, and its requests never wait for an open transaction.
         self._asking = Consumer({**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"})
         self.seen: dict[Number, First] = {}
-        """What was read of each partition."""
+        """The timestamps of what was read of each partition."""
         self.overtaken: dict[Number, int] = {}
-        """Partitions whose records were deleted before they could be read: the first offset that was left."""
+        """Partitions whose records were deleted before they could be read, with the first offset that was left."""
         self.stuck: dict[Number, int] = {}
-        """Partitions that an open transaction holds back, and the offset where."""
+        """Partitions that an open transaction holds back, with the offset at which it does."""
 
     def __enter__(self) -> AuditKafka:
         return self
@@ -102,12 +103,11 @@ class AuditKafka:
         self.close()
 
     def close(self) -> None:
-        """Leave Kafka."""
         self._consumer.close()
         self._asking.close()
 
     def topics(self) -> dict[str, int]:
-        """Every topic that may be seen, with its number of partitions."""
+        """Return every topic that this user may see, with its number of partitions."""
         try:
             found = self._asking.list_topics(timeout=ANSWER_SECONDS).topics
         except KafkaException as error:
@@ -115,7 +115,7 @@ class AuditKafka:
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def marks(self, places: Iterable[Number]) -> dict[Number, Watermarks]:
-        """Where each partition begins and ends; the end counts what is not committed yet."""
+        """Return where each partition begins and ends. The end includes records that are not committed yet."""
         try:
             return {place: retry_transient(partial(self._mark, place), ANSWER_SECONDS, passes) for place in places}
         except KafkaException as error:
@@ -125,7 +125,7 @@ class AuditKafka:
         return Watermarks(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
 
     def starts(self, marks: Mapping[Number, Watermarks], since: int | None) -> dict[Number, int]:
-        """Where to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
+        """Return the offsets to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
         if since is None or not marks:
             return {place: mark.begin for place, mark in marks.items()}
         asked = [TopicPartition(*place, since) for place in marks]
@@ -138,7 +138,10 @@ class AuditKafka:
         return {place: mark.end if offsets[place] < 0 else offsets[place] for place, mark in marks.items()}
 
     def progress(self, group: str, places: Iterable[Number], *, stable: bool) -> dict[Number, Progress]:
-        """What the group has committed, where it has. `stable`: with all that is being committed now."""
+        """Return the group's committed progress, for the partitions that have one.
+
+        `stable`: also wait for commits that are under way.
+        """
         asked = [TopicPartition(*place) for place in places]
         if not asked:
             return {}
@@ -157,7 +160,7 @@ class AuditKafka:
     def read(
         self, starts: Offsets, ends: Offsets, wanted: Mapping[Number, Iterator[int]] | None = None
     ) -> Iterator[list[TopicRecord]]:
-        """All committed records from `starts` up to `ends`, as they come; only those `wanted` (rising) where given."""
+        """Yield the committed records from `starts` up to `ends`; only those in `wanted` (rising) if given."""
         left = {place: end for place, end in ends.items() if starts[place] < end}
         self._consumer.assign([TopicPartition(*place, starts[place]) for place in left])
         picks = None if wanted is None else {place: Pick(offsets) for place, offsets in wanted.items()}
@@ -171,7 +174,8 @@ class AuditKafka:
                 self.stuck |= {place: self._position(place, starts[place]) for place in left}
                 left.clear()
             yield rows
-        # A pause outlives the assignment: the next one of these partitions would stand still (librdkafka 2.16).
+        # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
+        # (librdkafka 2.16).
         self._consumer.resume([TopicPartition(*place) for place in ends if starts[place] < ends[place]])
         self._consumer.unassign()
 
@@ -182,7 +186,7 @@ class AuditKafka:
     def _taken(
         self, message: Message, left: dict[Number, int], picks: Mapping[Number, Pick] | None
     ) -> TopicRecord | None:
-        """The record, if it is wanted; what a message says of its partition's end is noted."""
+        """Return the record if it is wanted. Note the end of the partition if the message shows it."""
         place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         error = message.error()
         if error is not None:
@@ -211,7 +215,7 @@ class AuditKafka:
             raise self._fault(f"topic {place[0]} cannot be read", KafkaException(error))
 
     def _go_on(self, place: Number, left: dict[Number, int]) -> None:
-        """Retention was faster: read on where the partition begins now."""
+        """Continue where the partition begins now, because retention has deleted the next records."""
         begin = self.marks([place])[place].begin
         self.overtaken[place] = begin
         self.seen.pop(place, None)
@@ -222,7 +226,7 @@ class AuditKafka:
             self._consumer.incremental_assign([TopicPartition(*place, begin)])
 
     def _end(self, place: Number, left: dict[Number, int]) -> None:
-        """Nothing more is wanted of a partition."""
+        """Stop reading a partition."""
         if left.pop(place, None) is not None and left:
             self._consumer.pause([TopicPartition(*place)])
 
@@ -234,14 +238,14 @@ class AuditKafka:
 
 
 class Pick:
-    """Which offsets of a partition are wanted, asked in rising order."""
+    """The wanted offsets of a partition. `takes` must be called in rising order."""
 
     def __init__(self, offsets: Iterator[int]) -> None:
         self._offsets = offsets
         self._next = next(offsets, None)
 
     def takes(self, offset: int) -> bool:
-        """Whether the record at an offset is wanted."""
+        """Whether the record at this offset is wanted."""
         while self._next is not None and self._next < offset:
             self._next = next(self._offsets, None)
         return self._next == offset
@@ -250,19 +254,19 @@ class Pick:
 def committed_of(
     reader: Asked, places: list[TopicPartition], within: float, again: float = AGAIN
 ) -> list[TopicPartition]:
-    """What a group has committed, asked again while its coordinator is not there yet. Raises KafkaException."""
+    """Return a group's committed offsets. Retry while its coordinator is not available yet. Raises KafkaException."""
     return retry_transient(
         lambda: raise_partition_errors(reader.committed(places, timeout=within)), within, passes, again
     )
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether the same question may have an answer a moment later."""
+    """Whether the same request may succeed a moment later."""
     return error.code() in PASSING or bool(error.retriable())
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
-    """The record's headers; None when a key is not UTF-8, which the client cannot read."""
+    """Return the record's headers; None if a key is not UTF-8, which the client cannot read."""
     try:
         return read_headers(message) or []
     except (SystemError, UnicodeDecodeError):

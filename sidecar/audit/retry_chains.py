@@ -1,7 +1,7 @@
-"""The way of one retry through topics: its copy, and the copies that are the same retry further on (hops, forwards).
+"""Follow one retry through the topics: its first copy, then the copies made by hops and forwards.
 
-A hop or a forward follows a copy; a second copy that follows none means that one attempt was counted twice. Where a
-way goes on too soon is `rules.early`.
+A hop or a forward follows a copy. A second copy that follows none means that one attempt was counted twice. Whether a
+chain continues too early is checked in `copy_rules.early`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import TypeAlias
 from sidecar.audit.facts import Fact, Terms
 
 RetryChain: TypeAlias = list[Fact]
-"""Copies of one count, each following the one before it."""
+"""Copies with the same retry count. Each follows the one before it."""
 
 
 def retry_chains(copies: Sequence[Fact], terms: Terms) -> list[RetryChain]:
-    """Copies of one count (in the order of their times) as ways; one for each time that the attempt was counted."""
+    """Return copies of one count, in the order of their times, as chains.
+
+    There is one chain for each time that the attempt was counted.
+    """
     found: list[RetryChain] = []
     for copy in copies:
         way = next((way for way in found if follows(copy, way[-1], terms)), None)
@@ -28,10 +31,11 @@ def retry_chains(copies: Sequence[Fact], terms: Terms) -> list[RetryChain]:
 
 
 def follows(copy: Fact, before: Fact, terms: Terms) -> bool:
-    """Whether a copy may be the same retry further on: due at the same time, and in another topic, or after the wait.
+    """Whether a copy may be a later step of the same retry as `before`.
 
-    Two copies in one topic at nearly one time are one attempt counted twice. From the ready topic a copy goes on to a
-    level alone: when its reader does not consume its main topic.
+    Both must have the same due time. The copy must be in another topic, or come after the wait. Two copies in one topic
+    at nearly the same time are one attempt that was counted twice. From the ready topic a copy goes only to a level,
+    when its reader does not consume its main topic.
     """
     if copy.due != before.due or before.topic == copy.topic == terms.names.ready:
         return False
@@ -39,6 +43,6 @@ def follows(copy: Fact, before: Fact, terms: Terms) -> bool:
 
 
 def last_below(numbered: dict[int, list[Fact]], times: int) -> Fact | None:
-    """The last copy of the greatest count below `times`."""
+    """Return the last copy with the greatest count below `times`; None if there is none."""
     below = [number for number in numbered if number < times]
     return numbered[max(below)][-1] if below else None

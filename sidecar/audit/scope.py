@@ -1,4 +1,4 @@
-"""Which of a cluster's topics an audit of a group reads, and by which terms the group is judged. No IO here."""
+"""Select the topics that an audit of a group reads, and the terms by which the group is judged. No IO here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from topics.names import Kind
 
 
 class Survey(NamedTuple):
-    """The group's topics that are there, and the partitions of those that are read."""
+    """The group's topics that exist, and the partitions of those that are read."""
 
     own: Mapping[Kind, Mapping[str, int]]
     partitions: Mapping[str, int]
     retries: tuple[Number, ...]
-    """Whose progress the retry lane commits."""
+    """The partitions whose progress the retry lane commits."""
     mains: tuple[Number, ...]
-    """Whose progress the main lane commits; none of a relay."""
+    """The partitions whose progress the main lane commits; none for a relay."""
     read: tuple[Number, ...]
 
     @property
@@ -29,7 +29,10 @@ class Survey(NamedTuple):
 
 
 def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
-    """What to read of the topics that are there (with their numbers of partitions); ContractError when some lack."""
+    """Return what to read of the topics that exist; `there` has their numbers of partitions.
+
+    Raises ContractError if a required topic is missing, or if the group is a broadcast.
+    """
     own = topics_of(settings.names, settings.topic_names, there)
     if settings.deliver.broadcast:
         raise ContractError("a broadcast retries nothing, and has no topics to audit")
@@ -44,12 +47,12 @@ def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
 
 
 def places(partitions: Mapping[str, int], topics: Iterable[str]) -> Iterator[Number]:
-    """Every partition of the topics."""
+    """Return every partition of the topics."""
     return ((topic, number) for topic in topics for number in range(partitions[topic]))
 
 
 def terms_of(settings: Settings, survey: Survey, slack: int, known: Known) -> Terms:
-    """By what the group is judged, but for its progress and its main topics; `slack` in ms."""
+    """Return the terms of the group, without its progress and the offsets of its main topics; `slack` in ms."""
     deliver = settings.deliver
     return Terms(
         names=settings.names,

@@ -1,6 +1,6 @@
-"""Where an audit keeps what it has read: one SQLite file in a temporary folder, so that memory stays bounded.
+"""Keep what an audit has read in one SQLite file in a temporary folder, so that memory stays bounded.
 
-Rows are packed facts under the id of their record. Nothing is synced and nothing is kept: the file goes with the run.
+Rows are packed facts under the id of their record. Nothing is synced, because the file is deleted after the run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from sidecar.audit.facts import Fact, Number
 
 CACHE_KIB = 16_384
-"""Of the file's pages; it bounds each step of a sort too."""
+"""KiB of the file's pages in memory. It also bounds each step of a sort."""
 LARGEST_STORY = 20_000
 """Facts of one record that are looked at together. The longest honest life has some 10 (retries and hops in 10 days)
-times its redrives; what has more is a flood, and is cut."""
+times its redrives. A record with more is a flood, and only a part of it is looked at."""
 
 PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", f"cache_size = -{CACHE_KIB}")
 TABLES = """
@@ -32,7 +32,7 @@ _DECODER = msgspec.msgpack.Decoder(Fact)
 
 
 class AuditStore:
-    """The facts of one audit. A context manager: the file is gone after it. Raises sqlite3.Error."""
+    """The facts of one audit. A context manager: the file is deleted after it. Raises sqlite3.Error."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="reconsume-audit-"))
@@ -46,7 +46,7 @@ class AuditStore:
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.executescript(TABLES)
         self.cut: list[str] = []
-        """Ids of which not all was looked at."""
+        """Ids of records of which only a part was looked at."""
 
     def __enter__(self) -> AuditStore:
         return self
@@ -56,18 +56,17 @@ class AuditStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def put(self, facts: Iterable[Fact]) -> None:
-        """Keep facts."""
         self._connection.execute("BEGIN")
         rows = ((fact.id, _ENCODER.encode(fact)) for fact in facts)
         self._connection.executemany("INSERT INTO fact VALUES (?, ?)", rows)
         self._connection.execute("COMMIT")
 
     def arrange(self) -> None:
-        """Bring the facts in the order of their ids: once, after nearly all are there."""
+        """Index the facts by id. Called once, after nearly all facts are stored."""
         self._connection.execute("CREATE INDEX IF NOT EXISTS fact_id ON fact (id)")
 
     def want(self, topics: Iterable[str]) -> dict[Number, tuple[int, int]]:
-        """Note which records of these topics are spoken of; by partition the first and the last offset of them."""
+        """Note which records of these topics the facts refer to. Return their first and last offset by partition."""
         names = tuple(topics)
         found = self._connection.execute("SELECT DISTINCT id FROM fact")
         self._connection.execute("BEGIN")
@@ -83,18 +82,18 @@ class AuditStore:
         return {(topic, number): (first, last) for topic, number, first, last in spans}
 
     def wanted(self, place: Number) -> Iterator[int]:
-        """The offsets of a partition that are spoken of, rising."""
+        """Return the offsets of a partition that facts refer to, in rising order."""
         query = "SELECT place FROM wanted WHERE topic = ? AND number = ? ORDER BY place"
         return (offset for (offset,) in self._connection.execute(query, place))
 
     def deleted(self, place: Number, begin: int) -> int:
-        """How many of a partition's records that are spoken of lie before its first offset."""
+        """Return how many records that facts refer to lie before the first offset of their partition."""
         query = "SELECT count(*) FROM wanted WHERE topic = ? AND number = ? AND place < ?"
         (count,) = self._connection.execute(query, (*place, begin)).fetchone()
         return int(count)
 
     def by_record(self) -> Iterator[list[Fact]]:
-        """All facts of one record after another."""
+        """Yield the facts of one record after another."""
         found = self._connection.execute("SELECT id, body FROM fact ORDER BY id")
         for identity, rows in groupby(found, key=lambda row: row[0]):
             facts: list[Fact] = []
@@ -107,6 +106,6 @@ class AuditStore:
 
 
 def place_of(identity: str) -> tuple[str, int, int]:
-    """Topic, partition and offset of an id."""
+    """Return the topic, partition and offset of an id."""
     topic, number, offset = identity.rsplit(":", 2)
     return topic, int(number), int(offset)

@@ -1,6 +1,6 @@
-"""What an audit cannot know, and from when on it can: records that retention has deleted, progress that is not there.
+"""Report what an audit cannot know, and from when on it can: deleted records, and progress that is not there.
 
-Plain values in, sentences out; the reading is `kafka.py`.
+Plain values come in and sentences go out. The reading is in `reader.py`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from sidecar.audit.store import AuditStore
 from sidecar.core.progress import Progress
 
 APART = 20_000
-"""ms that the times of records of one transaction may lie apart: an event's is that of its sidecar's clock, a copy's
-that of its broker when it arrived. What is so near to a deleted record may have lost its companions."""
+"""ms by which the times of records of one transaction may differ. An event has the time of its sidecar's clock, a copy
+that of its broker when it arrived. A record this close to a deleted one may have lost its companions."""
 
 
 class Unknown(NamedTuple):
-    """Something that the topics do not tell, as one sentence, and where."""
+    """Something that the topics do not show, as one sentence, and where."""
 
     text: str
     records: tuple[str, ...] = ()
 
 
 class Horizon(NamedTuple):
-    """What was there and what was read of it. `since` as it was asked for, `began`: when the audit did (epoch ms)."""
+    """The offsets that were there, and what was read of them.
+
+    `since` is the requested start, `began` the time at which the audit began (epoch ms).
+    """
 
     marks: Mapping[Number, Watermarks]
     starts: Mapping[Number, int]
@@ -37,7 +40,7 @@ class Horizon(NamedTuple):
     began: int
 
     def deleted(self) -> dict[Number, int]:
-        """How many offsets are gone at the beginning of each partition that was read from there."""
+        """Return how many offsets are gone at the beginning of each partition that was read from there."""
         begins = {place: mark.begin for place, mark in self.marks.items() if self.starts[place] == mark.begin}
         return {place: begin for place, begin in {**begins, **self.overtaken}.items() if begin > 0}
 
@@ -45,7 +48,10 @@ class Horizon(NamedTuple):
 def known_of(
     horizon: Horizon, configs: Mapping[str, Mapping[str, str]], purged: Collection[str] = ()
 ) -> dict[str, int]:
-    """By topic, the epoch ms from which on nothing is missing; `purged`: topics that operators may empty as well."""
+    """Return by topic the epoch ms from which on nothing is missing.
+
+    `purged`: topics that operators may empty as well.
+    """
     since: dict[str, int] = {}
     for place in horizon.deleted():
         topic = place[0]
@@ -58,7 +64,7 @@ def known_of(
 
 
 def emptied(horizon: Horizon, config: Mapping[str, str], purged: bool) -> int:
-    """How old at least the records are that a partition has lost, where none is left to tell: by its retention."""
+    """Return the epoch ms before which the deleted records of an empty partition were written, by its retention."""
     age = int(config.get("retention.ms", -1))
     if age > 0 and int(config.get("retention.bytes", -1)) < 0 and not purged:
         return horizon.began - age
@@ -74,7 +80,7 @@ def unknown_of(
     mains: Mapping[Number, Watermarks],
     stuck: Mapping[Number, int],
 ) -> Iterator[Unknown]:
-    """All that the topics do not tell, a sentence each."""
+    """Yield all that the topics do not show, one sentence each."""
     if horizon.since is not None:
         yield Unknown(f"what failed before {clock(horizon.since)} was not looked at")
     yield from deleted_of(horizon, since)
@@ -83,7 +89,7 @@ def unknown_of(
         count = sum(count for place, count in gone.items() if place[0] == topic)
         yield Unknown(f"{count} records that were retried are no longer in {topic}: their copies were not compared")
     filled = [place for place in lane if horizon.marks[place].end > horizon.marks[place].begin]
-    if filled and not any(place in before for place in lane):  # one that has none has nothing done yet
+    if filled and not any(place in before for place in lane):  # a partition without progress has nothing done yet
         named = tuple(f"{topic}:{number}" for topic, number in filled)
         yield Unknown("the retry group has no committed progress: loss cannot be seen", named)
     for (topic, number), offset in stuck.items():
@@ -91,7 +97,7 @@ def unknown_of(
 
 
 def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
-    """What is gone of each topic."""
+    """Yield what is deleted of each topic."""
     deleted = horizon.deleted()
     for topic in sorted({topic for topic, _ in deleted}):
         parts = {place: begin for place, begin in deleted.items() if place[0] == topic}
@@ -101,5 +107,5 @@ def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
 
 
 def clock(ms: int) -> str:
-    """An epoch time for people, in UTC."""
+    """Return an epoch time as text for people, in UTC."""
     return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,1 +1,1 @@
-"""What a group will need: a model in closed form. Pure."""
+"""Estimate what a group will need, with a model in closed form. Pure."""

@@ -1,6 +1,6 @@
-"""What a load comes up against: which limit breaks first, how long an outage is caught up, how late retries are.
+"""Compare a load with its limits: which breaks first, how long an outage is caught up, how late retries are.
 
-Shares of limits, from the model in `model.py`; where a limit is an assumption, `constants.py` says so.
+The values are shares of limits, from the model in `model.py`. If a limit is an assumption, `constants.py` says so.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ KEEP_S = 37 * 86_400
 
 
 class Outage(NamedTuple):
-    """After a service was away: records that waited on the main topics, and seconds until none is behind.
+    """The backlog after the service was away: records on the main topics, and seconds until all are caught up.
 
-    `seconds` is None where it never catches up.
+    `seconds` is None if they are never caught up.
     """
 
     backlog: float
@@ -27,7 +27,10 @@ class Outage(NamedTuple):
 
 
 def outage(load: Load) -> Outage:
-    """A service that is away spends no retry: records wait where they are, and are caught up at full speed."""
+    """Return the backlog that an outage leaves, and the time to catch up.
+
+    A service that is away spends no retry. Records wait where they are, and are caught up at full speed.
+    """
     backlog = load.rate * load.outage
     one = instance(load)
     by_requests = load.concurrency * load.instances / load.attempt if load.attempt else float("inf")
@@ -36,7 +39,7 @@ def outage(load: Load) -> Outage:
 
 
 class Limit(NamedTuple):
-    """Something that a load comes up against: the share of it that is used, and what helps. 1 is all."""
+    """A limit of a load: the share of it that is used (1 is all), and what helps."""
 
     what: str
     used: float
@@ -44,7 +47,7 @@ class Limit(NamedTuple):
 
 
 def limits(load: Load) -> list[Limit]:
-    """What breaks first: the limits by how much of them is used, the fullest first."""
+    """Return the limits by how much of them is used, the fullest first: it breaks first."""
     one, stored = instance(load), storage(load)
     replicas = sum(kind.replicas for kind in stored.values()) + load.partitions * load.replication
     writes = sum(kind.writes for kind in stored.values())
@@ -68,14 +71,14 @@ def limits(load: Load) -> list[Limit]:
 
 
 def busiest_partition(load: Load) -> float:
-    """How busy one partition of the busiest level makes the sidecar that reads it: a level has few of them."""
+    """Return how busy one partition of the busiest level makes its sidecar. A level has few partitions."""
     arriving = max((count * 1_000 / delay for delay, count in waiting(load).items()), default=0.0)
     one = arriving / min(load.partitions, MOST_PARTITIONS)
     return one * ((1 - load.fails_again) / figures.PUSHED_PER_S + load.fails_again / figures.FAILED_PER_S)
 
 
 def lateness(load: Load) -> Mapping[str, float] | None:
-    """ms after the due time at p50 and p99; None where queues grow, and lateness with them."""
+    """Return ms after the due time at p50 and p99; None if queues grow, and lateness with them."""
     one = instance(load)
     if max(one.busy, busiest_partition(load), one.in_flight / load.concurrency) > figures.BUSY:
         return None

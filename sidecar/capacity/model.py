@@ -1,8 +1,8 @@
-"""What a group will need: a model in closed form of retries that wait, of topics, requests, transactions, CPU, memory.
+"""Estimate what a group will need, in closed form: waiting retries, topics, requests, transactions, CPU and memory.
 
-Attempts fail independently: the first with one probability, each retry with another. Waiting is Little's law: so many
-come a second, so long they wait. The constants are measured (`constants.py`); `tests/sim/test_capacity.py` and
-`benchmarks/capacity.py` hold the model against runs.
+Attempts fail independently: the first with one probability, each retry with another. Waiting is Little's law: the
+records per second times the time that each waits. The constants are measured (`constants.py`).
+`tests/sim/test_capacity.py` and `benchmarks/capacity.py` compare the model with runs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from topics.specs import Source, TopicSpec, group_specs
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a group has to do. `rate` in records/s, `fails` and `fails_again` as fractions, `attempt` in seconds.
+    """The load of a group: `rate` in records/s, `fails` and `fails_again` as fractions, `attempt` in seconds.
 
-    `fails_again`: the share of retries that fail: failures come in bunches, so it is more than `fails`.
-
-    Raises:
-        ValueError: when a number makes no sense.
+    `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. Raises
+    ValueError if a number makes no sense.
     """
 
     rate: float
@@ -52,19 +50,19 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Flow(NamedTuple):
-    """Records a second that come to each retry (`retries[0]`: retry 1), and that end in the DLQ."""
+    """Records per second that come to each retry (`retries[0]`: retry 1), and that end in the DLQ."""
 
     retries: tuple[float, ...]
     dead: float
 
     @property
     def retried(self) -> float:
-        """Deliveries a second that are retries."""
+        """Deliveries per second that are retries."""
         return sum(self.retries)
 
 
 def flow(load: Load) -> Flow:
-    """How many records a second fail for the n-th time."""
+    """Return how many records per second fail for the n-th time."""
     failing = load.rate * load.fails
     retries = []
     for _ in range(load.retries):
@@ -74,7 +72,7 @@ def flow(load: Load) -> Flow:
 
 
 def waiting(load: Load) -> dict[int, float]:
-    """How many records wait in each level, by its delay in ms, when nothing changes any more."""
+    """Return how many records wait in each level, by its delay in ms, when nothing changes any more."""
     found: dict[int, float] = {}
     for number, rate in enumerate(flow(load).retries, start=1):
         delay = load.ladder.delay(number)
@@ -83,7 +81,7 @@ def waiting(load: Load) -> dict[int, float]:
 
 
 class Instance(NamedTuple):
-    """What one sidecar does. `in_flight`: requests at once. `busy`: the share of what it can do at all."""
+    """The work of one sidecar. `in_flight`: requests at once. `busy`: the share of its full speed that is used."""
 
     pushes: float
     failures: float
@@ -95,7 +93,7 @@ class Instance(NamedTuple):
 
 
 def instance(load: Load) -> Instance:
-    """One of the sidecars; the records are spread evenly."""
+    """Return the work of one sidecar. The records are spread evenly."""
     found, count = flow(load), load.instances
     pushes = (load.rate + found.retried) / count
     failures = (found.retried + found.dead) / count
@@ -113,7 +111,10 @@ def instance(load: Load) -> Instance:
 
 
 def transactions(load: Load) -> float:
-    """Transactions a second of the whole group: a lane writes what came while the one before was under way."""
+    """Return the transactions per second of the whole group.
+
+    A lane writes in one transaction what came while the one before was under way.
+    """
     found, count = flow(load), load.instances
     main = (found.retries[0] if found.retries else found.dead) / count
     # Each retry that ends writes too: the next copy, or the event of its end.
@@ -122,9 +123,9 @@ def transactions(load: Load) -> float:
 
 
 def lane_transactions(writes: float, records: float) -> float:
-    """Transactions a second of one lane that settles so many records a second, so many of which write something."""
+    """Return the transactions per second of a lane with `records` settled a second, of which `writes` are written."""
     cycle = figures.TRANSACTION_S + figures.GROUP_S
-    # What came within a cycle goes at its end; where nothing came, the next record goes at once.
+    # Records that come within a cycle are written at its end. If none came, the next record is written at once.
     grouped = 1 / (cycle + math.exp(-writes * cycle) / writes) if writes else 0.0
     return max(min(records, 1 / figures.PROGRESS_S), grouped, writes / figures.GROUP_RECORDS)
 
@@ -137,7 +138,7 @@ class Crash(NamedTuple):
 
 
 def crash(load: Load) -> Crash:
-    """What was out, and what had ended since the last commit of progress."""
+    """Return the second deliveries: records in flight, and those that had ended since the last commit of progress."""
     one = instance(load)
     out = min(one.in_flight, load.concurrency)
     main = load.rate / load.instances
@@ -148,7 +149,7 @@ def crash(load: Load) -> Crash:
 
 
 class Storage(NamedTuple):
-    """A kind of topic: how many, their partitions and replicas together, bytes with replicas, bytes a second."""
+    """The topics of one kind: how many, their partitions and replicas, bytes with replicas, bytes per second."""
 
     topics: int
     partitions: int
@@ -158,7 +159,7 @@ class Storage(NamedTuple):
 
 
 def storage(load: Load) -> dict[Kind, Storage]:
-    """The group's own topics on disk, once retention has begun to delete."""
+    """Return the group's own topics on disk by kind, once retention has begun to delete."""
     source = Source("orders", load.partitions, load.replication, 1_048_588, max(1, load.replication - 1))
     found: dict[Kind, Storage] = {}
     for spec in group_specs(Names("billing"), [source], load.delays):
@@ -171,7 +172,7 @@ def storage(load: Load) -> dict[Kind, Storage]:
 
 
 def written(load: Load, spec: TopicSpec) -> float:
-    """Bytes a second that are written to a topic, without replicas."""
+    """Return the bytes per second that are written to a topic, without replicas."""
     found, role = flow(load), Names("billing").role(spec.name, ("orders",))
     copy = load.record_bytes + figures.OUR_HEADERS + figures.RECORD_OVERHEAD
     match spec.kind:
@@ -184,13 +185,13 @@ def written(load: Load, spec: TopicSpec) -> float:
             return found.dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
         case Kind.EVENTS:
             return events(load) * figures.EVENT_BYTES
-        case Kind.VIEW:  # compacted: one row a record that has failed
+        case Kind.VIEW:  # compacted: one row for each record that has failed
             return load.rate * load.fails * figures.VIEW_BYTES
         case _:
             return 0.0
 
 
 def events(load: Load) -> float:
-    """Events a second: each retry that is scheduled, and each end of a record that has failed."""
+    """Return the events per second: each retry that is scheduled, and each end of a record that has failed."""
     found = flow(load)
     return found.retried + load.rate * load.fails

@@ -1,1 +1,1 @@
-"""Dead letters: found, redriven, exported and imported, deleted for good."""
+"""Search, redrive, export, import and delete dead letters."""

@@ -1,7 +1,8 @@
-"""Dead letters as JSON lines, byte for byte, and back into the DLQ.
+"""Write dead letters as JSON lines, byte for byte, and put them back into the DLQ.
 
-One line a letter: `{"v": 1, "id", "reason", "place", "timestamp", "key_base64", "value_base64", "headers": [[name,
-base64], …]}`; null is not empty. Which topic a letter is imported to follows from its main topic, never from the file.
+One line is one letter: `{"v": 1, "id", "reason", "place", "timestamp", "key_base64", "value_base64", "headers": [[name,
+base64], …]}`. null is not the same as empty. The topic that a letter is imported to follows from its main topic, never
+from the file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ TOGETHER = 500
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A dead letter in a file. `headers` is None where the client could not read them: that is not importable."""
+    """A dead letter in a file.
+
+    `headers` is None if the client could not read them; such a line cannot be imported.
+    """
 
     timestamp: int
     key_base64: str | None
@@ -43,14 +47,14 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class ImportedError(ValueError):
-    """A line is no dead letter of this group; one sentence."""
+    """Raised if a line is not a dead letter of this group. The message is one sentence."""
 
 
 _DECODER = msgspec.json.Decoder(Line)
 
 
 def export_line(letter: Letter) -> dict[str, Any]:
-    """The letter for a line of JSON."""
+    """Return the letter as the JSON object of one line."""
     record = letter.record
     headers = None if record.headers is None else [[name, _text(value)] for name, value in record.headers]
     return {
@@ -70,7 +74,10 @@ def _text(data: bytes | None) -> str | None:
 
 
 def import_line(text: bytes, policy: Policy) -> Letter:
-    """The letter in a line of JSON, to be written to its main topic's DLQ; ImportedError in one sentence."""
+    """Return the letter in a line of JSON, to be written to its main topic's DLQ.
+
+    Raises ImportedError, with one sentence, if the line is not a dead letter of this group.
+    """
     try:
         line = _DECODER.decode(text)
         headers = [] if line.headers is None else [(name, _bytes(value)) for name, value in line.headers]
@@ -84,7 +91,7 @@ def import_line(text: bytes, policy: Policy) -> Letter:
     if letter.life is None:
         raise ImportedError(f"its headers are not as agreed: {letter.fault}")
     if policy.names.role(letter.life.topic, policy.topics) is None:
-        raise ImportedError(letter.fault)  # a file of another group, or one for a configuration with that topic
+        raise ImportedError(letter.fault)  # the file is of another group, or for a configuration with that topic
     topic = policy.dlq_of(letter.life.topic)
     return Letter(msgspec.structs.replace(record, source=Partition(topic, 0)), letter.life, letter.fault)
 
@@ -94,15 +101,18 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class Importer:
-    """Appends letters to the DLQ. It fences redrives and other imports, and only then looks at what is there."""
+    """An import: it appends letters that the DLQ does not have.
+
+    It first fences redrives and other imports. Only then does it look at what is in the DLQ.
+    """
 
     def __init__(
         self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], told: Told, *, fence: bool = True
     ) -> None:
-        """Look at what is there; without `fence` nothing can be written."""
-        topics.layout()  # nobody is fenced for topics that do not exist
+        """Look at what is in the DLQ. Without `fence` nothing can be written."""
+        topics.layout()  # first: no other command is fenced if a topic does not exist
         self.missing: list[Letter] = []
-        """Those that are not in the DLQ, each life once."""
+        """Letters that the DLQ does not have. Of letters with the same id and redrive count only the first is kept."""
         self._producer = DlqProducer(topics.kafka, topics.names) if fence else None
         lives = {life_of(letter): letter for letter in reversed(letters)}
         with Scan(topics, topics.layout()) as scan:
@@ -119,7 +129,10 @@ class Importer:
             self._producer.end()
 
     def write(self) -> int:
-        """Write what is missing, `TOGETHER` in a transaction; how many. BrokerError: what was written before stays."""
+        """Write the missing letters, `TOGETHER` in each transaction, and return how many were written.
+
+        Raises BrokerError if Kafka fails; the transactions that were committed before stay.
+        """
         assert self._producer is not None
         done = 0
         for start in range(0, len(self.missing), TOGETHER):
@@ -136,7 +149,7 @@ class Importer:
 
 
 def life_of(letter: Letter) -> tuple[str, int]:
-    """What a letter is in the DLQ at most once for: its origin id, and how often it was redriven."""
+    """Return the origin id and the number of redrives. The DLQ holds at most one letter for this pair."""
     return letter.id, letter.redrives
 
 

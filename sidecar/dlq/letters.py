@@ -1,7 +1,7 @@
-"""Dead letters: which are asked for, what may be done with each, and the records that bring one back. Pure.
+"""Dead letters: which of them a request selects, what a redrive does with each, and what it writes. Pure.
 
 A dead letter's *stay* in the DLQ is one record there: its origin id and its RETRY_REDRIVES. Each stay is redriven at
-most once; what is known of redrives before is in `redrive_history.py`.
+most once. What is known of earlier redrives is in `redrive_history.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from topics.headers import EDITED, LARGEST_LONG, BadHeader, Headers, RetryState,
 from topics.names import LEGAL_NAMES, Kind
 
 MOST_REDRIVES = 3
-"""A record that came back so often is left: redriving it once more will not mend it."""
+"""Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
 MOST_COUNT = 999_999
-"""What RETRY_REDRIVES can hold."""
+"""The largest number that RETRY_REDRIVES can hold."""
 
 
 class Letter(msgspec.Struct, frozen=True, gc=False):
-    """A record of the DLQ. `life` is None where our headers are not as agreed; `fault` says why it is not redriven."""
+    """A record of the DLQ.
+
+    `life` is None if Reconsume's headers on it cannot be read or break their agreed form. `fault` says why the letter
+    is not redriven.
+    """
 
     record: Record
     life: RetryState | None
@@ -34,27 +38,27 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def place(self) -> str:
-        """Where it lies, `topic:partition:offset`."""
+        """The position of the record, `topic:partition:offset`."""
         return f"{self.record.source.topic}:{self.record.source.number}:{self.record.offset}"
 
     @property
     def id(self) -> str:
-        """The origin id; its own place where our headers are not as agreed."""
+        """The origin id; the position of the record if `life` is None."""
         return self.place if self.life is None else self.life.id
 
     @property
     def redrives(self) -> int:
-        """How often it was redriven before."""
+        """The number of earlier redrives."""
         return 0 if self.life is None else self.life.redrives
 
     @property
     def reason(self) -> str:
-        """The class of its last failure."""
+        """The class of the last failure."""
         return "" if self.life is None else reason_class(self.life.reason)
 
 
 def read_letter(record: Record, policy: Policy) -> Letter:
-    """What a record of the DLQ is. Never raises."""
+    """Parse a record of the DLQ. Never raises."""
     if record.headers is None:
         return Letter(record, None, "its headers cannot be read")
     life = parse_retry_headers(record.headers, LEGAL_NAMES, LARGEST_LONG)
@@ -65,16 +69,18 @@ def read_letter(record: Record, policy: Policy) -> Letter:
         return Letter(record, life, f"its topic {life.topic} is not among the topics of this configuration")
     if role.kind is Kind.MAIN:
         return Letter(record, life)
-    # A record of ours whose headers were broken: its main topic is not known, and no sidecar would deliver it.
+    # A retry copy with broken headers: its main topic is not known, so no sidecar would deliver it.
     return Letter(record, life, f"it died with broken headers, as a record of {life.topic}, which is no main topic")
 
 
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename=lambda name: name[0]):
-    """Which dead letters are meant: all conditions that are given, each of its values is enough.
+    """The conditions by which dead letters are selected. A letter must meet all that are given.
 
-    `since` (with it) and `until` (without) are epoch ms of the record's time in the DLQ. `headers`: a name, and a
-    value or None for any. `below`: only letters with fewer redrives. All of it depends on the record alone and never
-    changes, so that a filter says for ever which records it has met.
+    Of several ids, reasons or topics one is enough; of several headers each is required. `since` (inclusive) and
+    `until` (exclusive) are epoch ms of the record's time in the DLQ. `headers` holds pairs of a name and a value; the
+    value None stands for any. `below` selects only letters with fewer redrives.
+
+    All conditions depend on the record alone and never change. So a filter selects the same letters at any later time.
     """
 
     ids: tuple[str, ...] = ()
@@ -86,7 +92,6 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     below: int = MOST_COUNT
 
     def selects(self, letter: Letter) -> bool:
-        """Whether the letter is meant."""
         return (
             self.since <= letter.record.timestamp < self.until
             and letter.redrives < self.below
@@ -97,7 +102,7 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         )
 
     def within(self, wider: Filter) -> bool:
-        """Whether `wider` is certain to select everything that this one selects."""
+        """Whether `wider` is certain to select every letter that this filter selects."""
         return (
             wider.since <= self.since
             and self.until <= wider.until
@@ -111,15 +116,16 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def has_header(headers: Headers, name: str, value: str | None) -> bool:
-    """Whether a header of that name is there, with that value unless it is None."""
+    """Whether a header of this name is present, with this value unless it is None."""
     wanted = None if value is None else value.encode()
     return any(key == name and (wanted is None or data == wanted) for key, data in headers)
 
 
 class RedriveRequest(msgspec.Struct, frozen=True):
-    """What a redrive is asked for. `forgotten`: also letters of which nobody knows any more whether they were.
+    """A request to redrive dead letters.
 
-    `topics`: the main topics that the asking configuration has, whose letters alone it can redrive; empty: not known.
+    `forgotten`: also take letters for which it is no longer known whether they were redriven. `topics`: the main topics
+    of the caller's configuration, because only their letters can be redriven; empty if they are not known.
     """
 
     filter: Filter = Filter()
@@ -129,28 +135,31 @@ class RedriveRequest(msgspec.Struct, frozen=True):
 
 
 class Eligibility(enum.StrEnum):
-    """What a redrive does with a letter that it is asked for, and why not."""
+    """The outcome of a redrive for a letter that its filter selects."""
 
     READY = "ready"
-    """It is redriven."""
+    """The letter is redriven."""
     REDRIVEN = "redriven"
-    """It was, before."""
+    """The letter was redriven before."""
     QUARANTINED = "quarantined"
-    """It came back too often."""
+    """The letter came back too often."""
     FORGOTTEN = "forgotten"
-    """It is so old that Kafka no longer knows whether it was."""
+    """The letter is so old that Kafka no longer knows whether it was redriven."""
     UNFIT = "unfit"
-    """No sidecar would deliver it: our headers on it are not as agreed."""
+    """No sidecar would deliver the letter: its headers break their agreed form, or its topic is not configured."""
 
 
 def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:
-    """The copy on the ready topic, and the event, of a letter that is redriven now (epoch ms); it must be fit."""
+    """Return a redrive's writes: the copy for the ready topic, and its event. `now` is epoch ms.
+
+    The letter must not be UNFIT.
+    """
     assert letter.life is not None
     life = replace(letter.life, times=0, redrives=letter.life.redrives + 1, due_at=now)
     return SettledRecord(letter.record, Retry(life, None), redriven_writes(letter.record, life, policy, now))
 
 
 def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:
-    """The letter with another value, and the audit header behind its own headers."""
+    """Return the letter with another value, and with the audit header after its own headers."""
     headers: Headers = [*(letter.record.headers or []), (EDITED, audit)]
     return replace(letter, record=replace(letter.record, value=value, headers=headers))

@@ -1,6 +1,6 @@
-"""What a redrive would do, found by looking at every dead letter that is asked for; and the counts of one that is done.
+"""Find out what a redrive would do, by reading every dead letter that it may take; count the letters by outcome.
 
-Nothing is written and nobody is fenced: that is `redrive.py`.
+Nothing is written and no other command is fenced here. The redrive itself is in `redriver.py`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout, Span
 
 REFUSED = "refused"
-"""Beside the verdicts: Kafka does not take the copy."""
+"""Used beside the values of Eligibility: Kafka does not accept the copy."""
 MOST_KINDS = 1_000
 OTHERS = "(others)"
 SAMPLE = 10
-"""Ids that are kept of each kind."""
+"""Ids that are kept of each group of letters."""
 
 Told = Callable[[Scan, int], None]
-"""Told how far the reading is, and how many letters were met."""
+"""Called with the scan, which knows its progress, and the number of letters found so far."""
 
 
 class LetterGroup(NamedTuple):
-    """Letters that are counted together."""
+    """The properties by which letters are counted together."""
 
     verdict: str
     reason: str
@@ -42,21 +42,22 @@ class LetterGroup(NamedTuple):
 
 @dataclass
 class PlanCounts:
-    """How many letters of each kind were met."""
+    """The number of letters in each group."""
 
     counts: Counter[LetterGroup] = field(default_factory=Counter)
     samples: dict[LetterGroup, list[str]] = field(default_factory=dict)
-    """Of each kind the ids of the first."""
+    """The ids of the first letters of each group."""
     complete: bool = True
-    """Whether all was read that was there at the beginning."""
+    """Whether every record was read that was there at the beginning."""
     scanned: int = 0
 
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
-        """One more; `error` says why it is not redriven."""
+        """Count one letter; `error` says why it is not redriven."""
         kind = LetterGroup(
             verdict, letter.reason, "" if letter.life is None else letter.life.topic, error or letter.fault
         )
-        if len(self.counts) >= MOST_KINDS and kind not in self.counts:  # reasons may be anything, and as many
+        # Any reason is allowed, so there may be any number of groups.
+        if len(self.counts) >= MOST_KINDS and kind not in self.counts:
             kind = LetterGroup(verdict, OTHERS, "")
         self.counts[kind] += 1
         sample = self.samples.setdefault(kind, [])
@@ -64,12 +65,12 @@ class PlanCounts:
             sample.append(letter.id)
 
     def of(self, verdict: str) -> int:
-        """How many have this verdict."""
+        """Return how many letters have this verdict."""
         return sum(count for kind, count in self.counts.items() if kind.verdict == verdict)
 
 
 def why(kind: LetterGroup, most_redrives: int) -> str:
-    """Why letters are not redriven; empty for those that are."""
+    """Return why the letters of this group are not redriven; empty if they are redriven."""
     match kind.verdict:
         case Eligibility.QUARANTINED:
             return f"came back {most_redrives} times or more; --max-redrives takes more"
@@ -82,13 +83,16 @@ def why(kind: LetterGroup, most_redrives: int) -> str:
 def to_read(
     topics: DlqTopics, layout: Layout, wish: RedriveRequest, pasts: Mapping[Partition, RedriveHistory]
 ) -> Layout:
-    """The stretches in which the wish may still find something."""
+    """Return the offsets in which the redrive may still find letters, by partition."""
     asked = topics.since(layout, wish.filter.since)
     return {place: _open(span, layout[place].begin, wish, pasts[place]) for place, span in asked.items()}
 
 
 def _open(span: Span, begin: int, wish: RedriveRequest, past: RedriveHistory) -> Span:
-    """The span from where the wish may find something, or a claim may go on; the partition begins at `begin`."""
+    """Return the part of the span where the redrive may find letters, or an earlier redriven range may be extended.
+
+    `begin` is where the partition begins.
+    """
     first = min(span.end, first_open(wish, past, span.begin))
     return span._replace(begin=max(begin, read_from(wish, past, first)))
 
@@ -96,14 +100,17 @@ def _open(span: Span, begin: int, wish: RedriveRequest, past: RedriveHistory) ->
 def judged(
     scan: Scan, wish: RedriveRequest, policy: Policy, pasts: Mapping[Partition, RedriveHistory]
 ) -> Iterator[tuple[Letter, Eligibility | None]]:
-    """Every record that is read, with what a redrive does with it."""
+    """Yield every letter that is read, with what a redrive does with it; None if the filter does not select it."""
     for record in scan:
         letter = read_letter(record, policy)
         yield letter, eligibility(letter, wish, pasts[record.source])
 
 
 def plan_redrive(topics: DlqTopics, policy: Policy, wish: RedriveRequest, most: int | None, told: Told) -> PlanCounts:
-    """What a redrive of at most so many letters would do. Raises BrokerError, ContractError without a topic."""
+    """Return what a redrive of at most `most` letters would do.
+
+    Raises BrokerError, and ContractError if a topic does not exist.
+    """
     wish, layout = replace(wish, topics=policy.topics), topics.layout()
     pasts = topics.pasts(layout)
     tally = PlanCounts()

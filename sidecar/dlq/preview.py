@@ -1,6 +1,7 @@
-"""A safe look at bytes that may be anything: JSON, text or hexadecimal digits, and only the beginning.
+"""Show the beginning of a value that may hold any bytes, as JSON, text or hexadecimal digits.
 
-Unprintable signs stay in: what a terminal or a browser would obey is made harmless where it is printed.
+Unprintable characters stay in the result. Characters that a terminal or a browser would obey are made harmless where
+the result is printed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any
 from topics.json_bounds import nests_beyond
 
 SHOWN = 4_096
-"""Signs, or bytes of what is no text, that are shown of a value."""
+"""Characters that are shown of a value; bytes if the value is not text."""
 PARSED = 64 * 1024
-"""Bytes of a value that is still tried as JSON."""
+"""Bytes. A longer value is not tried as JSON."""
 DEEPEST = 32
-"""Levels of JSON that are indented: what is nested deeper would be all blanks, and megabytes of them."""
+"""Levels of JSON that are indented. Deeper nesting would give only blanks, and megabytes of them."""
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def one_line(data: bytes | None) -> str:
-    """Bytes on one line."""
+    """Return the bytes as text for one line of output."""
     if data is None:
         return "(null)"
     try:
@@ -32,7 +33,7 @@ def one_line(data: bytes | None) -> str:
 
 
 def preview(value: bytes | None) -> dict[str, Any]:
-    """What a value looks like: its kind (null, empty, json, text, hex), length, hash, and the beginning of it."""
+    """Return a value's kind (null, empty, json, text, hex), its length, its hash and its beginning."""
     kind, shown = looked_at(value)
     digest = None if value is None else hashlib.sha256(value).hexdigest()
     cut = len(shown) > SHOWN
@@ -40,7 +41,7 @@ def preview(value: bytes | None) -> dict[str, Any]:
 
 
 def looked_at(value: bytes | None) -> tuple[str, str]:
-    """The kind of a value, and its text."""
+    """Return the kind of a value, and its text."""
     if not value:
         return ("null" if value is None else "empty"), ""
     try:
@@ -49,7 +50,7 @@ def looked_at(value: bytes | None) -> tuple[str, str]:
         return "hex", "\n".join(value[at : at + 16].hex(" ") for at in range(0, min(len(value), SHOWN), 16))
     if len(value) <= PARSED and text.lstrip()[:1] in ("{", "[") and not nests_beyond(value, DEEPEST):
         try:
-            json.loads(text, parse_int=str)  # of a number with ten thousand digits it would not make an int
+            json.loads(text, parse_int=str)  # int() refuses a number with ten thousand digits
             return "json", indented(text)
         except ValueError:
             pass
@@ -57,7 +58,7 @@ def looked_at(value: bytes | None) -> tuple[str, str]:
 
 
 def indented(text: str) -> str:
-    """Good JSON, a line a member. Its numbers, strings and doubled keys stay as they are written."""
+    """Return valid JSON with one member on a line. Numbers, strings and duplicate keys stay as they are written."""
     out, depth, before = list[str](), 0, ":"
     for token in TOKEN.findall(text):
         opened, closes = before in ("{", "["), token in "}]"

@@ -1,7 +1,8 @@
-"""The transactional producer of redrives and imports: one id for the whole group, so that the later one wins.
+"""The transactional producer of redrives and imports.
 
-What is known of redrives lies in one committed offset a partition, whatever was asked for: two redrives at once would
-overwrite each other's. So they share their transactional id, and Kafka fences the one that began first.
+A group has one transactional id for them, so the later command wins. The history of redrives is one committed offset
+for each partition, whatever was redriven. Two redrives at once would overwrite each other's history. So they share
+their transactional id, and Kafka fences the one that began first.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ RIGHTS = {
 
 
 class SupersededError(ReconsumeError):
-    """Another command of the group writes to Kafka by now; this one must not go on."""
+    """Raised if another command of the group writes to Kafka by now: this command must stop."""
 
 
 class DlqProducer(TransactionalProducer):
-    """A producer that fences all others of its kind and is prepared. Raises BrokerError when it cannot be."""
+    """A producer that is ready for use and has fenced all others of its kind.
+
+    Raises BrokerError if it cannot be prepared, SupersededError if it is fenced meanwhile.
+    """
 
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         identity = names.redrive_group
@@ -42,14 +46,15 @@ class DlqProducer(TransactionalProducer):
         try:
             self.prepare()
             self.counts = self.partitions()
-            """How many partitions each topic has."""
+            """The number of partitions of each topic."""
         except (KafkaException, CallTimeoutError) as failure:
             raise self._sentence(failure) from failure
 
     def redrive(self, entries: Sequence[SettledRecord], offsets: list[TopicPartition], metadata: Any) -> None:
-        """Commit the writes and the progress. Raises Aborted, Unsure, SupersededError, BrokerError for lacking rights.
+        """Commit the writes and the redrive history in one transaction.
 
-        `metadata` is that of a consumer of the redrive group, which need not be its member.
+        `metadata` is that of a consumer of the redrive group, which need not be a member of the group. Raises Aborted,
+        OutcomeUnknown, SupersededError, and BrokerError if a right is missing.
         """
         self._transact(
             entries,
@@ -62,7 +67,7 @@ class DlqProducer(TransactionalProducer):
         try:
             super()._abort(error, entries, stalled=stalled)
         except OutcomeUnknown as unsure:
-            # The abort may be the first to hear of it, where the commit said "Unknown broker error".
+            # The abort may be the first call to report the fencing, after a commit that said "Unknown broker error".
             if isinstance(unsure.__cause__, KafkaException | SystemError):
                 self._expect_mine(error_in(unsure.__cause__))
             raise

@@ -1,6 +1,7 @@
-"""Deletes dead letters for good. Kafka deletes only from a partition's beginning, so that is what can be planned.
+"""Delete dead letters for good. Kafka deletes only from the beginning of a partition, so a plan can only do that.
 
-Of each partition go the letters before the first one that must stay; what is meant and lies behind that one stays too.
+In each partition the letters before the first one that must stay are deleted. Selected letters behind that one stay
+too.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from sidecar.dlq.topics import CLIENT, DlqTopics
 from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 
 ASKED = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
-"""Whether a letter was ever redriven is asked of each, whatever it is."""
+"""A request that selects every letter. With it, each letter is checked for an earlier redrive."""
 
 
 @dataclass
 class Deletion:
-    """One partition's part. `before` is the offset below which all goes."""
+    """The deletion in one partition. All records below the offset `before` are deleted."""
 
     before: int
     deleted: int = 0
     open: int = 0
-    """Of those deleted, how many were never redriven."""
+    """The number of deleted letters that were never redriven."""
     older: int = 0
-    """Letters before the time range, which are in the way."""
+    """Letters before the time range. They stay, and keep the letters behind them from being deleted."""
     behind: int = 0
-    """Letters that are meant and stay, because they lie behind one that stays."""
+    """Selected letters that stay because they lie behind one that stays."""
     error: str = ""
 
 
 class Purge:
-    """The plan, from one look at every letter, and its execution. Raises BrokerError."""
+    """The plan of a purge, made by looking at every letter once, and its execution. Raises BrokerError."""
 
     def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, told: Told) -> None:
         self.parts: dict[Partition, Deletion] = {}
@@ -64,11 +65,11 @@ class Purge:
 
     @property
     def total(self) -> int:
-        """How many letters go."""
+        """The number of letters that the purge deletes."""
         return sum(part.deleted for part in self.parts.values())
 
     def carry_out(self) -> None:
-        """Delete; what the broker refuses is told in the parts' `error`."""
+        """Delete the planned letters. If the broker refuses a partition, its `error` says why."""
         places = {place: part for place, part in self.parts.items() if part.deleted}
         client = AdminClient({"client.id": CLIENT, "log_level": 0, **self._kafka})
         asked = [TopicPartition(*place, part.before) for place, part in places.items()]

@@ -1,7 +1,8 @@
-"""One redrive's way through one DLQ partition, and the claim that it leaves there. Pure.
+"""Follow one redrive through one DLQ partition, and compute the redriven range that it stores there. Pure.
 
-A redrive every hour with another `--since` would leave a claim each time, until Kafka has no room for more (at 333). So
-an earlier claim that differs in `since` alone goes on instead, as far as nothing was left out that it speaks of.
+A redrive every hour with another `--since` would store a new range each time, until Kafka has no room for more (at
+333). So an earlier range that differs only in `since` is extended instead. That is allowed as long as the redrive
+leaves out no letter that the earlier range selects.
 """
 
 from __future__ import annotations
@@ -15,36 +16,40 @@ from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.redrive_history import MOST_LEFT, RedriveHistory, RedrivenRange, claimed, earlier, topics_in
 
 LOOK_BACK = 10_000
-"""Offsets that a redrive reads again at most, to see whether an earlier claim may go on: a second's reading. With none,
-what was not asked for between two runs would end the claim."""
+"""Offsets that a redrive reads again at most, to see whether an earlier range can be extended: a second's reading.
+Without it, letters between two runs that the later one does not select would keep the earlier range from being
+extended."""
 
 
 class _Scope(NamedTuple):
-    """What a claim speaks of."""
+    """The letters that a range is about, wherever they lie."""
 
     filter: Filter
     topics: tuple[str, ...]
 
 
 def read_from(wish: RedriveRequest, past: RedriveHistory, begin: int) -> int:
-    """Where to begin reading for a redrive that may find something from `begin` on."""
+    """Return the offset at which to begin reading, for a redrive that may find letters from `begin` on.
+
+    It is lower than `begin` if an earlier range may be extended.
+    """
     reached = [claim.next for claim in earlier(wish, past) if claim.next <= begin]
     return max((place for place in reached if begin - place <= LOOK_BACK), default=begin)
 
 
 class Course:
-    """What a redrive that reads from offset `begin` on has seen so far. `note` is told each letter, in order."""
+    """The state of a redrive that reads from offset `begin` on. `note` must be called with each letter, in order."""
 
     def __init__(self, wish: RedriveRequest, past: RedriveHistory, begin: int) -> None:
         self._wish = wish
         self._own = _Scope(claimed(wish, past), topics_in(wish))
         self._claims = tuple(claim for claim in earlier(wish, past) if claim.next >= begin)
         self._ends: dict[_Scope, int] = {}
-        """By claim: the first letter that it speaks of and that stays where it is."""
+        """For each earlier range: the offset of the first letter that it selects and that this redrive leaves."""
         self._refused: set[int] = set()
 
     def note(self, letter: Letter, verdict: Eligibility | None, past: RedriveHistory) -> None:
-        """A letter was looked at, and judged."""
+        """Record a letter that this redrive leaves, if an earlier range selects it."""
         if verdict is Eligibility.READY or verdict is Eligibility.REDRIVEN:
             return
         for claim in self._claims:
@@ -55,9 +60,10 @@ class Course:
                 self._ends[scope] = offset
 
     def advanced(self, past: RedriveHistory, taken: Iterable[int], refused: Collection[int]) -> RedriveHistory:
-        """The past once the letters at `taken` are redriven; those `refused` by Kafka are left for another run.
+        """Return the history after the letters at the offsets `taken` are redriven.
 
-        All letters of the wish below the last of them must have been looked at.
+        The letters that Kafka `refused` are left for another run. Every letter of the request below the last of these
+        offsets must have been passed to `note`.
         """
         offsets = set(taken)
         if self._wish.filter.ids:
@@ -72,7 +78,7 @@ class Course:
         return replace(past, claims=(*others, claim))
 
     def _base(self, past: RedriveHistory, reached: int) -> RedrivenRange:
-        """The claim that goes on up to offset `reached`: an earlier one if it may, else our own."""
+        """Return the range to extend up to offset `reached`: an earlier one if allowed, else this redrive's own."""
         mine = {_Scope(claim.filter, claim.topics): claim for claim in past.claims}
         for claim in self._claims:
             scope = _Scope(claim.filter, claim.topics)

@@ -1,12 +1,13 @@
-"""What is known of the redrives of one DLQ partition: the metadata of its committed offset. Pure.
+"""The known redrives of one DLQ partition, stored as the metadata of its committed offset. Pure.
 
-A *claim* is a filter and how far it has come: every letter that the filter selects below `next` was redriven. So a
-million letters cost what one does, another filter is checked letter by letter against all claims, and neither skips
-nor repeats. What was redriven by its id is kept as single offsets.
+A *redriven range* (`claims`) is a filter and the offset `next` that it has reached. Every letter below `next` that the
+filter selects was redriven. So a million letters need no more room than one. Another filter is checked letter by letter
+against all ranges, and neither skips nor repeats one. Letters that were redriven by their id are kept as single
+offsets.
 
-Kafka forgets committed offsets (`offsets.retention.minutes`, a week by default) before it forgets dead letters.
-`known_since` is the time (epoch ms) from which on everything is known: of an older letter without a claim nobody can
-tell whether it was redriven.
+Kafka forgets committed offsets (`offsets.retention.minutes`, a week by default) before it forgets dead letters. From
+`known_since` (epoch ms) on every redrive is known. For an older letter outside all ranges it is unknown whether it was
+redriven.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 
 TAG = "rd1."
 _OURS = re.compile(r"rd[0-9]+\.")
-"""How the tag of any version begins: the number rises when older versions cannot read what follows."""
+"""The beginning of every version's tag. The number rises when older versions cannot read what follows."""
 LONGEST = 4_096
-"""Kafka's default of `offset.metadata.max.bytes`, in characters."""
+"""Characters. Kafka's default of `offset.metadata.max.bytes`."""
 MOST_BYTES = 256 * 1024
-"""What metadata may unpack to: it may be a bomb."""
+"""Bytes that metadata may decompress to: it may be a decompression bomb."""
 MOST_REDRIVES_EVER = 999_998
-"""One more would not fit the header."""
+"""The number of redrives from which on a record is left, whatever the request says. RETRY_REDRIVES ends at
+MOST_COUNT."""
 MOST_LEFT = 50
-"""Letters that Kafka refuses, of one filter in one partition; more are no single records' fault."""
+"""Letters of one filter in one partition that Kafka may refuse. With more, the fault is not in single records."""
 
 
 class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, forbid_unknown_fields=True):
-    """All that `filter` selects below offset `next` was redriven, but for those `left`, which Kafka had refused.
+    """A filter whose letters below offset `next` were redriven, except the offsets `left`, which Kafka refused.
 
-    `topics`: of these main topics alone, because the configuration that redrove had no others; empty: of any, which a
-    version wrote that did not tell.
+    `topics`: only letters of these main topics count, because the configuration of that redrive had no others. If
+    empty, letters of any topic count: an earlier version wrote the range without topics.
     """
 
     filter: Filter
@@ -52,28 +54,28 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
         return offset < self.next and offset not in self.left and self.reaches(letter)
 
     def reaches(self, letter: Letter) -> bool:
-        """Whether it speaks of letters such as this, wherever they lie."""
+        """Whether the range selects letters like this one, at any offset."""
         known = not self.topics or (letter.life is not None and letter.life.topic in self.topics)
         return known and self.filter.selects(letter)
 
     def speaks_of(self, asked: Filter, topics: tuple[str, ...]) -> bool:
-        """Whether it speaks of all that `asked` selects of these topics."""
+        """Whether the range selects every letter that `asked` selects of these topics."""
         return asked.within(self.filter) and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
 
     def within(self, other: RedrivenRange) -> bool:
-        """Whether `other` says all that this one says."""
+        """Whether `other` covers every letter that this range covers."""
         said = all(offset in self.left or offset >= self.next for offset in other.left)
         return self.next <= other.next and said and other.speaks_of(self.filter, self.topics)
 
 
 class RedriveHistory(msgspec.Struct, frozen=True):
-    """The redrives of one partition of the topic with Kafka's id `topic`."""
+    """The redrives of one partition. `topic` is the id that Kafka gave its topic."""
 
     topic: str
     known_since: int
     claims: tuple[RedrivenRange, ...] = ()
     done: frozenset[int] = frozenset()
-    """Offsets of letters redriven by their ids."""
+    """Offsets of letters that were redriven by their id."""
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
@@ -81,7 +83,7 @@ class RedriveHistory(msgspec.Struct, frozen=True):
 
     @property
     def next(self) -> int:
-        """The offset below which everything was redriven that may be: what tools show as the group's place."""
+        """The offset below which every letter was redriven that may be. Tools show it as the group's position."""
         return max((claim.next for claim in self.claims if _broad(claim.filter)), default=0)
 
 
@@ -90,9 +92,10 @@ def _broad(asked: Filter) -> bool:
 
 
 class NewerPast(msgspec.Struct, frozen=True):
-    """What a newer version of Reconsume knows of redrives. It is read as a whole or not at all.
+    """A history that a newer version of Reconsume has written. A history is read as a whole or not at all.
 
-    A condition that is passed over makes a claim wider than it was: letters that wait would count as redriven for ever.
+    Ignoring an unknown condition would make a range wider than it was. Letters that wait would then count as redriven
+    for ever.
     """
 
 
@@ -104,7 +107,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 def encode_past(past: RedriveHistory) -> str:
-    """The metadata; longer than `LONGEST` where Kafka has no room for it."""
+    """Return the metadata. It is longer than `LONGEST` if Kafka has no room for the history."""
     ordered = sorted(past.done)
     steps = tuple(offset - before for before, offset in zip([0, *ordered], ordered, strict=False))
     data = msgspec.json.encode(_Stored(past.topic, past.known_since, past.claims, steps))
@@ -112,7 +115,10 @@ def encode_past(past: RedriveHistory) -> str:
 
 
 def decode_past(metadata: str | None) -> RedriveHistory | NewerPast | None:
-    """The past in a committed offset's metadata; None when it is not ours, or broken."""
+    """Return the history in the metadata of a committed offset.
+
+    None if the metadata is not Reconsume's or is broken. NewerPast if a newer version wrote it.
+    """
     if metadata is None or _OURS.match(metadata) is None:
         return None
     if not metadata.startswith(TAG):
@@ -123,7 +129,7 @@ def decode_past(metadata: str | None) -> RedriveHistory | NewerPast | None:
         if not unpacking.eof:
             return None
         stored = msgspec.json.decode(data, type=_Stored)
-    except msgspec.ValidationError:  # whole, by its checksum, and not as this version writes it
+    except msgspec.ValidationError:  # complete, by its checksum, but not as this version writes it
         return NewerPast()
     except (zlib.error, binascii.Error, ValueError, msgspec.MsgspecError):
         return None
@@ -135,7 +141,7 @@ def decode_past(metadata: str | None) -> RedriveHistory | NewerPast | None:
 
 
 def eligibility(letter: Letter, wish: RedriveRequest, past: RedriveHistory) -> Eligibility | None:
-    """What a redrive does with a letter; None: it is not asked for it."""
+    """Return what a redrive does with a letter; None if its filter does not select the letter."""
     if not wish.filter.selects(letter):
         return None
     if letter.life is None or letter.fault:
@@ -150,19 +156,26 @@ def eligibility(letter: Letter, wish: RedriveRequest, past: RedriveHistory) -> E
 
 
 def claimed(wish: RedriveRequest, past: RedriveHistory) -> Filter:
-    """The filter that a redrive's claim in this partition is made of: the wish without what it leaves."""
+    """Return the filter of the range that this redrive stores for the partition.
+
+    It is the request's filter without the letters that the redrive leaves: those redriven too often, and the forgotten
+    ones.
+    """
     since = wish.filter.since if wish.forgotten else max(wish.filter.since, past.known_since)
     return replace(wish.filter, since=since, below=min(wish.filter.below, wish.most_redrives, MOST_REDRIVES_EVER))
 
 
 def topics_in(wish: RedriveRequest) -> tuple[str, ...]:
-    """The main topics that a redrive's claim is about; empty: not known."""
+    """Return the main topics of the range that this redrive stores; empty if they are not known."""
     asked = sorted(set(wish.topics) & set(wish.filter.topics))
     return tuple(asked or sorted(set(wish.topics)))
 
 
 def earlier(wish: RedriveRequest, past: RedriveHistory) -> tuple[RedrivenRange, ...]:
-    """Claims of the same filter, or of one that only begins earlier: what the wish asks for below them was redriven."""
+    """Return the ranges with the same filter as this redrive, or with one that differs only by an earlier `since`.
+
+    Below them, every letter that this redrive selects was redriven.
+    """
     asked, topics = claimed(wish, past), topics_in(wish)
     same = replace(asked, since=0)
     return tuple(
@@ -171,12 +184,12 @@ def earlier(wish: RedriveRequest, past: RedriveHistory) -> tuple[RedrivenRange, 
 
 
 def first_open(wish: RedriveRequest, past: RedriveHistory, begin: int) -> int:
-    """The lowest offset at which the redrive may still find something; `begin`: where the partition begins."""
+    """Return the lowest offset at which the redrive may still find a letter. `begin`: where the partition begins."""
     return max((begin, *(min((claim.next, *claim.left)) for claim in earlier(wish, past))))
 
 
 def tidied(past: RedriveHistory, begin: int) -> RedriveHistory:
-    """The same without what is no longer needed: below the partition's beginning, or said by a wider claim."""
+    """Return the history without entries that are below the partition's beginning, or covered by a wider range."""
     claims = [
         replace(claim, left=tuple(offset for offset in claim.left if offset >= begin))
         for claim in past.claims
@@ -195,5 +208,5 @@ def tidied(past: RedriveHistory, begin: int) -> RedriveHistory:
 
 
 def fits(past: RedriveHistory) -> bool:
-    """Whether Kafka has room for it."""
+    """Whether Kafka has room for the history."""
     return len(encode_past(past)) <= LONGEST

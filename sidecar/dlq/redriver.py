@@ -1,8 +1,9 @@
-"""Brings dead letters back: copy, event and progress in one transaction, so that each is redriven once.
+"""Redrive dead letters: copy, event and progress are one transaction, so each letter is redriven once.
 
-Killed anywhere and run again, it goes on where Kafka says that it was. Two at once: the later one fences the earlier
-(`producer.py`), and only then reads what was done. What comes into the DLQ meanwhile is beyond the end that was
-read at the beginning, also when it is a letter that has failed again.
+A redrive that was killed and is run again continues from the progress that Kafka has stored. Of two redrives at once,
+the later one fences the earlier (`producer.py`) and only then reads what was done. A record that reaches the DLQ
+meanwhile lies beyond the end that was read at the beginning. That is true as well of a redriven letter that has failed
+again.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 
 TOGETHER = 500
-"""Letters in one transaction."""
+"""Letters in one transaction at most."""
 MOST_BYTES = 4 * 1024 * 1024
 TRY_FOR = 60.0
-"""Seconds that one transaction is tried for: longer than a broker takes to restart."""
+"""Seconds during which one transaction is retried: longer than a broker takes to restart."""
 AGAIN_AFTER = 0.2
 
 
 class Redriver:
-    """One redrive, from the moment that it fences all others. A context manager."""
+    """One redrive, from the moment at which it fences all others. A context manager."""
 
     def __init__(self, topics: DlqTopics, policy: Policy, wish: RedriveRequest, stop: threading.Event) -> None:
         topics.expect_targets()
@@ -47,7 +48,7 @@ class Redriver:
         self._reader = topics.reader()
         self._metadata = self._reader.consumer_group_metadata()
         self._graveyard: list[DlqProducer] = []
-        """Producers that may have a call under way: kept, because destroying one may block for ever."""
+        """Producers that may have a call under way. They are kept because destroying one may block for ever."""
         try:
             self._producer = DlqProducer(topics.kafka, topics.names)
             self._layout = topics.layout()
@@ -66,18 +67,19 @@ class Redriver:
 
     @property
     def target(self) -> str:
-        """The topic that letters are brought back to."""
+        """The topic that letters are redriven to."""
         return self._policy.names.ready
 
     @property
     def redriven(self) -> int:
-        """How many letters it has brought back."""
+        """The number of letters redriven so far."""
         return self.tally.of(Eligibility.READY)
 
     def run(self, most: int | None, rate: float | None, told: Told) -> None:
-        """Redrive at most so many letters, so many a second; ends early, between two transactions, when told to stop.
+        """Redrive at most `most` letters, `rate` a second.
 
-        Raises BrokerError, ContractError, SupersededError; what is in the tally as ready is redriven.
+        If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError,
+        ContractError, SupersededError. Letters that the tally counts as ready by then are redriven.
         """
         wish, size = self._wish, TOGETHER if rate is None else max(1, min(TOGETHER, int(rate / 2)))
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
@@ -109,11 +111,14 @@ class Redriver:
         return {place: Course(self._wish, self._pasts[place], span.begin) for place, span in stretches.items()}
 
     def past_of(self, letter: Letter) -> RedriveHistory:
-        """What is known of redrives in the letter's partition."""
+        """Return what is known of redrives in the letter's partition."""
         return self._pasts[letter.record.source]
 
     def commit(self, batch: Sequence[Letter]) -> None:
-        """Redrive these, in one transaction unless Kafka refuses it; a letter that it refuses alone is left."""
+        """Redrive these letters, in one transaction unless Kafka refuses it.
+
+        A letter that Kafka refuses when it is sent alone is left.
+        """
         if not batch:
             return
         reason = self._settle(batch, ())
@@ -123,12 +128,15 @@ class Redriver:
         elif len(batch) == 1:
             self._settle((), batch)
             self.tally.count(batch[0], REFUSED, reason)
-        else:  # in halves: with one record that is too large, Kafka refuses those that it has been sent with
+        else:  # in halves: with one record that is too large, Kafka refuses those sent together with it
             self.commit(batch[: len(batch) // 2])
             self.commit(batch[len(batch) // 2 :])
 
     def _settle(self, batch: Sequence[Letter], left: Sequence[Letter]) -> str | None:
-        """Bring it into Kafka, with those `left` noted; why Kafka refuses, None when it does not."""
+        """Commit the batch, and record the letters `left` as refused. Return why Kafka refuses it; None if it does not.
+
+        Raises BrokerError if this is not possible within TRY_FOR, or the stop event is set.
+        """
         after, deadline = self._after(batch, left), time.monotonic() + TRY_FOR
         while True:
             done, why = self._try(batch, after)
@@ -142,7 +150,10 @@ class Redriver:
             time.sleep(AGAIN_AFTER)
 
     def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
-        """What will be known of the partitions that the letters come from; ContractError when Kafka has no room."""
+        """Return the history of every partition of these letters, as it will be after the transaction.
+
+        Raises ContractError if Kafka has no room for it, BrokerError if Kafka refuses too many letters.
+        """
         after = {}
         for place in {letter.record.source for letter in (*batch, *unsent)}:
             taken = [letter.record.offset for letter in batch if letter.record.source == place]
@@ -160,7 +171,10 @@ class Redriver:
         return after
 
     def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> tuple[bool, Refusal | str]:
-        """One try: whether it is in Kafka, and why not. Raises BrokerError when a target cannot be written at all."""
+        """Try the transaction once. Return whether it was committed, and if not, why.
+
+        Raises BrokerError if a target topic cannot be written at all.
+        """
         entries = [redrive(letter, self._policy, now().wall) for letter in batch]
         try:
             self._producer.redrive(entries, _offsets(after), self._metadata)
@@ -178,7 +192,10 @@ class Redriver:
         return True, ""
 
     def _renewed(self, after: Mapping[Partition, RedriveHistory]) -> bool:
-        """A new producer, which ends what hung; whether the transaction is in Kafka. SupersededError if others are."""
+        """Replace the producer, which ends a hanging transaction. Return whether the transaction was committed.
+
+        Raises SupersededError if another redrive has committed instead.
+        """
         self._producer = DlqProducer(self._topics.kafka, self._topics.names)
         found = self._topics.pasts({place: self._layout[place] for place in after}, self._reader)
         if all(_same(found[place], past) for place, past in after.items()):

@@ -1,4 +1,4 @@
-"""Reads stretches of the dead letter topics, record by record, and knows how far it is."""
+"""Read offset spans of the dead letter topics, record by record, and track the progress."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from sidecar.kafka.messages import to_record
 BATCH = 1_000
 POLL = 0.1
 SILENCE = 15.0
-"""Seconds without a record or an end of a partition after which Kafka counts as away."""
+"""Seconds without a record or an end of a partition after which Kafka counts as unreachable."""
 
 
 class Scan:
-    """Iterate over it once; each partition's records come in the order of their offsets. Close it, or iterate to the
-    end. Raises BrokerError."""
+    """A reader of offset spans, to be iterated over once. Raises BrokerError.
+
+    Each partition's records come in the order of their offsets. The caller closes it.
+    """
 
     def __init__(self, topics: DlqTopics, layout: Layout) -> None:
         self.read = 0
-        """Records so far."""
+        """Records read so far."""
         self.total = sum(span.end - span.begin for span in layout.values())
-        """Offsets in all: there are at most so many records."""
+        """Offsets in all spans: there are at most as many records."""
         self._ends = {place: span.end for place, span in layout.items() if span.begin < span.end}
         self._starts = [TopicPartition(*place, layout[place].begin) for place in self._ends]
         self._began = time.monotonic()
@@ -37,16 +39,15 @@ class Scan:
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """The number of records read per second."""
         return self.read / max(time.monotonic() - self._began, 1e-3)
 
     @property
     def complete(self) -> bool:
-        """Whether all was read."""
+        """Whether all spans were read to their ends."""
         return not self._ends
 
     def close(self) -> None:
-        """Leave Kafka."""
         self._consumer.close()
 
     def __enter__(self) -> Scan:
@@ -65,7 +66,7 @@ class Scan:
                 if not messages and time.monotonic() > heard + SILENCE:
                     raise BrokerError(f"the dead letters could not be read on for {SILENCE:.0f} s")
                 yield from self._records(messages)
-                if messages:  # after the yields: whoever takes the records may take its time
+                if messages:  # after the yields, because the caller may take long with each record
                     heard = time.monotonic()
         except KafkaException as failure:
             raise BrokerError(f"the dead letters cannot be read: {sentence_of(failure)}") from failure
@@ -82,7 +83,7 @@ class Scan:
                 if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise BrokerError(f"a right is missing: READ on topic {place.topic} ({error.str()})")
                 raise KafkaException(error)
-            # A transaction's marker may be the last: then only the end-of-partition event says that all is read.
+            # The last offset may be a transaction's marker. Then only the end-of-partition event says that all is read.
             if end is not None and (error is None or error.code() == KafkaError._PARTITION_EOF) and (
                 offset + (error is None) >= end
             ):  # fmt: skip

@@ -1,4 +1,7 @@
-"""Dead letters for people: the newest that are asked for, and all stays of one id. Bounded, and honest about it."""
+"""Search dead letters for display: the newest that a request selects, or all stays of one id.
+
+The number of records read is bounded, and the result says whether older ones were left out.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout, Span
 
 STAYS = 10
-"""Stays of one id that are found whole, the newest; a record is redriven three times, as a rule."""
+"""Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
 PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
 
 
 class Found(NamedTuple):
-    """Letters with what a redrive would do with them, newest first. `matched` may be more than those that are here.
+    """The letters that were found, newest first, each with what a redrive would do with it.
 
-    `scanned` of `total` records were looked at, `rate` a second; `cut`: older ones were not.
+    `matched` may be more than the letters in the list. `scanned` of `total` records were read, at `rate` a second.
+    `cut`: whether older records were not read.
     """
 
     letters: list[tuple[Letter, Eligibility]]
@@ -47,9 +51,10 @@ def search(
     *,
     whole: bool = False,
 ) -> Found:
-    """The newest letters of a wish, at most so many, among the newest `scan_most` records. Raises BrokerError.
+    """Return the newest letters that a request selects: at most `most`, from the newest `scan_most` records.
 
-    Unless they are wanted `whole`, without key, value and headers: a list of a hundred would take a hundred MB.
+    Without `whole` they have no key, value and headers: a list of a hundred would take a hundred MB. Raises
+    BrokerError.
     """
     everything = topics.layout()
     pasts = topics.pasts(everything, only_shown=True)
@@ -73,18 +78,21 @@ def search(
 
 
 def slim(letter: Letter) -> Letter:
-    """The letter without what no list shows."""
+    """Return the letter without key, value and headers, which no list shows."""
     return replace(letter, record=replace(letter.record, key=None, value=None, headers=None))
 
 
 def newest(layout: Layout, most: int) -> Layout:
-    """The last `most` offsets, shared evenly among the partitions; what one does not need the others do not get."""
+    """Return the last `most` offsets, shared evenly among the partitions.
+
+    Offsets that one partition does not need are not given to the others.
+    """
     share = max(1, most // max(1, len(layout)))
     return {place: span._replace(begin=max(span.begin, span.end - share)) for place, span in layout.items()}
 
 
 def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
-    """The newest stays of a record in the DLQ, by its origin id; or one letter, by its place in a dead letter topic."""
+    """Return the newest stays of a record in the DLQ by its origin id, or one letter by its position in a DLQ topic."""
     wish = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     match = PLACE.fullmatch(ident)
     if match is None or match[1] not in topics.topics:

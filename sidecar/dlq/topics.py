@@ -1,6 +1,6 @@
-"""A group's dead letter topics as they are now: their partitions, and what is known of redrives before.
+"""A group's dead letter topics as they are now: their partitions, and what is known of earlier redrives.
 
-Nothing is changed here. Whoever redrives asks after it has fenced all others; a dry run only looks.
+Nothing is changed here. A redrive asks only after it has fenced all others; a dry run only reads.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _NOWHERE = logging.getLogger("reconsume.nowhere")
 _NOWHERE.addHandler(logging.NullHandler())
 _NOWHERE.propagate = False
 QUIET: Mapping[str, object] = {"log_level": 0, "logger": _NOWHERE}
-"""For the clients of a command: what matters comes back as an error, and librdkafka's own lines would mix with ours. It
-writes that it was fenced whatever the level."""
+"""Settings for a command's Kafka clients. What matters comes back as an error, and librdkafka's own log lines would mix
+with the command's output. librdkafka logs that it was fenced at any log level."""
 CLOCKS = 3_600_000
-"""ms. So far apart may the clocks of sidecars, brokers and this machine be."""
+"""ms by which the clocks of sidecars, brokers and this machine may differ."""
 COORDINATOR_SECONDS = 30.0
-"""How long the group's coordinator may be away: a transaction that hangs is open for 10 s, a broker restarts in 20."""
+"""Seconds that the group's coordinator may be unavailable: a hanging transaction is open for 10 s, a broker restarts in
+20."""
 PASSING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -48,13 +49,13 @@ PASSING = frozenset(
         KafkaError._WAIT_COORD,
     }
 )
-"""Errors of the first question to a group; the client calls few of them retriable (2.16)."""
+"""Transient errors of the first request to a group. The client marks few of them as retriable (2.16)."""
 RETENTION = 7 * 86_400_000
-"""ms. Kafka's default of `offsets.retention.minutes`, where it does not say."""
+"""ms. Kafka's default of `offsets.retention.minutes`, used if the brokers' own value is not known."""
 
 
 class Span(NamedTuple):
-    """From which to which offset a partition is; `topic`: Kafka's id of its topic."""
+    """The offsets of a partition from `begin` up to `end`. `topic` is the id that Kafka gave its topic."""
 
     begin: int
     end: int
@@ -69,26 +70,26 @@ def _passing(error: KafkaError) -> bool:
 
 
 def _from(span: Span, start: int) -> Span:
-    """The span from `start` on; negative: no record is so new."""
+    """Return the span from `start` on. A negative `start` means that no record is so new."""
     return span._replace(begin=span.end if start < 0 else min(span.end, max(span.begin, start)))
 
 
 class DlqTopics:
-    """The dead letter topics of one group. Every method raises BrokerError."""
+    """The dead letter topics of one group. Every method raises BrokerError if Kafka does not answer."""
 
     def __init__(self, kafka: Mapping[str, str], names: Names, mains: Iterable[str], fetch: int = FETCH) -> None:
-        """`fetch`: bytes that a scan asks for at a time, as they lie in the log."""
+        """Remember the group's topics. `fetch`: bytes that a scan fetches at a time, as they are stored in the log."""
         self.names, self.fetch = names, fetch
         self.topics = names.dlqs_of(tuple(mains))
         self.kafka = kafka
         self._admin = Admin(kafka)
 
     def reader(self) -> Consumer:
-        """A client of the redrive group that never joins it; the caller closes it."""
+        """Return a client of the redrive group that never joins it. The caller closes it."""
         return Consumer({**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
 
     def layout(self) -> Layout:
-        """Every partition; ContractError when a topic does not exist."""
+        """Return the span of every partition. Raises ContractError if a topic does not exist."""
         found = self._admin.find(self.topics)
         self.expect(found)
         counts = {name: topic.partitions for name, topic in found.items()}
@@ -96,13 +97,13 @@ class DlqTopics:
         return {Partition(*place): Span(begins[place].offset, ends[place].offset, found[place[0]].id) for place in ends}
 
     def expect(self, found: Iterable[str]) -> None:
-        """ContractError unless all dead letter topics are among those found."""
+        """Raise ContractError if a dead letter topic is missing from `found`."""
         missing = sorted(set(self.topics) - set(found))
         if missing:
             raise ContractError(f"{', '.join(missing)} does not exist; `reconsume topics apply` creates it")
 
     def expect_targets(self) -> None:
-        """ContractError unless the topics that a redrive writes to exist."""
+        """Raise ContractError if a topic that a redrive writes to does not exist."""
         targets = {self.names.ready, self.names.events}
         missing = sorted(targets - self._admin.find(targets).keys())
         if missing:
@@ -110,7 +111,7 @@ class DlqTopics:
                                 "`reconsume topics apply` creates what is missing")  # fmt: skip
 
     def since(self, layout: Layout, since: int) -> Layout:
-        """The layout from the first record on whose time is at or after `since` (epoch ms); all before it is older."""
+        """Return the layout without the records before the first one at or after `since` (epoch ms)."""
         if since <= 0 or not layout:
             return layout
         asked = [TopicPartition(place.topic, place.number, since) for place in layout]
@@ -122,7 +123,7 @@ class DlqTopics:
         finally:
             consumer.close()
         starts = {Partition(place.topic, place.partition): place.offset for place in found}
-        # Negative: no record is so new.
+        # A negative offset means that no record is so new.
         return {
             place: span._replace(
                 begin=min(span.end, max(span.begin, starts[place])) if starts[place] >= 0 else span.end
@@ -133,10 +134,10 @@ class DlqTopics:
     def pasts(
         self, layout: Layout, reader: Consumer | None = None, *, only_shown: bool = False
     ) -> dict[Partition, RedriveHistory]:
-        """What is known of redrives, by partition; it waits for a transaction that is still open.
+        """Return what is known of redrives, by partition. Wait for a transaction that is still open.
 
-        ContractError where a newer version has kept it. With `only_shown` nothing is known of that partition: its
-        letters are listed as forgotten, and nothing may be decided by that.
+        Raises ContractError if a newer version has stored the history of a partition. With `only_shown` nothing is
+        known of such a partition: its letters are listed as forgotten, and no decision may depend on that.
         """
         consumer = reader or self.reader()
         places = [TopicPartition(place.topic, place.number) for place in layout]
@@ -147,7 +148,7 @@ class DlqTopics:
                 consumer.close()
 
     def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-        """What is committed; asked again while the group's coordinator is not there yet."""
+        """Return what is committed. Retry while the group's coordinator is not available yet."""
         ask = partial(consumer.committed, places, timeout=ANSWER_SECONDS)
         try:
             return retry_transient(lambda: raise_partition_errors(ask()), COORDINATOR_SECONDS, _passing)
@@ -167,7 +168,7 @@ class DlqTopics:
             if isinstance(past, NewerPast):
                 past = self._unread(place, only_shown)
             if past is None or past.topic != layout[place].topic:
-                # An offset that somebody has reset: nothing is known of what is there today.
+                # An operator has reset the offset: nothing is known of the letters that are there today.
                 foreign = found.offset >= 0 and past is None
                 kept = self._offsets_kept() if kept is None and not foreign else kept
                 past = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
@@ -176,7 +177,8 @@ class DlqTopics:
 
     @staticmethod
     def _unread(place: Partition, only_shown: bool) -> None:
-        """A newer version redrives here. To go on without its word could bring letters back twice."""
+        """Raise ContractError unless `only_shown`: a newer version of Reconsume redrives here."""
+        # Without the history of that version, letters could be redriven twice.
         if not only_shown:
             raise ContractError(
                 f"what was redriven of {place} is kept by a newer version of Reconsume, and this one cannot read it: "
@@ -184,14 +186,14 @@ class DlqTopics:
             )
 
     def _offsets_kept(self) -> int:
-        """How long Kafka keeps committed offsets, in ms: the least that a broker says, or the default."""
+        """Return how long Kafka keeps committed offsets, in ms: the lowest value of all brokers, or the default."""
         client = AdminClient({"client.id": CLIENT, "log_level": 0, **self.kafka})
         try:
             brokers = client.list_topics(timeout=ANSWER_SECONDS).brokers
             asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
             answers = client.describe_configs(asked, request_timeout=ANSWER_SECONDS)
             told = [self._minutes(answer.result(ANSWER_SECONDS)) for answer in answers.values()]
-        except KafkaException:  # it needs DESCRIBE_CONFIGS on the cluster, which few have
+        except KafkaException:  # it needs DESCRIBE_CONFIGS on the cluster, which few users have
             return RETENTION
         return min(told, default=RETENTION)
 

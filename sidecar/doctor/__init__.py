@@ -1,5 +1,6 @@
-"""The checks of `reconsume doctor`: what may keep a group from working, one file a subject.
+"""The checks of `reconsume doctor`: what may keep a group from working, one file for each subject.
 
-`findings` is what a check says, `runner` runs them side by side, `cluster` is how they ask Kafka. A check is a function
-from what it needs to its findings; it changes nothing, and raises BrokerError where it gets no answer.
+`findings` holds the results of a check, `runner` runs the checks side by side, `kafka.admin.cluster` sends their
+requests. A check is a function from what it needs to its findings. It changes nothing, and raises BrokerError if it
+gets no answer.
 """

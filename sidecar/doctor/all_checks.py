@@ -29,13 +29,13 @@ from sidecar.settings.model import group_of
 from topics.acls import GroupShape, User, permissions_of
 
 KAFKA = "kafka"
-"""The check that all but the service's depend on."""
+"""The check that all other checks depend on, except that of the service."""
 TRANSACTION_TIMEOUT = 10_000
-"""ms. Ours, where the configuration does not say."""
+"""ms. Reconsume's own value, used if the configuration sets none."""
 
 
 def local_checks(settings: Settings) -> list[Check]:
-    """What can be asked without a word from Kafka."""
+    """Return the checks that can run while Kafka does not answer."""
     return [
         Check(KAFKA, lambda: reach(settings.kafka), 20.0),
         Check("service", lambda: service(settings.deliver)),
@@ -43,7 +43,10 @@ def local_checks(settings: Settings) -> list[Check]:
 
 
 def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check]:
-    """What Kafka must answer. `user`: whose rights those of the configured Kafka user are compared with."""
+    """Return the checks that need Kafka's answers.
+
+    `user`: the role whose rights are compared with those of the configured Kafka user.
+    """
     cluster = Cluster(settings.kafka)
     told = Once(lambda: read_policy_topic(cluster, settings.names))
     own = {topic.name: topic.tags for topic in settings.topics}
@@ -64,18 +67,18 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("policy", lambda: policy(told(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
-    # A broadcast has no topics of its own, so there is nothing to ask of them.
+    # A broadcast has no topics of its own, so these checks have nothing to read.
     lonely = ("clock", "subscriptions", "policy")
     return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
 
 
 def unreachable(checks: Sequence[Check]) -> list[Report]:
-    """The reports of checks that cannot be made; one failure, that of Kafka itself, is enough."""
+    """Return the reports of checks that cannot run. They are warnings: the one failure of Kafka itself is enough."""
     return [Report(check.name, (warn("not looked at: Kafka cannot be reached"),)) for check in checks]
 
 
 def heard(told: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
-    """What the policy topic says; None where it cannot be read, which another check reports."""
+    """Return the records of the policy topic; None if it cannot be read, which another check reports."""
     try:
         return told()
     except BrokerError:
@@ -83,13 +86,13 @@ def heard(told: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopic
 
 
 def mend_rights(settings: Settings, user: User) -> str:
-    """The command that gives the configured Kafka user the rights of `user`."""
+    """Return the command that gives the configured Kafka user the rights of `user`."""
     name = settings.kafka.get("sasl.username", "NAME")
     return f"reconsume acls apply --role {user} --principal User:{name}"
 
 
 class Once(Generic[T]):
-    """A question that several threads ask, and one of them answers for all; its ReconsumeError is every thread's."""
+    """A call that several threads need and one of them makes for all. A BrokerError is raised in every thread."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -98,7 +101,7 @@ class Once(Generic[T]):
         self._fault: BrokerError | None = None
 
     def __call__(self) -> T:
-        """The answer. Raises BrokerError."""
+        """Return the result of the call. Raises BrokerError."""
         with self._lock:
             if self._fault is not None:
                 raise self._fault

@@ -1,4 +1,4 @@
-"""Runs checks side by side, each with a deadline: what hangs is one failure, and never holds up the others."""
+"""Run checks side by side, each with a deadline. A check that hangs is one failure and never holds up the others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sidecar.errors import ReconsumeError
 from sidecar.kafka.admin.descriptions import DeniedError
 
 TURN = 0.1
-"""Seconds between looks at the clock while checks run; Ctrl-C waits no longer."""
+"""Seconds between two checks of the time while checks run. Ctrl-C waits no longer."""
 
 
 class Check(NamedTuple):
-    """A check by its name. It is given up `seconds` after it began."""
+    """A check with its name. It is abandoned `seconds` after it began."""
 
     name: str
     call: Callable[[], Sequence[Finding]]
@@ -25,11 +25,11 @@ class Check(NamedTuple):
 
 
 def run(checks: Sequence[Check]) -> Iterator[Report]:
-    """The reports, each as soon as it is there."""
+    """Yield each report as soon as it is there."""
     done: queue.SimpleQueue[Report] = queue.SimpleQueue()
     began = time.monotonic()
     for check in checks:
-        # Daemons: a call of the client that never returns must not keep the program from ending.
+        # Daemon threads: a client call that never returns must not keep the program from ending.
         threading.Thread(target=lambda c=check: done.put(called(c)), name=f"check-{check.name}", daemon=True).start()
     waiting = {check.name: check for check in checks}
     while waiting:
@@ -50,7 +50,7 @@ HANGS = "Kafka takes connections and does not answer: look at the brokers, and a
 
 
 def called(check: Check) -> Report:
-    """One check to its end, whatever it raises."""
+    """Run one check to its end, whatever it raises, and return its report."""
     try:
         return Report(check.name, tuple(check.call()))
     except DeniedError as denied:

@@ -1,7 +1,8 @@
-"""A hard limit for calls of the Kafka client, whose own timeouts are none.
+"""Set a hard time limit for calls of the Kafka client, because the client does not keep its own timeouts.
 
 After a broker loss `send_offsets_to_transaction(…, 10)` has returned after 44 s, or never (librdkafka#5511, #5456;
-measured on Kafka 4.3). So each producer has one thread that makes its blocking calls; whoever waits for it gives up.
+measured on Kafka 4.3). So each producer has one thread that makes its blocking calls. The caller waits for that thread
+only until its limit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Job: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class CallTimeoutError(Exception):
-    """A call did not come back in time. Its producer must not be used, nor destroyed, any more."""
+    """A call did not return in time. Its producer must not be used or destroyed any more."""
 
 
 class BlockingCalls:
@@ -25,11 +26,14 @@ class BlockingCalls:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
         self.stuck = False
-        """Whether a call has not come back in time."""
+        """Whether a call did not return in time."""
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def call(self, limit: float, function: Callable[..., Any], *args: Any) -> None:
-        """Make a call; raises what it raises, or StuckError after `limit` seconds."""
+        """Make a call and wait for it for at most `limit` seconds.
+
+        Raises what the call raises, or CallTimeoutError after `limit` seconds.
+        """
         self._jobs.put((function, args))
         try:
             failure = self._answers.get(timeout=limit)
@@ -41,11 +45,11 @@ class BlockingCalls:
 
     @property
     def idle(self) -> bool:
-        """Whether no call is under way: also the one that did not come back in time has come back by now."""
+        """Whether no call is under way. A call that did not return in time may have returned since."""
         return not self.stuck or not self._answers.empty()
 
     def end(self) -> None:
-        """Let the thread go once it is idle."""
+        """End the thread once it is idle."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -53,7 +57,7 @@ class BlockingCalls:
             function, args = job
             try:
                 function(*args)
-            except BaseException as failure:  # noqa: BLE001 - handed to the caller, which raises it
+            except BaseException as failure:  # noqa: BLE001 - passed to the caller, which raises it
                 self._answers.put(failure)
             else:
                 self._answers.put(None)

@@ -1,7 +1,7 @@
 """The settings of every Kafka client that we make, each with the failure that it prevents.
 
-The user's own properties go in first; what the promise rests on goes in last and is never overridden (the settings
-refuse such keys with the reason).
+The user's own properties come first. The properties on which the promise (contract §7) rests come last and are never
+overridden: the settings refuse such keys with the reason.
 """
 
 from __future__ import annotations
@@ -21,50 +21,53 @@ _LOG = logging.getLogger("reconsume.kafka")
 
 
 _CLASSIC: Config = {
-    # Partitions move one by one, after their deliveries were answered; an eager rebalance takes all away at once.
+    # Partitions move one by one, after their deliveries are answered. An eager rebalance takes all away at once.
     "partition.assignment.strategy": "cooperative-sticky",
-    # Heartbeats of 3 s make a rebalance take 5 s; with 500 ms it is 1.3 s (measured).
+    # With a heartbeat every 3 s a rebalance takes 5 s; with one every 500 ms it takes 1.3 s (measured).
     "heartbeat.interval.ms": 500,
     "session.timeout.ms": 8_000,
 }
-"""Of the classic group protocol; with KIP-848 (`group.protocol=consumer`) these are the broker's to set."""
+"""Properties of the classic group protocol. With KIP-848 (`group.protocol=consumer`) the broker sets these."""
 
 
 def _client(user: Properties, client_id: str) -> Config:
     return {
-        # A restarted broker is noticed after 1 s, not 10.
+        # With this a restarted broker is noticed after 1 s, not 10 s.
         "reconnect.backoff.max.ms": 1_000,
         "client.id": client_id,
         **user,
-        # librdkafka writes its log to stderr itself: a full pipe there stops every thread of the client (measured).
+        # By default librdkafka writes its log to stderr: a full pipe there stops every client thread (measured).
         "logger": _LOG,
         "log.connection.close": False,
     }
 
 
 def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: int) -> Config:
-    """A lane's consumer. `queue_kib` bounds what librdkafka fetches ahead, and with it the memory at full speed."""
+    """Return the configuration of a lane's consumer.
+
+    `queue_kib` limits what librdkafka fetches ahead, and with it the memory use at full speed.
+    """
     return {
         **(_CLASSIC if user.get("group.protocol", "classic") == "classic" else {}),
         "max.poll.interval.ms": 300_000,
-        # The default of 1 000 stalls the fetcher a second each time its queue is full: 4–6 times slower.
+        # With the default of 1 000 the fetcher pauses a second each time its queue is full: 4–6 times slower.
         "fetch.queue.backoff.ms": 5,
         "fetch.wait.max.ms": 500,
         "queued.min.messages": 1_000,
         "queued.max.messages.kbytes": queue_kib,
         "fetch.message.max.bytes": 256 * 1024,
         "fetch.max.bytes": 8 * 1024 * 1024,
-        # A topic that is created later is seen within this time, without a restart.
+        # A topic that is created later is noticed within this time, without a restart.
         "topic.metadata.refresh.interval.ms": 5_000,
         **_client(user, client_id),
         "group.id": group,
-        # Progress is committed by transactions alone: a plain commit could land late and undo a newer one.
+        # Only transactions commit progress: a plain commit could arrive late and undo a newer one.
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # A lost offset is counted and shown, never a silent jump to the newest record (librdkafka#521).
+        # A lost offset is counted and shown; the consumer never jumps silently to the newest record (librdkafka#521).
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
-        # The end of a level topic is a transaction marker: only its EOF offset makes an empty level show lag 0.
+        # A level topic ends with a transaction marker: only the offset of the EOF event lets an empty level show lag 0.
         "enable.partition.eof": True,
     }
 
@@ -72,40 +75,44 @@ def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: 
 FETCH = 1024 * 1024
 """Bytes of one partition that are fetched at a time; librdkafka's default."""
 LITTLE = 16 * 1024
-"""The same where memory is scarce: a fetch is unpacked whole, and records may have been compressed to a thousandth. At
-least one batch comes in any case."""
+"""Bytes of one partition that are fetched at a time where memory is scarce. A fetch is decompressed as a whole, and
+records may have been compressed to a thousandth. At least one batch arrives in any case."""
 
 
 def producer_config(user: Properties, transactional_id: str, client_id: str) -> Config:
-    """A lane's transactional producer."""
+    """Return the configuration of a lane's transactional producer."""
     return {
-        # An open transaction of a dead pod stops the next owner this long (and up to 10 s more).
+        # An open transaction of a crashed pod stops the next owner this long (and up to 10 s more).
         "transaction.timeout.ms": 10_000,
-        # After a coordinator is lost, send_offsets can hang for ever: with these 0 of 11 times, by default 3 of 7
-        # (librdkafka#5511, #5456).
+        # After a coordinator is lost, send_offsets can hang for ever: 0 of 11 times with these two, 3 of 7 times by
+        # default (librdkafka#5511, #5456).
         "metadata.max.age.ms": 3_000,
         "connections.max.idle.ms": 4_000,
-        # The first request of a transaction meets the markers of the one before and waits for this: 100 ms by default.
+        # The first request of a transaction arrives while the markers of the one before are still written. It is sent
+        # again after this time: 100 ms by default.
         "retry.backoff.ms": 5,
         "retry.backoff.max.ms": 1_000,
         "linger.ms": 0,
-        # Small batches: one that holds many records may pass the topic's limit although each record is below it.
+        # Small batches: a batch of many records may exceed the topic's limit although each record is below it.
         "batch.size": 128 * 1024,
-        # The topic's own limit decides, not the client's, which counts before compression.
+        # The topic's own limit decides. The client's limit counts bytes before compression.
         "message.max.bytes": 100_000_000,
-        # As the Java client does it, so that all producers of a key agree on its partition.
+        # The Java client's partitioner, so that all producers of a key agree on its partition.
         "partitioner": "murmur2_random",
         **_client(user, client_id),
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
-        # A committed transaction says that all its records are there; only a refused one needs to be told apart.
+        # A committed transaction proves that all its records were written. Only a refused record needs a report.
         "delivery.report.only.error": True,
     }
 
 
 def reader_config(user: Properties, group: str, client_id: str) -> Config:
-    """A client that only asks for committed offsets; read_committed, so that it waits for what is still open."""
+    """Return the configuration of a client that only requests committed offsets.
+
+    With read_committed a request waits for transactions that are still open.
+    """
     return {
         **_client(user, client_id),
         "group.id": group,
@@ -115,10 +122,13 @@ def reader_config(user: Properties, group: str, client_id: str) -> Config:
 
 
 def follower_config(user: Properties, group: str, client_id: str) -> Config:
-    """A client that reads one small topic from its beginning, and asks for the committed offsets of `group`."""
+    """Return the configuration of a client that reads one small topic from its beginning.
+
+    It also requests the committed offsets of `group`.
+    """
     return {
         **reader_config(user, group, client_id),
-        # A compacted topic has gaps, and one that was deleted and made anew begins at 0.
+        # A compacted topic has gaps, and a topic that was deleted and created again begins at 0.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
         "queued.max.messages.kbytes": 1_024,
@@ -126,52 +136,64 @@ def follower_config(user: Properties, group: str, client_id: str) -> Config:
 
 
 def scan_config(user: Properties, group: str, client_id: str, fetch: int = FETCH) -> Config:
-    """A client that reads many records of whole topics once, and asks for the committed offsets of `group`."""
+    """Return the configuration of a client that reads many records of whole topics once.
+
+    It also requests the committed offsets of `group`.
+    """
     return {
         **follower_config(user, group, client_id),
         "fetch.message.max.bytes": fetch,
-        # Each is there three times over: as fetched, as the client's message, as Python's. By default it is 50 MB.
+        # Each record is in memory three times: as fetched, as the client's message, as Python's. The default is 50 MB.
         "queued.max.messages.kbytes": 4 * 1024,
         "fetch.max.bytes": 4 * 1024 * 1024,
-        # The default of 1 000 stalls the fetcher a second each time its queue is full.
+        # With the default of 1 000 the fetcher pauses a second each time its queue is full.
         "fetch.queue.backoff.ms": 5,
     }
 
 
 def view_config(user: Properties, group: str, client_id: str, fetch: int = 256 * 1024) -> Config:
-    """A client that reads the view's topics; `group` is only a name that it has the right to, nothing is committed."""
+    """Return the configuration of a client that reads the view's topics.
+
+    `group` is only a name that the client has the right to use; nothing is committed.
+    """
     return {
         **follower_config(user, group, client_id),
-        # An offset that is gone is looked at, and not passed over: the topic may be another one by now.
+        # A lost offset is an error to examine, not to skip: the topic may be another one by now.
         "auto.offset.reset": "error",
         "queued.max.messages.kbytes": 2_048,
         "fetch.message.max.bytes": fetch,
-        # The default of 1 000 would read two thousand rows a second from so short a queue.
+        # With the default of 1 000 only two thousand rows a second would be read through so short a queue.
         "fetch.queue.backoff.ms": 5,
     }
 
 
 def teller_config(user: Properties, client_id: str) -> Config:
-    """A producer of small records that nothing waits for; idempotent, so that an old one never lands last."""
+    """Return the configuration of a producer of small records that no caller waits for.
+
+    It is idempotent, so that an old record is never written last.
+    """
     return {
         "linger.ms": 0,
         **_client(user, client_id),
         "enable.idempotence": True,
         "acks": "all",
-        # What could not be written by then is out of date.
+        # A record that could not be written by then is out of date.
         "message.timeout.ms": 30_000,
         "queue.buffering.max.messages": 100,
     }
 
 
 def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each property that librdkafka does not know, or whose value it refuses. Connects to nothing."""
+    """Return a sentence for each property that librdkafka does not know, or whose value it refuses.
+
+    Connects to no broker.
+    """
     faults: list[str] = []
     for name, value in properties.items():
         try:
             Producer({name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
         except KafkaException as error:
-            # Alone, a property may lack its companions; only what is wrong by itself counts here.
+            # A property tested alone may lack others that it needs. Only what is wrong by itself counts here.
             if code_of(error) == KafkaError._INVALID_ARG and "onfiguration property" in error.args[0].str():
                 said = sentence_of(error)
                 faults.append(f"kafka.{name}: {said.replace(value, MASK) if value and is_secret((name,)) else said}")

@@ -1,6 +1,7 @@
-"""A question to the cluster that is asked again while the cluster is only busy: its first group, a new leader.
+"""Retry a request while it fails with a transient error: the cluster is busy with its first group or a new leader.
 
-Nothing is known of Kafka's clients here but their errors; who asks what, and which errors pass, is the callers'.
+This module knows only the errors of the Kafka clients. Callers decide which request is made and which errors are
+transient.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 AGAIN = 0.2
-"""Seconds between two questions."""
+"""Seconds between two tries."""
 
 T = TypeVar("T")
 
@@ -20,9 +21,10 @@ T = TypeVar("T")
 def retry_transient(
     ask: Callable[[], T], within: float, passes: Callable[[KafkaError], bool], again: float = AGAIN
 ) -> T:
-    """What `ask` gives, called again every `again` seconds while its error `passes`, for `within` seconds.
+    """Return the result of `ask`; call it again while its error is transient.
 
-    Raises the last KafkaException.
+    `ask` is called every `again` seconds, for `within` seconds, while `passes` is true for its error. Raises the last
+    KafkaException if the time is over or the error is not transient.
     """
     deadline = time.monotonic() + within
     while True:
@@ -35,7 +37,10 @@ def retry_transient(
 
 
 def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:
-    """An answer about partitions, if it is one about each of them. Raises KafkaException with the first error."""
+    """Return `found` if none of its partitions has an error.
+
+    Raises KafkaException with the first error.
+    """
     for place in found:
         if place.error is not None:
             raise KafkaException(place.error)
@@ -43,15 +48,15 @@ def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:
 
 
 ANSWER_SECONDS = 8.0
-"""How long a request may take. A user who typed a wrong address must know it within 10 s of pressing return."""
+"""Seconds that a request may take. A user who typed a wrong address must know it within 10 s of pressing return."""
 
 
 def code_of(error: KafkaException) -> int:
-    """The error's code."""
+    """Return the code of the error."""
     code: int = error.args[0].code()
     return code
 
 
 def sentence_of(error: KafkaException) -> str:
-    """What the broker or the client said, on one line."""
+    """Return the text of the broker's or the client's error, on one line."""
     return " ".join(str(error.args[0].str()).split())

@@ -1,4 +1,4 @@
-"""From the client's message to our record: the one place that touches a message's headers."""
+"""Turn the client's message into our record: the only place that reads a message's headers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
 from topics.headers_fast import parse_rendered
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
-"""The only way to a message's headers, called once a message.
+"""The only way to read a message's headers; call it once for each message.
 
-On a header key that is not UTF-8 the client raises. A plain `message.headers()` in hot code escapes its own `try` on
-Python 3.11–3.13 (the specialised call skips the check) and ends in a segmentation fault; so does a second call.
-"""
+The client raises if a header key is not UTF-8. In hot code a plain `message.headers()` escapes its own `try` on Python
+3.11–3.13 (the specialised call skips the check). It then ends in a segmentation fault; so does a second call."""
 
 Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[RetryState | None, str]]
-"""From headers, partition, offset and timestamp (epoch ms) to the life that they tell of, and why they may not be
-believed (empty: they may)."""
+"""A function of headers, partition, offset and timestamp (epoch ms). It returns the retry state in the headers, and why
+they may not be trusted (empty: they may)."""
 
 UNREADABLE = "headers-unreadable"
 
@@ -36,7 +35,10 @@ _LOG = logging.getLogger("reconsume.lane")
 
 
 def to_record(message: Message, source: Partition, epoch: int, reading: Reading | None) -> Record:
-    """The message as a record. `reading` is None where no header means anything: on a main topic, as a rule."""
+    """Return the message as a record.
+
+    `reading` is None where no header has a meaning, as on most main topics.
+    """
     headers: Headers | None
     life, fault = None, ""
     try:
@@ -53,7 +55,10 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
 
 
 def reading_of(policy: Policy) -> Reading:
-    """How our headers are read on the group's own topics. Topics that only other instances consume are logged once."""
+    """Return the function that reads our headers on the group's own topics.
+
+    It logs each main topic that only other instances consume once, MOST_STRAYS of them at most.
+    """
     origins, named = MainTopics(policy), set[str]()
 
     def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[RetryState | None, str]:
@@ -73,7 +78,10 @@ def reading_of(policy: Policy) -> Reading:
 
 
 def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
-    """How other systems' retry headers are read on main topics; None, which costs nothing, when none are."""
+    """Return the function that reads the retry headers of other systems on main topics.
+
+    None, which costs nothing, if none are read.
+    """
     if not understand:
         return None
 
@@ -86,6 +94,6 @@ def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
 
 
 def name_stray(topic: str, source: Partition) -> None:
-    """Log a topic that retries come from and that this instance does not consume."""
+    """Log a topic whose retries arrive here although this instance does not consume it."""
     text = "retries of topic %s wait in %s, and this instance does not consume it: they are passed on to those that do"
     _LOG.warning(text, topic, source.topic, extra={"event": "unknown-topic", "topic": topic})

@@ -1,4 +1,4 @@
-"""From the settings to the parts of a sidecar: policy, lanes, push client, HTTP servers. Nothing is started here."""
+"""Build the parts of a sidecar from the settings: policy, pace, lanes, delivery. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sidecar.settings.sections.deliver import Deliver
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
-    """The retry policy that the settings describe."""
+    """Return the retry policy that the settings describe."""
     return Policy(
         names=settings.names,
         topics=settings.topic_names,
@@ -55,25 +55,28 @@ def build_policy(settings: Settings, instance: str) -> Policy:
 
 
 def deaths_of(settings: Settings) -> int | None:
-    """How often a record may be out while everything dies; None where nothing is delivered, or nothing kept of it."""
+    """Return how often a record may be out while the service or the sidecar crashes.
+
+    None if nothing is delivered, or if nothing is kept of it.
+    """
     spared = settings.deliver.mode == "relay" or settings.deliver.broadcast
     return None if spared else settings.retry.max_deaths
 
 
 def in_place_of(settings: Settings) -> InPlace | None:
-    """How an ordered group retries; None when it is not ordered."""
+    """Return how an ordered group retries; None if it is not ordered."""
     if settings.deliver.order == "none":
         return None
     return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
 
 
 def build_pace(settings: Settings) -> Pace:
-    """How many deliveries may be out. Only a service that is pushed to can be away."""
+    """Return the pace: how many deliveries may be out. Only a service in push mode can have an outage."""
     deliver = settings.deliver
     if deliver.mode == "pull":
         return Pace(settings.pull.max_leased, since=now())
     if deliver.mode == "relay":
-        return Pace(1, since=now())  # never taken: what is due goes to the ready topic
+        return Pace(1, since=now())  # never used: records that are due go to the ready topic
     return Pace(
         deliver.concurrency * deliver.batch.max_size,
         failures=deliver.outage_failures,
@@ -85,7 +88,7 @@ def build_pace(settings: Settings) -> Pace:
 
 
 def build_pace_monitor(settings: Settings, gate: Dispatcher, engines: list[LaneRunner]) -> PaceMonitor:
-    """Who listens to the pace; ConfigError when the health URL cannot be used."""
+    """Return the monitor of the pace. Raises ConfigError if the health URL cannot be used."""
     deliver, lanes = settings.deliver, [engine.lane for engine in engines]
     try:
         health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
@@ -97,7 +100,10 @@ def build_pace_monitor(settings: Settings, gate: Dispatcher, engines: list[LaneR
 
 
 def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
-    """The lanes: main and retry; in relay mode the service reads main topics and ready topic itself."""
+    """Return the lanes: main and retry.
+
+    In relay mode only retry: the service reads the main topics and the ready topic itself. In broadcast only main.
+    """
     match settings.deliver:
         case Deliver(mode="relay"):
             return (retry_plan(settings, with_ready=False),)
@@ -108,43 +114,44 @@ def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
 
 
 def main_plan(settings: Settings) -> LaneSpec:
-    """The lane of the service's own topics."""
+    """Return the lane of the service's own topics."""
     terms = LaneOptions(settings.deliver.max_held, order_of(settings), wanted_of(settings))
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
     return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
 
 def broadcast_plan(settings: Settings) -> LaneSpec:
-    """The only lane of an instance that gets everything. The client asks for a group's name even where there is none;
-    what other systems' headers say is of no use where nothing is retried."""
+    """Return the only lane of an instance that gets every record."""
     name = f"{settings.group}-BROADCAST"
+    # The client requires a group name even without a group. Headers of other systems are of no use without retries.
     return replace(main_plan(settings), group=name, understand=(), broadcast=True)
 
 
 def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
-    """The lane of level topics and ready topic. Its records were wanted once, whatever is subscribed to now."""
+    """Return the lane of the level topics and the ready topic."""
     names = settings.names
     waits = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
     if with_ready:
         waits[names.ready] = 0
+    # No filter: these records were wanted once, whatever the subscription is now.
     terms = LaneOptions(settings.deliver.max_held, order_of(settings))
-    # A level's record without a committed offset is a waiting retry: it must never be passed over.
+    # "earliest": a record of a level without a committed offset is a waiting retry, and must never be skipped.
     return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
 
 
 def order_of(settings: Settings) -> OrderBy | None:
-    """What is delivered one at a time, if anything."""
+    """Return by what records are delivered one at a time; None if they are not."""
     return None if settings.deliver.order == "none" else settings.deliver.order
 
 
 def wanted_of(settings: Settings) -> TagFilter | None:
-    """Which records are wanted; None, which costs nothing, when all are."""
+    """Return the filter for the wanted records; None, which costs nothing, if all are wanted."""
     tags = {topic.name: parse_tags(topic.tags) for topic in settings.topics}
     return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
 
 
 def build_delivery(settings: Settings, gate: Dispatcher) -> Delivery:
-    """Who hands records to the service; ConfigError when the URL cannot be used."""
+    """Return what hands records to the service. Raises ConfigError if the URL cannot be used."""
     if settings.deliver.mode == "relay":
         return NoDelivery()
     if settings.deliver.mode == "pull":
@@ -158,7 +165,7 @@ def build_delivery(settings: Settings, gate: Dispatcher) -> Delivery:
 
 
 def build_batch_push(settings: Settings, gate: Dispatcher) -> BatchPush:
-    """The push client for many records a request; ConfigError when the URL cannot be used."""
+    """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
     push = build_push(settings)
@@ -167,7 +174,7 @@ def build_batch_push(settings: Settings, gate: Dispatcher) -> BatchPush:
 
 
 def build_push(settings: Settings) -> Push:
-    """The push client that the settings describe; ConfigError when the URL cannot be used."""
+    """Return the push client that the settings describe. Raises ConfigError if the URL cannot be used."""
     deliver = settings.deliver
     push = PushSettings(
         group=settings.group,
@@ -185,7 +192,7 @@ def build_push(settings: Settings) -> Push:
 
 
 def needed_topics(settings: Settings) -> frozenset[str]:
-    """Every topic that the sidecar reads or writes."""
+    """Return every topic that the lanes read or write."""
     names, mains = settings.names, settings.topic_names
     if settings.deliver.broadcast:
         return frozenset(mains)
@@ -197,7 +204,7 @@ def needed_topics(settings: Settings) -> frozenset[str]:
 def build_post_writer(
     settings: Settings, policy: Policy, observe: Callable[[str, float], None], registry: CredentialRegistry
 ) -> PostWriter | None:
-    """Who writes what services post; None where no service reads Kafka itself."""
+    """Return the writer for the failures that services post; None if no service reads Kafka itself."""
     if settings.deliver.mode != "relay":
         return None
     identity = f"{policy.names.group}-post-{policy.instance}"
@@ -205,11 +212,12 @@ def build_post_writer(
 
 
 def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:
-    """The pod's name, with its namespace where it is told, or host and API address.
+    """Return the pod's name, with its namespace if that is known; without a pod, the host and the API address.
 
-    It must survive the restart of a container, so that the new process ends the transaction that the old one left
-    open (0.6 s instead of 20), and differ between processes of one host, which cannot share their API address. Two
-    namespaces may have a pod of one name (a StatefulSet's) in one group: by the name alone they would fence each other.
+    The name must survive the restart of a container. The new process then ends the transaction that the old one left
+    open (0.6 s instead of 20). It must also differ between processes of one host, which cannot share their API address.
+    Two namespaces may have a pod of the same name (a StatefulSet's) in one group. With the name alone they would fence
+    each other.
     """
     if pod := environ.get("POD_NAME"):
         namespace = environ.get("POD_NAMESPACE")

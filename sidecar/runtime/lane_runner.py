@@ -1,4 +1,4 @@
-"""A lane with everything that it runs on: its consumer's thread, its committer's thread, and the loop between them."""
+"""A lane with all that it runs on: its consumer's thread, its committer's thread, and the bridge between them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.loop_bridge import LoopBridge
 
 QUEUE_KIB = {"main": 16_384, "retry": 4_096}
-"""What librdkafka fetches ahead, by lane: this sets the memory at full speed."""
+"""KiB that librdkafka fetches ahead, by lane: this sets the memory use at full speed."""
 STALLED_AFTER = 30.0
-"""Seconds without a turn of the consumer's thread, beyond the lock's time, after which it counts as stuck."""
+"""Seconds without a turn of the consumer's thread, beyond `lock_timeout`, after which it counts as stuck."""
 
 _LOG = logging.getLogger("reconsume.lane")
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSpec:
-    """What one lane is to do. `waits`: its topics and their delay in ms, empty for main topics; on these the retry
-    headers of the systems in `understand` are read. `terms`: which records, and how many of them."""
+    """The task of one lane.
+
+    `waits`: its topics and their delays in ms; empty for main topics. On main topics the retry headers of the systems
+    in `understand` are read. `terms`: which records the lane takes, and how many of them.
+    """
 
     name: str
     group: str
@@ -49,11 +52,12 @@ class LaneSpec:
     terms: LaneOptions
     understand: tuple[str, ...] = ()
     broadcast: bool = False
-    """All partitions, whoever else has them, and nothing is kept: `group` never has a member nor an offset."""
+    """Whether it reads all partitions, whichever other instances read them, and keeps nothing. `group` never has a
+    member or an offset."""
 
 
 class LaneRunner:
-    """One lane at work. Made on the event loop. `observe` gets each transaction's result and seconds."""
+    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction."""
 
     def __init__(
         self,
@@ -98,10 +102,11 @@ class LaneRunner:
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
-        """Make the producer, then subscribe: `init_transactions` first ends what a predecessor left open.
+        """Make the producer, then subscribe.
 
-        `known` returns when the policy is known by which records are to be judged.
+        `known` returns when the policy that decides about the records is known.
         """
+        # First `init_transactions`: it ends what a predecessor left open.
         self.committer.start()
         while not self.committer.ready.is_set():
             await asyncio.sleep(0.01)
@@ -109,8 +114,8 @@ class LaneRunner:
         self.consumer.start()
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
-        """Go on by another policy; a lane of waiting records reads the topics of `waits` from now on."""
-        # Never fewer: a topic that is read no more may stay assigned until the rebalance is over.
+        """Apply another policy. A retry lane reads the topics of `waits` from now on."""
+        # No topic is removed: one that is not read any more may stay assigned until the rebalance is over.
         self._waits = {**self._waits, **waits}
         self.policy = policy
         self.lane.apply_policy(policy, self._waits)
@@ -119,28 +124,28 @@ class LaneRunner:
 
     @property
     def started(self) -> bool:
-        """Whether it consumes."""
+        """Whether the lane consumes."""
         return self.consumer.is_alive() and self.assignment.placed
 
     @property
     def last_error(self) -> str:
-        """What Kafka said last that was wrong, to either thread; empty when nothing was."""
+        """The last error from Kafka, to either thread; empty if there was none."""
         return self.committer.last_error or self.consumer.last_error or self.consumer.due_offsets.problem
 
     def status(self) -> list[PartitionStatus]:
-        """The present state of each partition."""
+        """Return the present state of each partition."""
         return statuses(self.lane, self.driver.standing, now())
 
     def ends(self) -> Mapping[Partition, int]:
-        """Where each partition ended a few seconds ago."""
+        """Return where each partition ended a few seconds ago."""
         return self.consumer.ends
 
     def topics(self) -> frozenset[str] | None:
-        """The topics that the cluster has; None when it does not say. Blocks: not for the event loop."""
+        """Return the topics of the cluster; None if Kafka does not answer. Blocks: not for the event loop."""
         return self.committer.topics()
 
     def watched(self) -> list[WatchedThread]:
-        """Its threads. A committer that keeps nothing has none."""
+        """Return the lane's threads. A committer that keeps nothing has none."""
         name, consumer, committer = self.plan.name, self.consumer, self.committer
         limit = STALLED_AFTER + self.plan.lock_timeout
         found = [
@@ -153,7 +158,7 @@ class LaneRunner:
     async def drain(self, timeout: float) -> int:
         """Give all partitions up in order and leave the group, within `timeout` seconds and one more.
 
-        Returns how many records, at most, were answered without Kafka having heard of it.
+        Returns how many records, at most, were answered but not committed to Kafka.
         """
         tenure = self.lane.ownership
         before = tenure.uncommitted_at_loss
@@ -166,7 +171,7 @@ class LaneRunner:
 
 
 def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
-    """Log what a lane notices (port `Notice`)."""
+    """Log an event of a lane (port `Notice`)."""
     where = {"partition": str(partition), "offset": offset, "deaths": deaths}
     if what == "quarantined":
         text = "%s: the record at %d goes to the DLQ: it was out alone when the sidecar died, %d times in a row by now"

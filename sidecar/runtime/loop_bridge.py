@@ -1,6 +1,6 @@
-"""Between a lane and the threads around it: everything that reaches the lane does so on the event loop.
+"""The bridge between a lane and the threads around it: every call reaches the lane on the event loop.
 
-The consumer's and the committer's threads call in here; each call becomes one callback of the loop.
+The consumer's and the committer's threads call these methods; each call becomes one callback of the loop.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition
 
 HAND_OVERS = 2
-"""Hand-overs that may wait for the loop: one in work and one behind it keep it busy, more only take memory."""
+"""Hand-overs that may wait for the loop. One in work and one behind it keep the loop busy; more only take memory."""
 
 
 class LoopBridge:
-    """Runs one lane on the loop."""
+    """The calls of other threads to one lane, which it passes on to the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lane: Lane
@@ -33,51 +33,45 @@ class LoopBridge:
     # --- called on the consumer's thread -----------------------------------------------------------------------------
 
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
-        """Partitions are ours now."""
         self._loop.call_soon_threadsafe(self._assigned, grants)
 
     def received(self, runs: Sequence[FetchedRecords]) -> None:
-        """Records were read."""
         self._given += 1
         self._loop.call_soon_threadsafe(self._received, runs)
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
-        """Partitions are revoked."""
         self._loop.call_soon_threadsafe(self._release, partitions, done)
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
-        """Partitions are not ours any more."""
         self._loop.call_soon_threadsafe(self.lane.ownership.lost, partitions)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        """The log of a partition begins later now."""
         self._loop.call_soon_threadsafe(self._cut, partition, epoch, wanted, low)
 
     def truncated(self, partition: Partition, high: int) -> None:
-        """The log of a partition ends sooner now."""
         self._loop.call_soon_threadsafe(self.lane.ownership.truncated, partition, high)
 
     def full(self) -> bool:
-        """Whether the lane has no room for more."""
+        """Return whether the lane has no room for more records."""
         return self._given - self._taken >= HAND_OVERS or self.lane.ownership.load > self.lane.room
 
     def looked(self, heads: Mapping[Partition, int]) -> None:
-        """It is known which offset of each level partition is the first that is not due."""
+        """Pass on the first offset of each level partition that is not due."""
         self._loop.call_soon_threadsafe(self._looked, heads)
 
     # --- called on the committer's thread ----------------------------------------------------------------------------
 
     def committed(self, result: CommitResult) -> None:
-        """A batch has its result."""
+        """Pass on the result of a batch."""
         self._loop.call_soon_threadsafe(self._committed, result)
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def wake(self, at: int) -> None:
-        """Have the lane ticked at a steady time (ms), earlier ones first (port `wake`)."""
+        """Schedule the lane's next tick at a steady time (ms), in place of an earlier request (port `wake`)."""
         if self._timer is not None:
             self._timer.cancel()
-        # One ms more than the difference: the loop's timer may ring early, and an early tick would find nothing due.
+        # One ms more than the difference: the loop's timer may fire early, and an early tick would find nothing due.
         self._timer = self._loop.call_later(max(0, at - now().steady + 1) / 1000, self._tick)
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:

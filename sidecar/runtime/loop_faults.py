@@ -1,8 +1,8 @@
-"""Exceptions that nobody caught on the event loop: logged with their traceback, counted, and the end of the process.
+"""Handle exceptions that no code on the event loop caught: log them with traceback, count them, and end the process.
 
-A callback that breaks off in the middle leaves its lane in doubt: a place in flight may never be free again, a record
-may be in no part of it. A new process begins at what Kafka knows. An exception that belongs to one call of the API, or
-to one answer of the service, ends its connection alone: what was on it has its outcome.
+A callback that breaks off in the middle leaves its lane in doubt. A place in flight may never be free again, or a
+record may be in no part of the lane. A new process begins at what Kafka knows. An exception that belongs to one call of
+the API, or to one answer of the service, ends only its connection. The record on that connection has its outcome.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _LOG = logging.getLogger("reconsume.run")
 
 
 class LoopFaults:
-    """The exception handler of one loop."""
+    """The exception handler of one event loop."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(connection=0, sidecar=0)
-        """How many there were, by what they belong to."""
+        """The number of exceptions, by what they belong to."""
         self.fatal = ""
-        """The first one after which the process must end, as a sentence; empty while there was none."""
+        """The first exception after which the process must end, as a sentence; empty if there was none."""
 
     def handle(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Take in what the loop tells (`loop.set_exception_handler`)."""
+        """Log and count what the event loop reports (`loop.set_exception_handler`)."""
         fault, message = context.get("exception"), str(context.get("message") or "the event loop has a fault")
-        if fault is None:  # something was not closed, or not waited for: nothing was broken off
+        if fault is None:  # something was not closed or not awaited: no callback was broken off
             _LOG.warning("%s", message, extra={"event": "loop-warning"})
             return
         scope = "connection" if of_one_connection(context) else "sidecar"
@@ -44,13 +44,11 @@ class LoopFaults:
 
 
 def of_one_connection(context: Mapping[str, Any]) -> bool:
-    """Whether an exception ends with one connection.
-
-    A connection to the service calls the lane with the answer. While it still has its delivery it has not done that
-    yet: then its loss, which follows, is the outcome. Afterwards the exception is the lane's own.
-    """
+    """Whether an exception ends only one connection."""
     protocol = context.get("protocol") or _begun_by(context["exception"])
     if isinstance(protocol, Connection):
+        # A connection to the service calls the lane with the answer. While it still has its delivery, it has not done
+        # so: the loss of the connection, which follows, is the outcome. Afterwards the exception is the lane's own.
         return protocol.delivery is not None
     if isinstance(protocol, Protocol):
         return True
@@ -58,7 +56,7 @@ def of_one_connection(context: Mapping[str, Any]) -> bool:
 
 
 def _begun_by(fault: BaseException) -> object:
-    """Whose method the loop has called: a timer of a connection is told without its protocol."""
+    """Return the object whose method the loop has called: a timer of a connection is reported without its protocol."""
     trace = fault.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(("asyncio.", "uvloop.")):
         trace = trace.tb_next

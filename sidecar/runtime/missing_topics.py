@@ -1,4 +1,4 @@
-"""The group's topics that are not there: named as long as they are missing; the lanes go on with the others."""
+"""Report the group's topics that do not exist, as long as they are missing; the lanes go on with the others."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import logging
 from collections.abc import Callable
 
 TOPICS_EVERY = 15.0
-"""Seconds between looks for topics that were missing."""
+"""Seconds between two looks for topics that were missing."""
 AGAIN = 1.0
-"""Seconds until the next look where Kafka has not answered."""
+"""Seconds until the next look if Kafka has not answered."""
 
 _LOG = logging.getLogger("reconsume.run")
 
 
 class MissingTopics:
-    """Looks for them. `needed`: those that the policy in force needs; `found`: those that exist, None: not known."""
+    """The topics that are missing.
+
+    `needed`: the topics that the policy in force needs. `found`: the topics that exist; None if unknown.
+    """
 
     def __init__(self, needed: Callable[[], frozenset[str]], found: Callable[[], frozenset[str] | None]) -> None:
         self.names: frozenset[str] = frozenset()
         self._needed, self._found = needed, found
 
     async def name(self) -> None:
-        """Say which topics are missing, and how to make them, until none is."""
+        """Log which topics are missing, and how to create them, until none is."""
         while True:
             needed = self._needed()
             there = await asyncio.to_thread(self._found)

@@ -1,6 +1,7 @@
-"""How the group's policy reaches the parts of a running sidecar, and the calls and clients that this takes.
+"""Apply the group's policy to the parts of a running sidecar; build the controller and the follower for it.
 
-What is in force, and why, is the desk's to say (`group_policy/controller.py`); here is only who must be told.
+`group_policy/controller.py` decides which policy is in force, and why. This module only knows the parts that it goes
+to.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class PolicyTargets:
     delivery: Delivery
 
     def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
-        """Go on by these settings; level topics that are no longer theirs, and not empty, are read too."""
+        """Apply these settings. Level topics that have left them, and are not empty, are read too."""
         policy = build_policy(settings, self.instance)
         for engine, plan in zip(self.engines, build_lane_specs(settings), strict=True):
             engine.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
@@ -52,44 +53,46 @@ class PolicyTargets:
 
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
-    """Level topics that left the policy, with their delays in ms, which their names say."""
+    """Return the level topics that left the policy, with their delays in ms; their names say these."""
     roles = {name: settings.names.role(name, settings.topic_names) for name in leftovers}
     return {name: role.delay for name, role in roles.items() if role is not None and role.delay is not None}
 
 
 def build_policy_controller(settings: Settings, governed: PolicyTargets) -> PolicyController:
-    """Who decides which policy is in force."""
+    """Return the controller that decides which policy is in force."""
     return PolicyController(settings, governed.instance, governed.apply)
 
 
 def with_policy(sources: Sources, desk: PolicyController) -> Sources:
-    """What a scrape reads, with what the desk counts."""
+    """Return what a scrape reads, together with what the policy controller counts."""
     return replace(sources, subscriptions_differ=desk.subscriptions_differ, bad_policy_records=lambda: desk.bad_records)
 
 
 class NoPolicyTopic:
-    """Where the policy topic would be, for a broadcast: nothing is retried, so no policy is needed."""
+    """The policy follower of a broadcast: nothing is retried, so no policy is needed."""
 
     def __init__(self, desk: PolicyController) -> None:
         self._desk = desk
 
     def start(self) -> None:
-        """Say that there is nothing to wait for."""
+        """Report that there is no policy to wait for."""
         self._desk.on_update(PolicyUpdate(heard=(), look=None, caught_up=True, live=False))
 
     def stop(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: no thread was started."""
 
     def join(self, timeout: float) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: no thread was started."""
 
     def watched(self) -> list[WatchedThread]:
-        """There is no thread."""
         return []
 
 
 def pace_told(gate: Dispatcher) -> PaceTold:
-    """The pace, as it is told to others; a probe of an outage is a part of it. For any thread: it reads, no more."""
+    """Return the pace as other instances see it; a probe is a part of its outage.
+
+    For any thread: it only reads.
+    """
     pace = gate.pace
     state = State.OUTAGE if pace.state in AWAY else pace.state
     return PaceTold(str(state), pace.since.wall, gate.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
@@ -103,7 +106,10 @@ def build_policy_follower(
     instance: str,
     overdue: Callable[[], int],
 ) -> PolicyFollower | NoPolicyTopic:
-    """The thread that follows the policy topic. `overdue`: ms by which a retry is late, for any thread."""
+    """Return the thread that follows the policy topic.
+
+    `overdue`: ms by which a retry is late; callable from any thread.
+    """
     if settings.deliver.broadcast:
         return NoPolicyTopic(desk)
     names = settings.names
@@ -111,6 +117,6 @@ def build_policy_follower(
     delivers = settings.deliver.mode != "relay"
     own = InstanceInfo(instance, desk.subscription, lambda: pace_told(gate) if delivers else None, overdue)
     place = PolicySource(names, settings.topic_names, own)
-    # The offsets that it asks for are those of the retry lanes; it never joins their group, and commits nothing.
+    # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)
     return PolicyFollower(reader, teller_config(settings.kafka, client), place, desk, registry.register("policy"))

@@ -1,4 +1,4 @@
-"""The sidecar's process: the signals that end it, and how it is left."""
+"""The sidecar's process: its memory, the signals that end it, and its exit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import NoReturn
 
 M_MMAP_THRESHOLD = -3
 LARGE = 128 * 1024
-"""Bytes from which on memory goes back to the system once it is free."""
+"""Bytes. Freed memory of this size or more goes back to the system."""
 
 
 def give_back_memory() -> None:
-    """Have large pieces of memory given back when they are free; for a process that now and then reads large records.
+    """Return large pieces of memory to the system when they are freed.
 
-    glibc begins with this, and raises the limit to up to 32 MiB as it goes: then what was read stays, a piece in the
-    arena of each thread that has read. Other C libraries have no such habit.
+    For a process that now and then reads large records. glibc begins with this limit, and raises it to up to 32 MiB as
+    it runs. Freed memory then stays: one piece in the arena of each thread that has read. Other C libraries do not do
+    this.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -31,15 +32,15 @@ PR_SET_DUMPABLE = 4
 
 
 def keep_memory_private() -> None:
-    """Leave no core dump, and let no other process of the same user read this one's memory: passwords are in it."""
+    """Write no core dump, and let no other process of the same user read this one's memory: passwords are in it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux alone has it
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # only Linux has it
     if prctl is not None:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def leave(code: int) -> NoReturn:
-    """Leave without destroying clients: a producer that is stuck in a call would block the exit for ever."""
+    """Exit without destroying clients: a producer that is stuck in a call would block the exit for ever."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -47,11 +48,11 @@ def leave(code: int) -> NoReturn:
 
 
 def on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at the first SIGTERM or SIGINT; leave at the second."""
+    """Set `stop` at the first SIGTERM or SIGINT; exit at the second."""
 
     def asked() -> None:
         if stop.is_set():
-            leave(1)  # asked twice
+            leave(1)  # the second signal
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

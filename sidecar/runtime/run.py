@@ -1,7 +1,7 @@
 """`reconsume run`: both lanes, the push client and the API on one event loop, started and stopped in order.
 
 Order of a stop (contract §7): nothing new is sent, what is out is answered, progress is committed, the group is left,
-the process exits. A second signal exits at once; nothing is lost by that either.
+the process exits. A second signal exits at once; even then nothing is lost.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sidecar.settings.model import Settings
 
 
 def run(settings: Settings) -> int:
-    """Run the sidecar until it is told to stop; the exit code. Raises what keeps it from starting."""
+    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start."""
     keep_memory_private()
     configure(settings.log.level, settings.log.format)
     log_ends()
-    # Records are many and short-lived, and none of them is ever part of a cycle: collect less often. A relay at full
-    # speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     if settings.ui.enabled:
         give_back_memory()
+    # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
+    # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     return uvloop.run(_main(settings))
@@ -44,4 +44,4 @@ async def _main(settings: Settings) -> NoReturn:
     except Exception:  # noqa: BLE001 - the process must end with its code, whatever is broken
         _LOG.exception("the stop was broken off", extra={"event": "stop-fault"})
         code = code or 1
-    leave(code)  # not after the loop's own end, which waits for threads that may be asking a Kafka that is away
+    leave(code)  # before the loop's own end: that waits for threads, which may wait for an unreachable Kafka

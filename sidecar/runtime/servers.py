@@ -1,4 +1,4 @@
-"""What of a sidecar faces callers: the API of each mode, the probes, the metrics. Nothing is started here."""
+"""The parts of a sidecar that callers use: the API of each mode, the probes, the metrics. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from topics.durations import render_duration
 def build_metric_sources(
     settings: Settings, engines: list[LaneRunner], gate: Dispatcher, delivery: Delivery, transactions: TransactionMeter
 ) -> Sources:
-    """What a scrape of the metrics reads."""
+    """Return what a scrape of the metrics reads."""
     return Sources(
         lanes=tuple(map(_lane_source, engines)),
         gate=gate,
@@ -57,31 +57,34 @@ def _lane_source(engine: LaneRunner) -> LaneSource:
 def retry_calls(
     settings: Settings, policy: Callable[[], Policy], poster: PostWriter, tally: LaneCounters
 ) -> list[Route]:
-    """The call by which a service posts what it could not handle."""
+    """Return the API call by which a service posts records that it could not handle."""
     return retry_routes(FailurePosts(policy, settings.retry.understand, poster, tally, now))
 
 
 def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
-    """The calls by which a service receives records and answers; in other modes they say that they are not for it."""
+    """Return the API calls by which a service receives records and answers.
+
+    In other modes these calls answer with an error.
+    """
     if isinstance(delivery, PullQueue):
         return pull_routes(delivery, settings.pull.min_invisible)
     return no_pull_routes(settings.deliver.mode)
 
 
 class Serving(Protocol):
-    """Whoever listens for calls; both are called on the event loop, once each."""
+    """A server for API calls. Both methods are called on the event loop, once each."""
 
     async def start(self) -> None:
-        """Listen. Raises SetupError."""
+        """Listen for calls. Raises SetupError."""
 
     async def stop(self, grace: float = 1.0) -> None:
-        """Answer no more; what is under way may take `grace` seconds."""
+        """Answer no more calls; calls under way may take `grace` seconds."""
 
 
 def build_servers(
     settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
 ) -> list[Serving]:
-    """The API for the service, and the probes for the kubelet where they have an address of their own."""
+    """Return the API server for the service, and a server of the probes if these have their own address."""
     scrape = sparing(scrape)
     listen, token = settings.listen, settings.api.token_file
     hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)

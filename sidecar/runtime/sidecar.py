@@ -38,17 +38,17 @@ from sidecar.settings.model import Settings
 from sidecar.ui.in_sidecar import build_dashboards
 
 LOOK_EVERY = 1.0
-"""Seconds between looks at whether every thread is alive."""
+"""Seconds between two checks whether every thread is alive."""
 
 
 CLOSED_WITHIN = 1.5
-"""Seconds from the end of a drain to the end of the process: with the default drain_timeout of 25 s and one second more
-in which the group is left, two of the 30 s that Kubernetes waits by default remain."""
+"""Seconds from the end of the drain to process exit. Of Kubernetes' default 30 s: 25 drain (the default drain_timeout),
+1 to leave the group, 1.5 here; about 2 are spare."""
 
 
 DRAINED_FOR = 60.0
-"""Seconds beyond its time that a drained process waits for its end. Where nobody ends it, the drain was a mistake, or
-somebody's wish to have this instance do nothing: a new process takes its place."""
+"""Seconds beyond its drain time that a drained process waits for a stop. If no stop comes, the drain was a mistake, or
+the operator wanted this instance to do nothing. A new process then takes its place."""
 
 
 _LOG = logging.getLogger("reconsume.run")
@@ -104,10 +104,10 @@ class Sidecar:
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
         self._ends_at = math.inf
-        """When a drained process ends although nobody has asked it to: the loop's clock."""
+        """When a drained process ends without a stop, by the event loop's clock."""
 
     async def start(self) -> None:
-        """Listen, and start both lanes side by side; returns before Kafka answers. Raises SetupError."""
+        """Listen, and start both lanes side by side; return before Kafka answers. Raises SetupError."""
         for server in self._servers:
             await server.start()
         if self._poster is not None:
@@ -127,9 +127,9 @@ class Sidecar:
             _LOG.info(text, extra={"event": "broadcast"})
 
     async def watch(self, stop: asyncio.Event) -> int:
-        """Wait for a stop; 1 when a part of ours is broken or a drain had no stop, 78 when the policy forbids.
+        """Wait for a stop, and return the exit code.
 
-        No thread is made anew: what it left behind is in doubt, and a new process begins at what Kafka knows.
+        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance.
         """
         while not stop.is_set():
             if self._desk.refusal:
@@ -139,6 +139,7 @@ class Sidecar:
             if asyncio.get_running_loop().time() > self._ends_at:
                 _LOG.error("drained, and nobody has stopped it: a new process begins", extra={"event": "drained-alone"})
                 return 1
+            # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
             if problems := self.problems():
                 self._gave_up = problems
                 _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
@@ -163,10 +164,13 @@ class Sidecar:
             await self._viewing.stop()
         await asyncio.to_thread(self._policy_topic.join, CLOSED_WITHIN)
 
-    # --- what the API asks -------------------------------------------------------------------------------------------
+    # --- called by the API -------------------------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
-        """Own threads that make no progress, by name, and what broke the loop. Who was asked to end is no problem."""
+        """Return the threads that make no progress, by name, and the fault that broke the event loop.
+
+        Once a drain has begun, only the problems that made the sidecar give up are returned.
+        """
         if self._gave_up or self._draining is not None:
             return self._gave_up
         return [*self._watch.problems(), *([self._faults.fatal] if self._faults.fatal else [])]
@@ -176,7 +180,7 @@ class Sidecar:
         return all(engine.started for engine in self._engines)
 
     def status(self) -> dict[str, object]:
-        """What `/status` shows."""
+        """Return what `/status` shows."""
         return {
             "group": self._settings.group,
             "instance": self._instance,
@@ -205,9 +209,9 @@ class Sidecar:
         return [*self._engines, *([] if self._poster is None else [self._poster])]
 
     async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish what is out, commit, leave. Safe to call again.
+        """Stop fetching, finish the deliveries that are out, commit, leave the group. Safe to call again.
 
-        Returns how many records were left, at most: not answered, or Kafka has not heard of it.
+        Returns how many records were left, at most: not answered, or not committed to Kafka.
         """
         if self._draining is None:
             self._gate.close()
@@ -220,7 +224,7 @@ class Sidecar:
         self._credentials.stop()
         for task in self._starting:
             task.cancel()
-        self._policy_topic.stop()  # takes the subscription back; else the others wait for missing heartbeats
+        self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
         left = await asyncio.gather(*(engine.drain(timeout) for engine in self._engines))
         return self._gate.in_flight + sum(left)
 

@@ -1,6 +1,7 @@
-"""The group-wide view in a running sidecar: who follows it, who answers from it, who is told of a storm.
+"""The group-wide view in a running sidecar: the follower of its topics, the queries, and the watch for storms.
 
-All of it may fail without a record noticing: the sidecar starts before it is read, and stops without waiting long.
+All of it may fail without any effect on records. The sidecar starts before the view is read, and does not wait long for
+it at a stop.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from sidecar.view.storm import Rule
 from sidecar.view.storm_watch import StormWatch
 
 STOPPED_WITHIN = 2.0
-"""Seconds that a stop waits for the thread; what it leaves behind is read anew, or in a temporary folder."""
+"""Seconds that a stop waits for the thread. What it leaves behind is read again, or is in a temporary folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewService:
-    """The parts, of a sidecar that follows the view. Made and called on the event loop."""
+    """The parts of a sidecar that follow the view. Made and called on the event loop."""
 
     topic: ViewFollower
     readers: QueryPool
@@ -36,13 +37,11 @@ class ViewService:
     rule: Rule
 
     def start(self) -> None:
-        """Begin to follow."""
         self.topic.start()
         if self.watch is not None:
             self.watch.start()
 
     async def stop(self) -> None:
-        """End all of it."""
         self.topic.stop()
         if self.watch is not None:
             await self.watch.stop()
@@ -50,28 +49,31 @@ class ViewService:
         await asyncio.to_thread(self.topic.join, STOPPED_WITHIN)
 
     def watched(self) -> list[WatchedThread]:
-        """The thread that follows; the watch for storms is a task of the loop."""
+        """Return the thread that follows the view. The watch for storms is a task of the event loop."""
         return self.topic.watched()
 
     def status(self) -> dict[str, object]:
-        """What `/status` shows."""
+        """Return the view's part of `/status`."""
         seen = self.topic.seen
         return {"as_of": seen.as_of, "age_seconds": self.lag(), "problem": seen.problem or None}
 
     def lag(self) -> float | None:
-        """Seconds by which the copy may be behind; None while nothing is known."""
+        """Return the seconds by which the local copy may be behind; None while nothing is known."""
         seen = self.topic.seen
         return None if seen.as_of is None else age(seen.as_of)
 
     def bad_records(self) -> dict[str, int]:
-        """Records that were passed over, by the kind of their topic."""
+        """Return how many records were skipped, by the kind of their topic."""
         return {str(kind): count for kind, count in self.topic.seen.bad.items()}
 
 
 def build_view_service(
     settings: Settings, instance: str, storm: Callable[[], None], registry: CredentialRegistry
 ) -> ViewService | None:
-    """The view's parts; None where none is followed. `storm` is called when there is one, if that is asked for."""
+    """Return the parts of the view; None if no view is followed.
+
+    `storm` is called when there is a storm, if `view.storm_outage` is set.
+    """
     view = settings.view
     if not view.enabled:
         return None
@@ -84,12 +86,12 @@ def build_view_service(
 
 
 def view_calls(viewing: ViewService | None) -> list[Route]:
-    """The calls that tell of the view; without one they say so."""
+    """Return the API calls of the view. Without a view they answer that there is none."""
     return no_view_routes() if viewing is None else view_routes(viewing.readers, viewing.rule)
 
 
 def with_view(sources: Sources, viewing: ViewService | None) -> Sources:
-    """What a scrape reads, with what is known of the view."""
+    """Return what a scrape reads, together with what is known of the view."""
     if viewing is None:
         return sources
     return replace(sources, view_lag=viewing.lag, bad_view_records=viewing.bad_records)

@@ -1,1 +1,1 @@
-"""The group's view: followed into SQLite (`follower`, `store`), asked (`query`, `reader`), read once (`snapshot`)."""
+"""The group's view: copied into SQLite by `follower`, queried through `query`, read once by `snapshot`."""

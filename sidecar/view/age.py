@@ -1,6 +1,6 @@
-"""How far the Spark job has read the events, by the offsets that it commits, and what time that is.
+"""Find out how far the Spark job has read the events, from the offsets that it commits, and up to which time.
 
-A row's own timestamp says when Spark wrote it, which is now also while it catches up with an hour of events.
+A row's own timestamp only says when Spark wrote it. While Spark catches up with an hour of events, that is also now.
 """
 
 from __future__ import annotations
@@ -16,36 +16,40 @@ from sidecar.kafka.admin.topics import Admin, Offset
 from sidecar.kafka.errors import raise_partition_errors
 
 Place: TypeAlias = tuple[str, int]
-"""A topic and a partition's number."""
+"""A topic and a partition number."""
 
 PRECISION = 1_000
-"""ms."""
+"""ms to which `read_until` is exact."""
 ANSWER_WITHIN = 10.0
-"""Seconds."""
+"""Seconds that Kafka may take to answer."""
 
 _LOG = logging.getLogger("reconsume.view")
 
 
 class Told(NamedTuple):
-    """What Kafka says of the events. `read_until`: epoch ms up to which the job has read them; None: it does not say.
+    """Kafka's answers about the events.
 
-    Only then is `newest` asked for, the newest event's time; None: Kafka did not say.
+    `read_until`: epoch ms up to which the job has read the events; None if Kafka does not say. `newest`: the time of
+    the newest event. It is requested only if the job has committed no offsets; None if Kafka did not say.
     """
 
     read_until: int | None
     newest: int | None
 
     def complete_until(self, at: int, newest_row: int) -> int:
-        """How new a copy is that was at the end of the view after `at`, where its newest row was `newest_row`."""
+        """Return the time up to which a copy is complete.
+
+        The copy was at the end of the view after `at`, and its newest row was `newest_row` (epoch ms).
+        """
         if self.read_until is not None:
             return self.read_until
         return at if self.newest is not None and self.newest <= newest_row else min(newest_row, at)
 
 
 def ask_events(admin: Admin, job: Consumer, events: Mapping[str, int], low: int, high: int) -> Told:
-    """What is known at `high` (epoch ms, now) of the events topics, which have so many partitions.
+    """Return what is known at `high` (epoch ms, now) of the events topics. `events`: their numbers of partitions.
 
-    `job` is a consumer by the name of the job's group; before `low` all are known to be read.
+    `job` is a consumer with the name of the job's group. All events before `low` are known to be read.
     """
     try:
         ends = {place: listed.offset for place, listed in admin.offsets(events, Offset.END).items()}
@@ -57,13 +61,14 @@ def ask_events(admin: Admin, job: Consumer, events: Mapping[str, int], low: int,
             return {place: listed.offset for place, listed in admin.offsets(events, time).items()}
 
         return Told(read_until(read, ends, first_from, low, high), None)
-    except (BrokerError, KafkaException) as failure:  # no right to the events, say: then a row's own time must do
+    except (BrokerError, KafkaException) as failure:
+        # For one, the user may have no right to the events. The rows' own times are used then.
         _LOG.debug("whether the view is up to date is unknown: %s", failure, extra={"event": "view-age-unknown"})
         return Told(None, None)
 
 
 def committed(job: Consumer, ends: Mapping[Place, int]) -> dict[Place, int] | None:
-    """The job's place in each partition; None where it never told one. Raises KafkaException."""
+    """Return the job's position in each partition; None if the job has never committed one. Raises KafkaException."""
     found = (
         raise_partition_errors(job.committed([TopicPartition(*place) for place in ends], timeout=ANSWER_WITHIN))
         if ends
@@ -80,9 +85,9 @@ def read_until(
     low: int,
     high: int,
 ) -> int:
-    """The latest time, to PRECISION, such that all events before it are read; between `low` and `high`.
+    """Return the latest time, to PRECISION, before which all events are read. It is between `low` and `high`.
 
-    `first_from` gives the first offset of a time or later in each partition, negative where there is none.
+    `first_from` returns the first offset of each partition at or after a time, negative if there is none.
     """
     if all(read[place] >= end for place, end in ends.items()):
         return high

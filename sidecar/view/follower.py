@@ -1,7 +1,7 @@
-"""The thread that follows the view and the sums into the local copy, whatever happens to Kafka, to the file or to us.
+"""Copy the view and the sums from Kafka into the local file, in a thread that survives every failure.
 
-It is never in the way: the records do not wait for it, and what it cannot do is said and tried again. Others see of it
-only `seen`, one frozen value.
+Records never wait for this thread. A failure of Kafka, of the file or of the code is logged, and the work is tried
+again. Other threads see only `seen`, one immutable value.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from topics.names import Kind, Names
 
 POLL = 0.2
 AGAIN = 1.0
-"""Seconds after an error."""
+"""Seconds to wait after an error."""
 LONGEST_REST = 0.1
 
 _LOG = logging.getLogger("reconsume.view")
 
 
 class CopyStatus(NamedTuple):
-    """The copy as it is. `as_of`: epoch ms up to which it is complete; None: nothing is known, and `problem` says why.
+    """The state of the local copy.
 
-    `path`: the file; None while there is none. `bad`: records passed over so far.
+    `as_of`: epoch ms up to which it is complete. None if nothing is known; `problem` then says why. `path`: the file;
+    None while there is none. `bad`: records skipped so far.
     """
 
     path: Path | None
@@ -43,7 +44,11 @@ class CopyStatus(NamedTuple):
 
 
 class ViewFollower(threading.Thread):
-    """Follows until stopped. `folder`: where the file is kept; None: a temporary folder. `check_every`: seconds."""
+    """The thread that follows the view until it is stopped.
+
+    `folder`: where the file is kept; None for a temporary folder. `check_every`: seconds between two checks of the ends
+    of the topics.
+    """
 
     def __init__(
         self,
@@ -64,28 +69,27 @@ class ViewFollower(threading.Thread):
         self._bad: dict[Kind, int] = {Kind.VIEW: 0, Kind.STATS: 0}
 
     def stop(self) -> None:
-        """End, within a few seconds; returns at once."""
+        """Stop within a few seconds. The call returns at once."""
         self._stopping.set()
 
     def watched(self) -> list[WatchedThread]:
-        """Its thread."""
         return [WatchedThread("view", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
-        """Follow until stopped; what breaks is made anew."""
+        """Follow the view until stopped. After a failure, open the file and the clients again."""
         while not self._stopping.is_set():
             try:
                 self._keep()
             except (sqlite3.Error, OSError) as fault:
                 where = "a temporary folder, because view.folder names none" if self._folder is None else self._folder
                 self._say(f"the local copy of the view cannot be kept in {where}: {fault}")
-            except Exception:  # noqa: BLE001 - the view must never stop the records, not even by a fault of ours
+            except Exception:  # noqa: BLE001 - the view must never stop the records, not even by a fault of its own
                 _LOG.exception("the view cannot be followed", extra={"event": "view-fault"})
             self.seen = self.seen._replace(path=None)
             self._stopping.wait(AGAIN)
 
     def _keep(self) -> None:
-        """One file, until it is lost or broken; whether it is broken is found out when it is opened again."""
+        """Use one file until it is lost or broken. A broken file is recognized when it is opened again."""
         store = open_store(self._folder, self._names.group)
         try:
             while not self._stopping.is_set() and store.intact():
@@ -94,7 +98,7 @@ class ViewFollower(threading.Thread):
             store.close()
 
     def _follow(self, store: ViewStore) -> None:
-        """One consumer, until it fails."""
+        """Use one consumer until it fails."""
         reading: ViewReader | None = None
         self._show(store, None)
         try:
@@ -118,7 +122,8 @@ class ViewFollower(threading.Thread):
         if not reading.problem:
             self._said = ""
         if items:
-            # It shares the interpreter with the records' event loop: half of the time at most, while it catches up.
+            # The thread shares the interpreter with the records' event loop. While it catches up, it uses half of the
+            # time at most.
             self._stopping.wait(min(reading.took, LONGEST_REST))
 
     def _show(self, store: ViewStore, reading: ViewReader | None) -> None:
@@ -131,7 +136,7 @@ class ViewFollower(threading.Thread):
             self._say(reading.problem)
 
     def _say(self, text: str) -> None:
-        """Say what is wrong, once until it is something else, or over."""
+        """Log and show a problem, once until it changes or is over."""
         self.seen = self.seen._replace(problem=text)
         if text != self._said:
             self._said = text

@@ -1,4 +1,4 @@
-"""One record's events, found by reading the events topic: bounded in records, and honest about what it did not see."""
+"""Find one record's events in the events topic. The reading is bounded, and the result says what may be missing."""
 
 from __future__ import annotations
 
@@ -20,27 +20,33 @@ BATCH = 1_000
 POLL = 0.1
 CLIENT = "reconsume-journey"
 MARGIN = 60_000
-"""ms. So far apart may clocks be: a record's first event is looked for from so long before it failed."""
+"""ms that clocks may differ. The search for a record's first event begins this long before its first failure."""
 
 MOST_KEPT = 1_000
-"""Events of one record that are kept; one that failed daily for a year has fewer."""
+"""Events of one record that are kept. A record that failed daily for a year has fewer."""
 MOST_BYTES = 1024 * 1024
-"""Of all of them together; ours have some 400 each."""
+"""Bytes of all kept events of one record; each of Reconsume's events has some 400."""
 
 Place = tuple[str, int]
 Told = Callable[[int, int], None]
-"""Told how many records were read, of how many."""
+"""Called with the number of records that were read, and their total."""
 
 
 class Journey(NamedTuple):
-    """What was found, in the order of the record's life. `missing`: why there may be more; empty: that is all."""
+    """The events that were found, in the order of the record's life.
+
+    `missing` says why there may be more; it is empty if these are all.
+    """
 
     events: tuple[Event, ...]
     missing: str
 
 
 class Span(NamedTuple):
-    """From where to where a partition is read; `cut`: older events have left it that might have been the record's."""
+    """The offsets of a partition that are read.
+
+    `cut`: whether older events, which may have been the record's, have left the partition.
+    """
 
     begin: int
     end: int
@@ -50,9 +56,10 @@ class Span(NamedTuple):
 def read_journey(
     kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told, fetch: int = FETCH
 ) -> Journey:
-    """The events of one record, since it failed first (epoch ms; None: unknown); at most `most` records are read.
+    """Return the events of one record; read at most `most` records.
 
-    `fetch`: bytes asked for at a time. Raises ContractError without the topic, BrokerError.
+    `since` is the record's first failure (epoch ms), None if unknown. `fetch`: bytes fetched at a time. Raises
+    BrokerError, and ContractError if the topic does not exist.
     """
     consumer = Consumer(view_config(kafka, names.retry_group, CLIENT, fetch))
     try:
@@ -76,7 +83,7 @@ def _spans(admin: Admin, consumer: Consumer, topic: str, since: int | None) -> d
         asked = [TopicPartition(*place, max(0, since - MARGIN)) for place in begins]
         for listed in consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS):
             place = (listed.topic, listed.partition)
-            starts[place] = ends[place] if listed.offset < 0 else listed.offset  # negative: all is older
+            starts[place] = ends[place] if listed.offset < 0 else listed.offset  # negative: all records are older
     return {place: Span(start, ends[place], 0 < start == begins[place]) for place, start in starts.items()}
 
 
@@ -105,17 +112,17 @@ def _found(
 
 
 class Kept:
-    """The events that were found, each once: a repeat is the same bytes."""
+    """The events that were found, each once. A repeated event has the same bytes."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.full = False
-        """Whether one was left out."""
+        """Whether an event was left out."""
         self._known: set[bytes] = set()
         self._left = MOST_BYTES
 
     def add(self, event: Event) -> None:
-        """Keep one more, if there is room."""
+        """Keep an event if it is new and there is room."""
         data = encode_event(event)
         digest = blake2b(data, digest_size=16).digest()
         if digest in self._known:
@@ -128,7 +135,7 @@ class Kept:
 
 
 def _messages(consumer: Consumer, spans: Mapping[Place, Span], told: Callable[[int], None]) -> Iterator[Message]:
-    """Every record of the spans. Raises BrokerError when nothing comes any more."""
+    """Yield every record of the spans. Raises BrokerError if no more records arrive."""
     left = {place: span.end for place, span in spans.items() if span.begin < span.end}
     consumer.assign([TopicPartition(*place, spans[place].begin) for place in left])
     count, heard = 0, time.monotonic()
@@ -151,5 +158,5 @@ def _messages(consumer: Consumer, spans: Mapping[Place, Span], told: Callable[[i
             elif error is not None and error.code() != KafkaError._PARTITION_EOF and not error.retriable():
                 raise KafkaException(error)
             if offset + (error is None) >= left.get(place, offset + 2):
-                del left[place]  # the end of the partition may be a transaction's marker
+                del left[place]  # the last offset may be a transaction's marker
         told(count)

@@ -1,7 +1,7 @@
-"""Questions to the local copy of the view: one message, a page, the sums, the failures of the last minutes.
+"""Query the local copy of the view: one message, a page of messages, the sums, the failures of the last minutes.
 
-Each question opens the file anew, for reading alone: the file may have been rebuilt since the last one. None may take
-longer than a few seconds, whatever is asked.
+Each use opens the file anew, for reading only, because the file may have been rebuilt since the last one. No query may
+take longer than a few seconds.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from sidecar.view.storm import Failures
 from topics.events import State
 
 LONGEST = 5.0
-"""Seconds for one question; sidecars that are asked dearly must not wait for each other's threads."""
+"""Seconds for one query. Expensive queries must not hold the threads that other callers wait for."""
 STEPS = 20_000
-"""SQLite's instructions between two looks at the clock: about a millisecond."""
+"""SQLite instructions between two checks of the time: about a millisecond."""
 BUSY_SECONDS = 1.0
 CODE = 12
 PLACE = struct.Struct(">qq")
-"""Due time or minute, and the row's number."""
+"""The due time or minute, and the row's number."""
 MOST_REASONS = 20
-"""Of the failures of a window; a storm has one reason."""
+"""Reasons that are returned for the failures of a window. A storm has one reason."""
 
 
 class BadCursorError(ValueError):
-    """The cursor was not given out for this list, or not by this file."""
+    """Raised if the cursor was not issued for this list, or not by this file."""
 
 
 class Filters(NamedTuple):
-    """What a list holds: all that fit each of those that are given. `due_before`: epoch ms; what is not due is not."""
+    """The conditions of a list. A message must meet all that are given.
+
+    `due_before` is epoch ms; a message without a due time does not meet it.
+    """
 
     state: State | None = None
     level: str | None = None
@@ -50,14 +53,14 @@ class Filters(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A part of a list, as JSON values, and where the next one begins; None at the end."""
+    """A part of a list, as JSON values. `cursor` is where the next page begins, None at the end."""
 
     values: list[bytes]
     cursor: str | None
 
 
 class _List(NamedTuple):
-    """A table in an order, the terms of a condition with their values, and what a cursor is bound to."""
+    """A table in an order, the SQL conditions with their values, and what a cursor is bound to."""
 
     table: str
     order: str
@@ -67,18 +70,18 @@ class _List(NamedTuple):
 
 
 class ViewQuery:
-    """One open file, for questions. Raises sqlite3.Error: it is being rebuilt, or a question takes too long."""
+    """One open file for queries. Raises sqlite3.Error if the file is being rebuilt or a query takes too long."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def message(self, key: str) -> bytes | None:
-        """The VIEW value of a message; None when it is not in the view."""
+        """Return the VIEW value of a message; None if it is not in the view."""
         row = self._connection.execute("SELECT value FROM message WHERE id = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def messages(self, filters: Filters, limit: int, cursor: str | None = None) -> Page:
-        """Those that are due first come first. Raises BadCursorError."""
+        """Return a page of messages, the earliest due first. Raises BadCursorError."""
         asked = {name: value for name, value in filters._asdict().items() if value is not None}
         due_before = asked.pop("due_before", None)
         terms, values = [f"{name} = ?" for name in asked], [str(value) for value in asked.values()]
@@ -89,14 +92,15 @@ class ViewQuery:
         return self._page(_List("message", "due", terms, where, bound=[terms, where]), limit, cursor)
 
     def sums(self, since: int, limit: int, cursor: str | None = None) -> Page:
-        """The sums of the minutes that begin at `since` (epoch ms) or later, the oldest first. Raises BadCursorError.
+        """Return the sums of the minutes that begin at `since` (epoch ms) or later, the oldest first.
 
-        A cursor goes on from its minute, whatever `since` is by then: an hour ago moves from page to page.
+        A cursor continues from its minute, whatever `since` is by then: "an hour ago" moves from page to page. Raises
+        BadCursorError.
         """
         return self._page(_List("sums", "minute", ["minute >= ?"], [since], bound=[]), limit, cursor)
 
     def failures(self, since: int, until: int) -> Failures:
-        """How many records failed last after `since`, up to `until` (epoch ms), by reason."""
+        """Return how many records failed last after `since`, up to `until` (epoch ms), by reason."""
         where = "FROM message WHERE last_failed_at > ? AND last_failed_at <= ?"
         (total,) = self._connection.execute(f"SELECT count(*) {where}", (since, until)).fetchone()
         order = "GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?"
@@ -104,7 +108,7 @@ class ViewQuery:
         return Failures(total, tuple((reason, count) for reason, count in found))
 
     def counts(self) -> dict[str, int]:
-        """How many messages are in each state."""
+        """Return how many messages are in each state."""
         return dict(self._connection.execute("SELECT state, count(*) FROM message GROUP BY state"))
 
     def _page(self, asked: _List, limit: int, cursor: str | None) -> Page:
@@ -115,7 +119,8 @@ class ViewQuery:
             values += unsealed(key, bound, cursor)
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
         query = f"SELECT {order}, value FROM {asked.table} {text} ORDER BY {order} LIMIT ?"
-        rows = self._connection.execute(query, (*values, limit + 1)).fetchall()  # one more tells whether there is more
+        # One row more than the limit shows whether there is another page.
+        rows = self._connection.execute(query, (*values, limit + 1)).fetchall()
         more, rows = len(rows) > limit, rows[:limit]
         return Page([bytes(row[2]) for row in rows], sealed(key, bound, rows[-1][:2]) if more else None)
 
@@ -126,7 +131,7 @@ class ViewQuery:
 
 @contextmanager
 def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
-    """The file, open for questions that take so many seconds together at most. Raises sqlite3.Error."""
+    """Open the file for queries that take at most `within` seconds together. Raises sqlite3.Error."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_SECONDS)
     deadline = time.monotonic() + within
     try:
@@ -137,16 +142,16 @@ def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
 
 
 def sealed(key: bytes, bound: bytes, place: tuple[int, int]) -> str:
-    """The cursor after a row, good for one list alone."""
+    """Return the cursor after a row. It is valid for one list alone."""
     data = PLACE.pack(*place)
     return base64.urlsafe_b64encode(_code(key, bound, data) + data).decode("ascii").rstrip("=")
 
 
 def unsealed(key: bytes, bound: bytes, cursor: str) -> tuple[int, int]:
-    """The place that a cursor holds. Raises BadCursorError."""
+    """Return the position in a cursor. Raises BadCursorError."""
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except ValueError:  # outside ASCII, or no base64
+    except ValueError:  # not ASCII, or not base64
         raise BadCursorError from None
     code, place = data[:CODE], data[CODE:]
     if len(place) != PLACE.size or not hmac.compare_digest(code, _code(key, bound, place)):

@@ -1,4 +1,4 @@
-"""Questions to the view, answered by a few threads, each with its own connection to SQLite."""
+"""Answer queries to the view on a few threads. Each query has its own connection to SQLite."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ THREADS = 2
 
 
 MOST_WAITING = 32
-"""Calls at once; each may take seconds and 1 000 rows of memory."""
+"""Queries at once. Each may take seconds, and memory for 1 000 rows."""
 
 
 T = TypeVar("T")
 
 
 class Followed(Protocol):
-    """Whoever keeps the local copy."""
+    """The part that keeps the local copy."""
 
     seen: CopyStatus
 
 
 class UnknownError(Exception):
-    """Nothing is known of the view now; the sentence says why."""
+    """Raised if nothing is known of the view now. The message says why."""
 
 
 class QueryPool:
-    """Asks the local copy on threads of its own. Made and called on the event loop."""
+    """A pool of threads that query the local copy. It is created and called on the event loop."""
 
     def __init__(self, view: Followed) -> None:
         self._view = view
@@ -41,7 +41,7 @@ class QueryPool:
         self._waiting = 0
 
     async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, int]:
-        """The answer, and the epoch ms up to which it is complete. Raises UnknownError."""
+        """Return the result of a query, and the epoch ms up to which it is complete. Raises UnknownError."""
         seen = self._view.seen
         if seen.as_of is None or seen.path is None:
             raise UnknownError(seen.problem or "the local copy is being made anew")
@@ -62,10 +62,10 @@ class QueryPool:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Answer what is asked already, and no more."""
+        """Finish the queries that are running, cancel the others, and accept no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def age(as_of: int) -> float:
-    """Seconds since `as_of`."""
+    """Return the seconds since `as_of`."""
     return max(0, now().wall - as_of) / 1000

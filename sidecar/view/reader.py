@@ -1,7 +1,8 @@
-"""Reads the view and the sums from Kafka into the local copy, one turn at a time; who calls it keeps the thread.
+"""Read the view and the sums from Kafka into the local copy, one turn at a time. The caller provides the thread.
 
-`as_of` is how new the copy is: every event before that moment is in it. At the end of the view it is as new as the
-events that the Spark job says it has read; of one that does not say, its last row must be newer than all (`age`).
+`as_of` is the time up to which the copy is complete: every event before it is in the copy. At the end of the view, this
+is the time up to which the Spark job has read the events. If the job commits no offsets, the copy's newest row must be
+newer than all events (`age`).
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from topics.view_record import BadRow, Forgotten, decode_stats, decode_view
 
 BATCH = 500
 SURVEY_EVERY = 60.0
-"""Seconds between looks at the topics: new partitions, another retention, another topic of the same name."""
+"""Seconds between two looks at the topics: for new partitions, a changed retention, a topic that was created again."""
 HURRY = 5.0
-"""Seconds, while a topic is missing or cannot be read."""
+"""Seconds until the next look, while a topic is missing or cannot be read."""
 CHECK_EVERY = 5.0
-"""Seconds between questions for where the topics end; this old is the copy at most while all is well."""
+"""Seconds between two requests for the ends of the topics. While all is well, the copy is at most this old."""
 AT_ONCE = -1e9
-FIRST_EVERY = 1.0  # seconds, until anything is known
-FUTURE = 300_000  # ms; a row from further ahead says nothing of when Spark wrote last
+FIRST_EVERY = 1.0  # seconds between these requests until `as_of` is known
+FUTURE = 300_000  # ms; a timestamp further ahead does not say when Spark wrote last
 BAD_EVERY = 60.0
-"""Seconds between two lines about records that are passed over; the metric counts them all."""
+"""Seconds between two log lines about skipped records. The metric counts all of them."""
 BEING_READ = "the view is being read for the first time"
 
 _LOG = logging.getLogger("reconsume.view")
 
 
 class Checked(NamedTuple):
-    """What Kafka said at a moment (epoch ms): of the events, and then the ends of what is read."""
+    """Kafka's answers at a moment (epoch ms): first about the events, then the ends of the topics that are read."""
 
     at: int
     ends: Mapping[Place, int]
@@ -50,23 +51,23 @@ class Checked(NamedTuple):
 
 
 class ViewReader:
-    """One consumer of all partitions, without a group. Raises KafkaException, BrokerError, sqlite3.Error."""
+    """A consumer of all partitions, without a group. Raises KafkaException, BrokerError, sqlite3.Error."""
 
     def __init__(
         self, kafka: Mapping[str, str], names: Names, store: ViewStore, client: str, check_every: float = CHECK_EVERY
     ) -> None:
         self.bad: Counter[Kind] = Counter()
-        """Records that were passed over."""
+        """The number of records that were skipped, by kind."""
         self.problem = BEING_READ
         """Why nothing is known of the view; empty once it was read to its end."""
         self.facts = store.facts()
         self.took = 0.0
-        """Seconds of this thread's processor that the last turn's records took."""
+        """CPU seconds of this thread that the records of the last turn took."""
         self._names, self._store, self._check_every = names, store, check_every
         self._kinds = {names.view: Kind.VIEW, names.stats: Kind.STATS}
         self._admin = Admin(kafka)
         self._consumer = Consumer(view_config(kafka, names.retry_group, client))
-        # Asked for what is committed alone: the reading one must do without a right to the job's group.
+        # Used only for committed offsets. The consumer that reads must work without a right to the job's group.
         self._job = Consumer(view_config(kafka, names.view_group, client))
         self._found: Mapping[str, FoundTopic] = {}
         self._begins: Mapping[Place, int] = {}
@@ -76,12 +77,12 @@ class ViewReader:
         self._noted, self._note_at = self.facts, AT_ONCE
 
     def close(self) -> None:
-        """Leave Kafka."""
         self._consumer.close()
         self._job.close()
 
     def turn(self, wait: float) -> list[Item]:
-        """Take in what comes within `wait` seconds, and look around when it is time to; the good records."""
+        """Take in the records that arrive within `wait` seconds, and return the good ones. Check the topics when it is
+        time."""
         moment = time.monotonic()
         if moment >= self._survey_at:
             self._survey_at = moment + SURVEY_EVERY
@@ -100,19 +101,19 @@ class ViewReader:
         return items
 
     def progress(self) -> tuple[int, int]:
-        """How many offsets were read, and of how many; all of them, once the end is reached."""
+        """Return how many offsets were read, and of how many. The two are equal once the end is reached."""
         ends = {} if self._checked is None else self._checked.ends
         read = sum(after - self._begins[place] for place, after in self._positions.items())
         return read, sum(end - self._begins[place] for place, end in ends.items())
 
     @property
     def absent(self) -> bool:
-        """Whether there is no view, or nothing was ever written to it; `problem` says which."""
+        """Whether there is no view, or it was never written to; `problem` says which."""
         return self.problem not in ("", BEING_READ)
 
     @property
     def caught_up(self) -> bool:
-        """Whether all is read that was there at the last check."""
+        """Whether everything is read that was there at the last check."""
         return self._checked is not None and self._at_end(self._checked.ends)
 
     # --- looking around ----------------------------------------------------------------------------------------------
@@ -136,7 +137,8 @@ class ViewReader:
                 self._store.drop_older(kind, now().wall - retention)
 
     def _is_other(self, found: FoundTopic) -> bool:
-        """Whether the topic is not the one that was read: deleted and made anew, or of another cluster."""
+        """Whether the topic is not the one that was read: it was deleted and created again, or belongs to another
+        cluster."""
         return self._store.identity(self._kinds[found.name]) != found.id
 
     def _begin_anew(self, found: FoundTopic) -> None:
@@ -148,11 +150,12 @@ class ViewReader:
         return {name: topic.partitions for name, topic in found.items()}
 
     def _assign(self, topics: Mapping[str, int]) -> None:
-        """Go on where the copy ends. One that ends behind the topic was made of records that Kafka lost since."""
+        """Continue where the copy ends. A copy that ends behind the topic holds records that Kafka has lost since."""
         self._checked, self._check_at = None, AT_ONCE
         begins = {place: listed.offset for place, listed in self._admin.offsets(topics, Offset.BEGIN).items()}
         ends = {place: listed.offset for place, listed in self._admin.offsets(topics, Offset.END).items()}
         stored = self._store.positions()
+        # Such a copy is discarded and the topic is read anew.
         for topic in {topic for (topic, number), end in ends.items() if stored.get((topic, number), 0) > end}:
             self._store.begin_anew(self._kinds[topic], topic, self._store.identity(self._kinds[topic]) or "")
             self.facts = self._noted = self._store.facts()
@@ -167,7 +170,7 @@ class ViewReader:
         ours = {topic: count for topic, count in shape.items() if topic in self._kinds}
         events = {topic: count for topic, count in shape.items() if topic == self._names.events}
         told = ask_events(self._admin, self._job, events, self.facts.as_of or 0, asked_at)
-        # Asked last: the rows of every event that the job said it had read lie before these ends.
+        # Requested last: the rows of every event that the job has reported as read lie before these ends.
         ends = {place: listed.offset for place, listed in self._admin.offsets(ours, Offset.END).items()}
         self._checked = Checked(asked_at, ends, told)
 
@@ -175,7 +178,7 @@ class ViewReader:
         return all(self._positions.get(place, 0) >= end for place, end in ends.items())
 
     def _judge(self) -> None:
-        """How new the copy is by now; it never gets older."""
+        """Update the time up to which the copy is complete. It never goes back."""
         checked = self._checked
         if checked is None or self._names.view not in self._found:
             return
@@ -213,7 +216,7 @@ class ViewReader:
                     self.bad[self._kinds[place[0]]] += 1
                     newer += filter(None, [versions.newer(message.value() or b"")])
             elif error.code() == KafkaError._PARTITION_EOF:
-                moved[place] = offset  # behind the markers and gaps at the end
+                moved[place] = offset  # after the markers and gaps at the end
             else:
                 self._stumble(error)
         if any(self._positions.get(place) != after for place, after in moved.items()):
@@ -235,7 +238,7 @@ class ViewReader:
         return Item(kind, (key or b"").decode(), heard, offset, stamp if 0 < stamp < moment else moment)
 
     def _stumble(self, error: KafkaError) -> None:
-        """Something cannot be read now: gone, or not for us to read. Look around again soon."""
+        """Handle a read error: the topic is gone, or this user may not read it. Look at the topics again soon."""
         _LOG.warning("the view cannot be read: %s", error.str(), extra={"event": "view-unreadable"})
         if error.fatal():
             raise KafkaException(error)

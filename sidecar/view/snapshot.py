@@ -1,6 +1,6 @@
-"""The view for the command line: the whole topic read into a temporary file, then asked.
+"""Read the view for the command line: copy the whole topic into a temporary file, then query it.
 
-Bounded in memory whatever the topics hold. A broker that does not answer is one `BrokerError`, in seconds.
+Memory is bounded, whatever the topics hold. If a broker does not answer, BrokerError is raised within seconds.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from topics.names import Names
 POLL = 0.1
 CLIENT = "reconsume-retries"
 Told = Callable[[int, int], None]
-"""Told how many records were read, of how many."""
+"""Called with the number of records that were read, and their total."""
 
 
 class ViewSnapshot:
-    """The view as it is read. `turn` goes on reading."""
+    """The view while it is read. `turn` continues the reading."""
 
     def __init__(self, reading: ViewReader, store: ViewStore) -> None:
         self._reading, self._store = reading, store
 
     @property
     def as_of(self) -> int:
-        """Epoch ms up to which it is complete."""
+        """Epoch ms up to which the copy is complete."""
         return self._reading.facts.as_of or 0
 
     @property
     def bad(self) -> int:
-        """Records that were passed over."""
+        """The number of records that were skipped."""
         return sum(self._reading.bad.values())
 
     def read_all(self, told: Told) -> None:
-        """Read to the end. ContractError where there is no view, BrokerError where Kafka does not go on."""
+        """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
         heard = time.monotonic()
         while not self._reading.caught_up or self._reading.facts.as_of is None:
             before = self._reading.progress()
@@ -57,7 +57,7 @@ class ViewSnapshot:
                 raise BrokerError(f"the view could not be read on for {ANSWER_SECONDS:.0f} s")
 
     def turn(self, wait: float) -> list[Item]:
-        """Take in what comes within `wait` seconds. Raises BrokerError."""
+        """Take in the records that arrive within `wait` seconds. Raises BrokerError."""
         try:
             return self._reading.turn(wait)
         except KafkaException as failure:
@@ -65,14 +65,14 @@ class ViewSnapshot:
 
     @contextmanager
     def questions(self) -> Iterator[ViewQuery]:
-        """What was read, to be asked."""
+        """Open the copy for queries."""
         with questions(self._store.path, inf) as query:
             yield query
 
 
 @contextmanager
 def looking(kafka: Mapping[str, str], names: Names) -> Iterator[ViewSnapshot]:
-    """A look at the view, in a temporary file that goes with it. Raises ConfigError, BrokerError."""
+    """Open the view in a temporary file, which is removed at the end. Raises ConfigError, BrokerError."""
     store = open_store(None, names.group)
     try:
         reading = ViewReader(kafka, names, store, CLIENT)

@@ -1,7 +1,7 @@
-"""The local copy of the view: one SQLite file, written by one thread, rebuilt from Kafka whenever it is lost or broken.
+"""The local copy of the view: one SQLite file, written by one thread, rebuilt from Kafka if it is lost or broken.
 
-Rows, sums and the offsets up to which they were read are one transaction. Questions are `query.py`. What a crash loses
-or breaks is read anew.
+Rows, sums and the offsets up to which they were read are one transaction. What a crash loses or breaks is read anew.
+Queries are in `query.py`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ from topics.names import Kind
 from topics.view_record import Forgotten
 
 SLOTS = 64
-"""Files of one group in one folder: each running sidecar has one to itself."""
+"""Files of one group in one folder. Each running sidecar has its own."""
 Place: TypeAlias = tuple[str, int]
-"""A topic and a partition's number."""
+"""A topic and a partition number."""
 
 _LOG = logging.getLogger("reconsume.view")
 
 
 class Facts(NamedTuple):
-    """What is known of the copy. `as_of`: epoch ms up to which it is complete; None: never read to the end yet."""
+    """The known state of the copy.
+
+    `as_of`: epoch ms up to which it is complete; None if it was never read to the end. `newest`: epoch ms of the newest
+    row.
+    """
 
     as_of: int | None
     newest: int
 
 
 class ViewStore:
-    """An open file. All calls from the thread that opened it; each raises sqlite3.Error."""
+    """An open file. All calls must come from the thread that opened it; each raises sqlite3.Error."""
 
     def __init__(self, path: Path, lock: IO[bytes], temporary: bool) -> None:
         self.path = path
@@ -48,16 +52,16 @@ class ViewStore:
     # --- what is known -----------------------------------------------------------------------------------------------
 
     def positions(self) -> dict[Place, int]:
-        """The next offset of each partition that was read."""
+        """Return the next offset of each partition that was read."""
         found = self._connection.execute("SELECT topic, number, next FROM position")
         return {(topic, number): after for topic, number, after in found}
 
     def facts(self) -> Facts:
-        """Since when, and up to when, it is known."""
+        """Return what is known of the copy."""
         return Facts(self._fact("as_of"), self._fact("newest") or 0)
 
     def identity(self, kind: Kind) -> str | None:
-        """Which topic it was read from, by the id that Kafka gave it; None before."""
+        """Return the id that Kafka gave the topic that was read; None before any was read."""
         found: str | None = self._fact(f"identity-{kind}")
         return found
 
@@ -71,7 +75,7 @@ class ViewStore:
     # --- what changes it ---------------------------------------------------------------------------------------------
 
     def begin_anew(self, kind: Kind, topic: str, identity: str) -> None:
-        """Forget all that was read from the topic: it is another one now."""
+        """Delete all that was read from the topic: it is another topic now."""
         with self._transaction() as run:
             run.execute(f"DELETE FROM {TABLE[kind]}")
             run.execute("DELETE FROM position WHERE topic = ?", (topic,))
@@ -80,9 +84,10 @@ class ViewStore:
                 run.execute("DELETE FROM fact WHERE name IN ('as_of', 'newest')")
 
     def take(self, items: Sequence[Item], positions: Mapping[Place, int], passed_over: int | None = None) -> None:
-        """Take in records in the order in which they were read, and where to go on, all or nothing.
+        """Store records in the order in which they were read, and the next offsets, in one transaction.
 
-        `passed_over` is the lowest `v` of records among them that only a newer version can read: it will read all anew.
+        `passed_over` is the lowest `v` of the records among them that only a newer version can read. That version will
+        read everything anew.
         """
         with self._transaction() as run:
             for (kind, gone), group in groupby(items, lambda item: (item.kind, isinstance(item.heard, Forgotten))):
@@ -102,18 +107,18 @@ class ViewStore:
                 self._note(PASSED_OVER, min(passed_over, self._fact(PASSED_OVER) or passed_over))
 
     def drop_older(self, kind: Kind, before: int) -> None:
-        """Drop what was written before (epoch ms): it leaves the topic by its retention."""
+        """Delete what was written before this time (epoch ms): by its retention it leaves the topic too."""
         with self._transaction() as run:
             run.execute(f"DELETE FROM {TABLE[kind]} WHERE written < ?", (before,))
 
     def note(self, facts: Facts) -> None:
-        """Keep what is known, for the next start."""
+        """Store what is known, for the next start."""
         with self._transaction():
             self._note("as_of", facts.as_of)
             self._note("newest", facts.newest)
 
     def close(self) -> None:
-        """Close the file and give its place to others; a temporary one is removed."""
+        """Close the file and release its slot for other sidecars. Remove a temporary file."""
         self._connection.close()
         self._lock.close()
         if self._temporary:
@@ -139,9 +144,9 @@ class ViewStore:
 
 
 def open_store(folder: Path | None, group: str) -> ViewStore:
-    """A file that no other sidecar uses, with what an earlier start left in it. Raises OSError, sqlite3.Error.
+    """Open a file that no other sidecar uses, with what an earlier start left in it. Raises OSError, sqlite3.Error.
 
-    `folder` None: a temporary one, which goes when the store is closed.
+    `folder` is None for a temporary folder, which is removed when the store is closed.
     """
     place = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,7 +159,7 @@ def open_store(folder: Path | None, group: str) -> ViewStore:
 
 
 def _slot(folder: Path, group: str) -> tuple[str, IO[bytes]]:
-    """The first name that nobody holds. The lock goes with the process, however it ends."""
+    """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
     for number in range(SLOTS):
         name = f"{group}-view-{number}"
         lock = (folder / f"{name}.lock").open("ab")
@@ -168,11 +173,11 @@ def _slot(folder: Path, group: str) -> tuple[str, IO[bytes]]:
 
 
 def _opened(path: Path, lock: IO[bytes], temporary: bool) -> ViewStore:
-    """The file as it is, or a new one where it is broken."""
+    """Open the file as it is, or create a new one if it is broken."""
     try:
         return ViewStore(path, lock, temporary)
     except sqlite3.OperationalError:
-        raise  # the disk is full, or not ours to write: a new file would fare no better
+        raise  # the disk is full or may not be written: a new file would fail as well
     except sqlite3.DatabaseError as fault:
         _LOG.warning("the copy of the view is of no use, and read anew: %s", fault, extra={"event": "view-rebuilt"})
         remove(path)
@@ -186,7 +191,7 @@ def remove(path: Path) -> None:
 
 
 def retention_of(config: Mapping[str, str]) -> int | None:
-    """After how many ms a topic of these settings forgets its records; None: never."""
+    """Return after how many ms a topic with these settings deletes its records; None if never."""
     if "delete" not in config.get("cleanup.policy", ""):
         return None
     text = config.get("retention.ms", "")

@@ -1,6 +1,6 @@
-"""A storm: one reason for most of the failures that the whole group has seen lately, and when it is told (contract §8).
+"""Detect a storm: one reason for most of the failures that the whole group has seen lately (contract §8).
 
-Pure: counts and times come in as values; where they come from is the view's.
+Pure: counts and times come in as values from the view. `Alarm` decides when a storm is signalled.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """What a storm is: in the last `window` ms at least `least` failures of one reason, and `share` of all of them."""
+    """The definition of a storm: in the last `window` ms at least `least` failures of one reason, and `share` of all
+    failures."""
 
     window: int
     share: float
@@ -17,14 +18,14 @@ class Rule(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """Records that failed last within a window, by the reason of that failure, the most frequent reasons first."""
+    """Records whose last failure was within a window, by its reason. The most frequent reasons come first."""
 
     total: int
     reasons: tuple[tuple[str, int], ...]
 
 
 class Storm(NamedTuple):
-    """One reason's failures, of all."""
+    """The failures of one reason, out of all."""
 
     reason: str
     failures: int
@@ -32,7 +33,7 @@ class Storm(NamedTuple):
 
 
 def storm_of(failures: Failures, rule: Rule) -> Storm | None:
-    """The storm, if there is one."""
+    """Return the storm; None if there is none."""
     if not failures.reasons:
         return None
     reason, count = failures.reasons[0]
@@ -42,18 +43,19 @@ def storm_of(failures: Failures, rule: Rule) -> Storm | None:
 
 
 class Alarm:
-    """Tells of a storm when it begins, and once a window while it lasts: a probe ends an outage, and must have time to.
+    """Signal a storm when it begins, and once per window while it lasts.
 
-    A group may well fail so all the time: deliveries then have a slow start once a window, and go on.
+    A probe ends an outage and must have time for that. A group may fail in this way all the time. Deliveries then have
+    a slow start once per window, and continue.
     """
 
     def __init__(self, window: int) -> None:
-        """`window`: ms."""
+        """Remember the window, in ms."""
         self._window = window
         self._told: int | None = None
 
     def rings(self, stormy: bool, steady: int) -> bool:
-        """Whether it is to be told at a steady time (ms)."""
+        """Whether to signal the storm at a steady time (ms)."""
         if not stormy or (self._told is not None and steady - self._told < self._window):
             return False
         self._told = steady

@@ -1,6 +1,6 @@
-"""Looks for a storm in the local copy of the view every few seconds, and tells the pace (`view.storm_outage`).
+"""Look for a storm in the local copy of the view every few seconds, and signal it to the pace (`view.storm_outage`).
 
-What cannot be looked at is no storm: a copy that is lost or old must not hold deliveries back.
+If the copy cannot be read, that is no storm: a lost or old copy must not hold deliveries back.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sidecar.view.query_pool import QueryPool, UnknownError
 from sidecar.view.storm import Alarm, Rule, Storm, storm_of
 
 LOOK_EVERY = 5.0
-"""Seconds; failures take about as long to come through Spark."""
+"""Seconds. Failures take about as long to come through Spark."""
 
 _LOG = logging.getLogger("reconsume.view")
 
 
 class StormWatch:
-    """Made and called on the event loop. `tell` is called when there is a storm."""
+    """A watch for storms, created and called on the event loop. It calls `tell` when there is a storm."""
 
     def __init__(self, readers: QueryPool, rule: Rule, tell: Callable[[], None], every: float = LOOK_EVERY) -> None:
         self._readers, self._rule, self._tell, self._every = readers, rule, tell, every
@@ -30,11 +30,9 @@ class StormWatch:
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
         self._looking = background(self._look_on(), "storm-watch")
 
     async def stop(self) -> None:
-        """Look no more."""
         if self._looking is not None:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -44,7 +42,7 @@ class StormWatch:
         while True:
             try:
                 self._heed(await self._storm())
-            except Exception:  # noqa: BLE001 - a signal that nobody needs must not end with a fault of ours
+            except Exception:  # noqa: BLE001 - an optional signal must not end with one fault of its own
                 _LOG.exception("the storm signal cannot be told", extra={"event": "storm-fault"})
             await asyncio.sleep(self._every)
 

@@ -1,4 +1,4 @@
-"""The tables of the local copy of the view: their form, how a record is written into them, how the file is opened."""
+"""The tables of the local copy of the view: their schema, how a record is written to them, how the file is opened."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from topics.events import RANKS
 from topics.names import Kind
 from topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
 
-# Each index ends with `number` by itself: lists are ordered by it within one due time, at no cost. An index on the id
-# besides would double the cost of a write (measured: 45 against 80 µs).
+# SQLite ends each index with `number`. Lists are ordered by it within one due time, at no cost. An additional index on
+# the id would double the cost of a write (measured: 45 against 80 µs).
 FORM = 1
-"""Of the tables; a file of another form is made anew."""
+"""The version of the schema. A file with another version is created anew."""
 PASSED_OVER = "passed-over"
-"""The fact that says which `v`, the lowest, rows had that no version that wrote the file could read."""
+"""The fact that holds the lowest `v` of the rows that no version which wrote the file could read."""
 BUSY_SECONDS = 5.0
 CACHE_KIB = 4_096
 WAL_LIMIT = 16 * 1024 * 1024
-"""Bytes that the write-ahead log keeps of the disk once it was longer."""
+"""Bytes of disk that the write-ahead log keeps after it was longer."""
 
 TABLES = f"""
 CREATE TABLE message (
@@ -68,7 +68,10 @@ TABLE: dict[Kind, str] = {Kind.VIEW: "message", Kind.STATS: "sums"}
 
 
 class Item(NamedTuple):
-    """A good record as it was read: its kind of topic, key, offset, and the epoch ms at which it was written."""
+    """A good record as it was read.
+
+    `kind` is that of its topic, `written` the epoch ms at which it was written.
+    """
 
     kind: Kind
     key: str
@@ -78,14 +81,12 @@ class Item(NamedTuple):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a file of our form. Raises sqlite3.DatabaseError for one that is broken, or lacks rows.
-
-    NORMAL syncs the log before it is written back: without that a loss of power could keep positions and lose rows.
-    """
-    # Created here, and not by SQLite: nobody else may read what the records' ids and reasons say.
+    """Open a connection to a file of this schema. Raises sqlite3.DatabaseError if the file is broken or lacks rows."""
+    # Created here and not by SQLite: no other user may read what the records' ids and reasons say.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
     try:
+        # NORMAL syncs the log before it is written back. Without that, a power loss could keep positions and lose rows.
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"cache_size = -{CACHE_KIB}"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
@@ -106,7 +107,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def message_values(item: Item) -> tuple[object, ...]:
-    """A row of `message`; the item holds a ViewRow."""
+    """Return the values of a `message` row. The item must hold a ViewRow."""
     row = item.heard
     assert isinstance(row, ViewRow)
     return (
@@ -129,7 +130,7 @@ def message_values(item: Item) -> tuple[object, ...]:
 
 
 def sums_values(item: Item) -> tuple[object, ...]:
-    """A row of `sums`; the item holds a StatsRow."""
+    """Return the values of a `sums` row. The item must hold a StatsRow."""
     row = item.heard
     assert isinstance(row, StatsRow)
     return item.key, row.minute, item.written, encode_row(row)

@@ -1,7 +1,7 @@
-"""How far this machine's clock is from the brokers': by records in a transaction that is aborted.
+"""Measure how far this machine's clock is from the brokers', with records in a transaction that is aborted.
 
-The ready topic carries the broker's time of each append, which the client is told with the broker's word for a record.
-No reader of committed records ever sees them. There is no other way: Kafka has no request for its time.
+The ready topic stores the broker's time of each append. The broker returns that time when it acknowledges a record. No
+reader of committed records ever sees these records. There is no other way: Kafka has no request for its time.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sidecar.kafka.errors import sentence_of
 from topics.names import Names
 
 WARN_MS = 1_000
-"""The shortest level: from here on retries come noticeably early or late."""
+"""ms. The shortest level: from this difference on retries come noticeably early or late."""
 FAIL_MS = 10_000
-"""The first delay of the default ladder."""
+"""ms. The first delay of the default ladder."""
 ROUNDS = 2
-"""The first one also pays for connections."""
+"""Measurements per broker. The first one includes the time to connect, so the last one counts."""
 SYNC = "synchronise the clocks of this machine and of the brokers (NTP)"
 
 
 def clock(cluster: Cluster, names: Names) -> list[Finding]:
-    """How far the clocks are apart, for each broker that leads a partition of the ready topic."""
+    """Report how far the clocks are apart, for each broker that leads a partition of the ready topic."""
     found, denied = cluster.topics([names.ready])
     if names.ready not in found:
         why = "this user may not see it" if denied else "it does not exist"
@@ -47,7 +47,7 @@ def clock(cluster: Cluster, names: Names) -> list[Finding]:
 
 
 def judged(broker: int, offset: float, accuracy: float) -> Finding:
-    """What a difference means. `offset`: ms that the broker is ahead of us, true within `accuracy`."""
+    """Return the finding for one broker. `offset`: ms that it is ahead of this machine, true within `accuracy`."""
     where = "ahead of" if offset >= 0 else "behind"
     certain = max(0.0, abs(offset) - accuracy)
     if certain < WARN_MS:
@@ -57,7 +57,7 @@ def judged(broker: int, offset: float, accuracy: float) -> Finding:
 
 
 def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, int]) -> dict[int, tuple[float, float]]:
-    """By broker: how many ms it is ahead of us, and how wrong that may be. Raises KafkaException."""
+    """Return by broker how many ms it is ahead of this machine, and how wrong that may be. Raises KafkaException."""
     config = {
         **producer_config(kafka, f"{names.group}-retry-~clock", "reconsume-doctor"),
         "transaction.timeout.ms": 5_000,
@@ -70,13 +70,13 @@ def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, in
     try:
         rounds = [one_round(producer, names.ready, partitions) for _ in range(ROUNDS)]
     finally:
-        with suppress(KafkaException):  # what was wrong before says more; the broker ends it after 5 s by itself
+        with suppress(KafkaException):  # an earlier error says more; the broker ends it after 5 s by itself
             producer.abort_transaction(ANSWER_SECONDS)
     return rounds[-1]
 
 
 def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> dict[int, tuple[float, float]]:
-    """One record to each broker, and what its time of appending says. Raises KafkaException."""
+    """Send one record to each broker, and return what its append time says. Raises KafkaException."""
     heard: dict[int, tuple[float, float]] = {}
     faults: list[KafkaError] = []
     sent = time.time() * 1_000

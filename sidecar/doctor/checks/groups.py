@@ -1,4 +1,7 @@
-"""Whether anybody else reads this group's retry topics, or uses its places: then it is chance who gets a record."""
+"""Check whether other clients read this group's retry topics, or use its consumer groups.
+
+If they do, it is chance which client gets a record.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from sidecar.kafka.admin.descriptions import ConsumerGroup, Place
 from topics.acls import GroupShape
 
 MOST = 2_000
-"""Groups that are looked at; each costs a request of a millisecond."""
+"""Groups that are looked at. Each costs a request of a millisecond."""
 SIDECARS = "-RETRY"
-"""What the group ends with by which a sidecar reads its level topics."""
+"""The end of the name of the group by which a sidecar reads its level topics."""
 
 
 def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
-    """Groups that read what is this group's alone, and members of its places that read what is not."""
+    """Report groups that read topics of this group alone, and members of its own groups that read other topics."""
     if group.broadcast:
         return [ok("a broadcast shares nothing")]
     names = group.names
@@ -36,16 +39,14 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
 
 
 def relayed(group: GroupShape) -> tuple[str, ...]:
-    """What the service of a relay reads beside its main topics."""
+    """Return what the service of a relay reads in addition to its main topics."""
     return (group.names.ready,) if group.mode == "relay" else ()
 
 
 def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGroup) -> Iterator[Finding]:
-    """What another group has to do with the partitions of this group's retry topics.
-
-    Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
-    """
+    """Report what another group reads of this group's retry topics."""
     reads = {topic for member in seen.members for topic in member.topics} & {topic for topic, _ in places}
+    # Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
     asked = places if name.endswith(SIDECARS) and not reads else ()
     kept = {topic for topic, _ in cluster.committed(name, asked)}
     if not reads and not kept:
@@ -62,7 +63,7 @@ def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGr
 
 
 def strangers(name: str, seen: ConsumerGroup | None, topics: Iterable[str]) -> Iterator[Finding]:
-    """Members of this group's own places that are not its own."""
+    """Report members of this group's own consumer groups that read topics of others."""
     known = set(topics)
     for member in () if seen is None else seen.members:
         foreign = member.topics - known

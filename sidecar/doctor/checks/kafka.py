@@ -1,4 +1,7 @@
-"""Whether Kafka can be reached: every kind of refusal told apart, since each is mended in another place."""
+"""Check whether Kafka can be reached.
+
+Each kind of refusal is reported separately, since each is corrected in another place.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ PLAIN_PORT = 9092
 
 
 def reach(kafka: Mapping[str, str]) -> list[Finding]:
-    """Whether a broker answers, and whether all that it names can be connected to."""
+    """Report whether a broker answers, and whether all brokers that it names can be connected to."""
     brokers = answers(kafka)
     if isinstance(brokers, Unreachable):
         return [fail(brokers.finding, brokers.mend)]
@@ -24,7 +27,7 @@ def reach(kafka: Mapping[str, str]) -> list[Finding]:
 
 
 def addresses(kafka: Mapping[str, str], brokers: Iterable[str]) -> Iterable[Finding]:
-    """What is wrong with the addresses that the brokers advertise, and with those that we were given."""
+    """Report wrong addresses among those that the brokers advertise, and among the configured ones."""
     away = [address for address in brokers if not connects(address)]
     if away:
         yield fail(
@@ -40,7 +43,7 @@ def addresses(kafka: Mapping[str, str], brokers: Iterable[str]) -> Iterable[Find
 
 
 def connects(address: str) -> bool:
-    """Whether somebody takes connections at `host:port`."""
+    """Whether `host:port` accepts connections."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
         host, port = address.rpartition("://")[2], str(PLAIN_PORT)

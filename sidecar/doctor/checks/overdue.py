@@ -1,7 +1,8 @@
-"""Levels whose head is overdue: what the retry group has done, against the first offset that is not due yet.
+"""Find levels that are overdue: compare what the retry group has done with the first offset that is not due yet.
 
-Offsets alone do not tell: behind what is done may be transaction markers, and a record may have asked for a longer wait
-than its level's. So the first record of each partition that looks overdue is read, and its own due time counts.
+Offsets alone do not show it. There may be only transaction markers after what is done, and a record may have asked for
+a longer wait than its level's. So the first record of each partition that looks overdue is read, and its own due time
+counts.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
 
 SLACK = 60_000
-"""ms by which a record must be late: what is delivered with a delay of seconds is work under way."""
+"""ms by which a record must be late. A record that is delivered seconds late is work under way."""
 LONG = 600_000
-"""ms from which on it is a failure: a service that is too slow for a burst has caught up by then, or never will."""
+"""ms from which on it is a failure. A service that was too slow for a burst has caught up by then, or never will."""
 
 
 class Overdue(NamedTuple):
@@ -38,7 +39,7 @@ class Overdue(NamedTuple):
 
 
 def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list[Finding]:
-    """What is due in the group's levels and not done. `now`: epoch ms, for a clock of its own."""
+    """Report what is due in the group's levels and not done. `now`: epoch ms; None: the current time."""
     if group.broadcast:
         return [ok("a broadcast retries nothing")]
     moment = time.time_ns() // 1_000_000 if now is None else now
@@ -51,17 +52,20 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
 
 
 def waits_of(group: GroupShape) -> dict[str, int]:
-    """The delay of each level topic, in ms; in the ready topic waits what is shorter than every level."""
+    """Return the delay of each level topic, in ms.
+
+    Waits that are shorter than every level are spent in the ready topic, which counts as the shortest level.
+    """
     names = group.names
     waits = {names.level(delay, topic): delay for delay in group.delays for topic in group.topics}
     return {**waits, names.ready: min(group.delays, default=0)}
 
 
 def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
-    """The partitions whose first record that is not done is overdue."""
+    """Yield the partitions whose first record that is not done is overdue."""
     found, _ = cluster.topics(waits)
     places = [place for topic in found.values() for place in topic.places]
-    # Heads first, progress last: what is done in between is not taken for overdue.
+    # Heads are read first and progress last, so that a record done in between does not count as overdue.
     ends = cluster.offsets(places, SPECS[Offset.END]())
     heads: dict[Place, int] = {}
     for topic in found.values():
@@ -79,7 +83,7 @@ def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int
 
 
 def first_records(cluster: Cluster, group: GroupShape, places: Mapping[Place, int]) -> dict[Place, Message]:
-    """The first record of each partition from an offset on, where there is one. Raises BrokerError."""
+    """Return the first record of each partition from an offset on, if there is one. Raises BrokerError."""
     found: dict[Place, Message] = {}
     if not places:
         return found
@@ -105,7 +109,7 @@ def first_records(cluster: Cluster, group: GroupShape, places: Mapping[Place, in
 
 
 def is_record(message: Message) -> bool:
-    """Whether it is a record; False: the partition's end. Raises KafkaException."""
+    """Whether the message is a record, and not the end of the partition. Raises KafkaException."""
     error = message.error()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
@@ -113,21 +117,21 @@ def is_record(message: Message) -> bool:
 
 
 def due_of(message: Message, wait: int) -> int:
-    """When it was due, epoch ms: at the end of its level, or when its header says so if that is later."""
-    record = to_record(message, None, 0, None)  # type: ignore[arg-type]  # its place is not looked at
+    """Return when a record was due, epoch ms: the end of its level, or the time in its header if that is later."""
+    record = to_record(message, None, 0, None)  # type: ignore[arg-type]  # its position is not used
     told = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
     level_over = record.timestamp + wait
     return level_over if record.fault == UNREADABLE or not told.isdigit() else max(level_over, int(told[:16]))
 
 
 def owners_of(cluster: Cluster, group: GroupShape) -> dict[Place, str]:
-    """The member of the retry group that has each partition, as its client is called."""
+    """Return the client name of the retry group's member that has each partition."""
     seen = cluster.groups([group.names.retry_group]).values()
     return {place: member.client for one in seen for member in one.members for place in member.places}
 
 
 def told(one: Overdue, owner: str | None, now: int) -> Finding:
-    """One partition as a finding."""
+    """Return the finding for one partition."""
     (topic, number), behind = one.place, now - one.due
     text = f"{topic}[{number}]: the record at {one.first} was due {ago(behind)} ago and is not done; "
     text += f"up to {one.head - one.first} offsets there are due"

@@ -1,4 +1,4 @@
-"""What the instances tell on the policy topic: that they subscribe to the same, and which policy they follow."""
+"""Check whether this configuration can apply the group's policy, as the policy topic holds it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sidecar.settings.group_policy import differences, overridden
 from topics.policy_record import PolicyHeard, PolicyRecord
 
 NOBODY = "?"
-"""No instance has this name: all are heard."""
+"""A name that no instance has, so that all instances are compared."""
 UNKNOWN = "not known: the policy topic does not exist"
 CREATE = "reconsume topics apply"
 
 
 def policy(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
-    """Whether the group's policy can be followed."""
+    """Report whether the group's policy can be applied."""
     if told is None:
         return [warn(UNKNOWN, CREATE)]
     record = policy_of(told)
@@ -26,7 +26,7 @@ def policy(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list
 
 
 def policy_of(told: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
-    """The group's policy; None when there is none, or it was withdrawn."""
+    """Return the group's policy; None if there is none, or it was withdrawn."""
     found: PolicyRecord | None = None
     for record in told or ():
         if isinstance(record.heard, PolicyHeard):
@@ -35,7 +35,7 @@ def policy_of(told: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
 
 
 def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
-    """What is wrong with the policy that is set."""
+    """Report what is wrong with the policy that is set."""
     try:
         theirs = overridden(settings, record.policy)
     except ConfigError as fault:
@@ -53,9 +53,9 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
 
 
 def in_force(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> Settings:
-    """The settings with the group's policy over them; the configuration's where that cannot be taken."""
+    """Return the settings with the group's policy applied; the settings alone if the policy cannot be applied."""
     record = policy_of(told)
     try:
         return settings if record is None else overridden(settings, record.policy)
     except ConfigError:
-        return settings  # `policy` says so
+        return settings  # the check `policy` reports it

@@ -1,4 +1,4 @@
-"""Progress that may be lost: offsets that expire because nobody runs, and records that are deleted unread."""
+"""Find progress that may be lost: offsets that expire because no instance runs, and records that are deleted unread."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from topics.policy_record import InstanceHeard
 
 DAY = 86_400_000
 OFFSETS_KEPT = 7 * DAY
-"""ms. Kafka's default of offsets.retention.minutes, where the broker's own is not for this user to see."""
+"""ms. Kafka's default of offsets.retention.minutes, used if this user may not see the broker's value."""
 SHARE = 10
-"""A record is near its end in the last tenth of its retention."""
+"""The part of a record's retention in which it is near its end: the last tenth."""
 START = "start an instance, or reset the group by kafka-consumer-groups.sh if it is not needed any more"
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
 def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
-    """What may be lost of the group's two places. `told`: the policy topic, where instances say that they live."""
+    """Report what the group's two consumer groups may lose.
+
+    `told`: the records of the policy topic, where instances say that they run.
+    """
     if group.broadcast:
         return [ok("a broadcast keeps no progress")]
     now = time.time_ns() // 1_000_000
@@ -45,19 +48,19 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
 
 
 def kept(cluster: Cluster) -> int:
-    """How long offsets are kept once a group has no members, in ms."""
+    """Return how long offsets are kept once a group has no members, in ms."""
     broker = next(iter(cluster.brokers()), None)
     minutes = "" if broker is None else cluster.broker_settings(broker).get("offsets.retention.minutes", "")
     return int(minutes) * 60_000 if minutes.isdecimal() else OFFSETS_KEPT
 
 
 def last_seen(told: Sequence[PolicyTopicRecord] | None) -> int | None:
-    """When an instance last said that it lives, or that it stops (epoch ms); None: not known."""
+    """Return when an instance last said that it runs, or that it stops (epoch ms); None if not known."""
     return max((record.at for record in told or () if isinstance(record.heard, InstanceHeard)), default=None)
 
 
 def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
-    """A group without members: its offsets expire."""
+    """Return the finding for a group without members, whose offsets expire."""
     if since is None:
         return warn(
             f"{name} has no running member; its progress is deleted {ago(lasting)} after the last one left", START
@@ -70,7 +73,7 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
 
 
 def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int) -> Iterator[Finding]:
-    """Records that are gone unread, or soon will be."""
+    """Report records that were deleted unread, or soon will be."""
     found, _ = cluster.topics({topic for topic, _ in committed})
     there = {place for topic in found.values() for place in topic.places}
     places = [place for place in committed if place in there]
@@ -93,12 +96,12 @@ def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int
 
 
 def due_to_go(cluster: Cluster, place: Place, before: int, end: int) -> int:
-    """The first offset that is not older than `before` (epoch ms)."""
+    """Return the first offset that is not older than `before` (epoch ms)."""
     newer, _ = cluster.offsets([place], OffsetSpec.for_timestamp(before))[place]
     return newer if newer >= 0 else end
 
 
 def retention_of(config: Mapping[str, str]) -> int | None:
-    """How long a topic keeps a record, in ms; None: for ever."""
+    """Return how long a topic keeps a record, in ms; None if for ever."""
     text = config.get("retention.ms", "")
     return int(text) if text.isdecimal() and "delete" in config.get("cleanup.policy", "delete") else None

@@ -1,6 +1,7 @@
-"""Which of the rights that a user needs it has not: Kafka's own word for topics and groups, a try for transactions.
+"""Find the rights that a user needs and does not have.
 
-A right on a topic that does not exist is judged all the same where Kafka says that this user may not see it.
+Kafka reports the rights on topics and groups; those on transactional ids are tried. A right on a topic that does not
+exist is judged as well, if Kafka says that this user may not see the topic.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from sidecar.kafka.errors import code_of, sentence_of
 from topics.acls import Permission, Resource
 
 TRY_ID = "~doctor"
-"""What ends the id of a transaction that is only tried: no instance's name has such a letter, so none is fenced."""
+"""The end of a transactional id that is only tried. No instance's name has a `~`, so no instance is fenced."""
 
 
 def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Finding]:
-    """A failure for each right that is missing. `mend` is the command that gives them."""
+    """Return a failure for each right that is missing. `mend` is the command that grants them."""
     if not rights:
         return [ok("none is needed in this mode")]
     findings = [*on_topics(cluster, rights, mend), *on_groups(cluster, rights, mend)]
@@ -37,7 +38,7 @@ def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Fi
 
 
 def on_topics(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
-    """What is missing on topics."""
+    """Report the rights that are missing on topics."""
     wanted = [right for right in rights if right.resource is Resource.TOPIC]
     found, denied = cluster.topics(right.name for right in wanted)
     operations = {name: topic.operations for name, topic in found.items()} | dict.fromkeys(denied, frozenset())
@@ -45,7 +46,7 @@ def on_topics(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iter
 
 
 def on_groups(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
-    """What is missing on groups."""
+    """Report the rights that are missing on groups."""
     wanted = [right for right in rights if right.resource is Resource.GROUP]
     found = cluster.groups(right.name for right in wanted)
     operations = {right.name: frozenset[str]() for right in wanted}
@@ -53,14 +54,17 @@ def on_groups(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iter
 
 
 def lacking(wanted: Iterable[Permission], operations: Mapping[str, frozenset[str]], mend: str) -> Iterator[Finding]:
-    """A failure for each right that is not among the operations."""
+    """Yield a failure for each right that is not among the operations."""
     for right in wanted:
         if right.name in operations and right.operation not in operations[right.name]:
             yield fail(f"missing: {right}", mend)
 
 
 def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> Iterator[Finding]:
-    """Whether transactions may be begun under such an id, by getting one ready. Nothing is written to any topic."""
+    """Report whether transactions may begin under such an id, by preparing a producer.
+
+    Nothing is written to any topic.
+    """
     identity = f"{right.name}{TRY_ID}"
     producer = Producer({**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
     try:

@@ -1,4 +1,4 @@
-"""Whether the service can be reached where records would be pushed to. No record is sent."""
+"""Check whether the service can be reached where records would be pushed. No record is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = "start the service, or correct deliver.url; doctor must run where the sid
 
 
 def service(deliver: Deliver) -> list[Finding]:
-    """Whether somebody listens at deliver.url, and what the health URL says."""
+    """Report whether deliver.url accepts connections, and what the health URL answers."""
     if deliver.mode != "push":
         return [ok(f"nothing to reach: in {deliver.mode} mode the service comes to the sidecar")]
     findings = list(listening("deliver.url", deliver.url or "", deliver.allow_remote))
@@ -25,7 +25,7 @@ def service(deliver: Deliver) -> list[Finding]:
 
 
 def listening(key: str, url: str, allow_remote: bool) -> Iterator[Finding]:
-    """A failure unless somebody takes connections there."""
+    """Yield a failure unless the URL accepts connections."""
     try:
         connect(parse_target(url, allow_remote)).close()
     except ValueError as fault:
@@ -35,7 +35,7 @@ def listening(key: str, url: str, allow_remote: bool) -> Iterator[Finding]:
 
 
 def health(url: str, allow_remote: bool) -> Iterator[Finding]:
-    """What keeps the health URL from saying that the service is well."""
+    """Report why the health URL does not say that the service is well."""
     try:
         status = asked(parse_target(url, allow_remote))
     except (ValueError, OSError, http.client.HTTPException) as fault:
@@ -46,7 +46,7 @@ def health(url: str, allow_remote: bool) -> Iterator[Finding]:
 
 
 def asked(target: Target) -> int:
-    """The status that a GET is answered with. Raises OSError, HTTPException."""
+    """Return the status with which a GET is answered. Raises OSError, HTTPException."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = connect(target)
     try:
@@ -59,7 +59,7 @@ def asked(target: Target) -> int:
 
 
 def connect(target: Target) -> socket.socket:
-    """A connection to the target, by the first of its addresses that takes one. Raises OSError."""
+    """Return a connection to the target, at the first of its addresses that accepts one. Raises OSError."""
     if target.socket_path:
         unix = socket.socket(socket.AF_UNIX)
         unix.settimeout(CONNECT_SECONDS)

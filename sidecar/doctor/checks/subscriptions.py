@@ -1,4 +1,4 @@
-"""Whether all instances of the group consume the same topics, by their heartbeats."""
+"""Check whether all instances of the group consume the same topics, by their heartbeats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topics.policy_record import InstanceHeard
 
 
 def subscriptions(told: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
-    """Whether all instances that live subscribe to what this configuration says."""
+    """Report whether all running instances subscribe to what this configuration says."""
     if told is None:
         return [warn(UNKNOWN, CREATE)]
     roster = GroupMembers(NOBODY, own)
@@ -34,5 +34,5 @@ def subscriptions(told: Sequence[PolicyTopicRecord] | None, own: Mapping[str, st
 
 
 def spelled(subscription: Mapping[str, str]) -> str:
-    """A subscription in words: `orders, invoices (TagA)`."""
+    """Return a subscription in words: `orders, invoices (TagA)`."""
     return listed(topic if tags == "*" else f"{topic} ({tags})" for topic, tags in subscription.items())

@@ -1,4 +1,4 @@
-"""Whether the topics are there, whole, and as they must be."""
+"""Check whether the topics exist, have their leaders and replicas, and have the right settings."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from topics.names import Kind
 from topics.specs import Source, TopicSpec, group_specs
 
 Compare: TypeAlias = Callable[[TopicSpec, FoundTopic], Iterable[tuple[str, str]]]
-"""What is not as it must be about a topic, and the mend of each."""
+"""Called with a topic and its specification; returns each difference with its remedy."""
 
 CREATE = "reconsume topics apply"
 BACK = "bring back the brokers that have the replicas"
 KAFKA_LIMIT = 1_048_588
-"""Kafka's default of `max.message.bytes`, where a main topic's own is not for this user to see."""
+"""Bytes. Kafka's default of `max.message.bytes`, used if this user may not see a main topic's own value."""
 OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
-"""Kinds without which records are retried all the same."""
+"""Kinds of topics without which records are still retried."""
 
 
 def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Finding]:
-    """What is wrong with the group's topics and its main topics."""
+    """Report what is wrong with the group's topics and its main topics."""
     own = () if group.broadcast else group.own
     found, denied = cluster.topics([*group.topics, *own])
     configs = cluster.settings(found)
@@ -42,14 +42,14 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
 
 
 def mains(group: GroupShape, found: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
-    """Main topics that are missing."""
+    """Report main topics that are missing."""
     for name in group.topics:
         if name not in found and name not in denied:
             yield fail(f"main topic {name} does not exist", "create it, or correct topics: in the configuration")
 
 
 def whole(topic: Topic) -> Iterator[Finding]:
-    """What the brokers must mend about a topic."""
+    """Report missing leaders and replicas, which the brokers must restore."""
     headless = [str(number) for number, leader in enumerate(topic.leaders) if leader < 0]
     if headless:
         yield fail(
@@ -67,10 +67,10 @@ def owns(
     denied: frozenset[str],
     compare: Compare,
 ) -> Iterator[Finding]:
-    """What is wrong with the group's own topics."""
+    """Report what is wrong with the group's own topics."""
     sources = [source_of(found[name], configs.get(name, {})) for name in group.topics if name in found]
     if not sources:
-        return  # what they must be follows from the main topics
+        return  # their required settings follow from the main topics
     for spec in group_specs(group.names, sources, group.delays):
         if spec.name in found:
             yield from differing(spec, found[spec.name], configs.get(spec.name), compare)
@@ -85,14 +85,14 @@ def owns(
 
 
 def absent(spec: TopicSpec, group: GroupShape) -> Finding:
-    """A topic that does not exist."""
+    """Return the finding for a topic that does not exist."""
     text = f"{spec.name} does not exist"
     bad = spec.kind not in OPTIONAL or (spec.kind is Kind.VIEW and group.view)
     return fail(text, CREATE) if bad else warn(text, CREATE)
 
 
 def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, compare: Compare) -> Iterator[Finding]:
-    """What is not as it must be: settings that lose records are failures, a shape that only costs is a warning."""
+    """Report differences: settings that lose records are failures, a shape that only costs is a warning."""
     found = FoundTopic(spec.name, topic.partitions, topic.replication, config or {})
     for text, mend in compare(replace(spec, config={}), found):
         yield warn(f"{spec.name}: {text}", mend)
@@ -102,7 +102,7 @@ def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, c
 
 
 def source_of(topic: Topic, config: Mapping[str, str]) -> Source:
-    """A main topic, as the group's own topics follow it."""
+    """Return a main topic as the source that the group's own topics follow."""
     return Source(
         topic.name,
         topic.partitions,

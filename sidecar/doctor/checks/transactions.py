@@ -1,7 +1,8 @@
-"""Transactions that hang: nobody ends them, and every reader of committed records stands still before them.
+"""Find transactions that hang: no producer ends them, and every reader of committed records stops before them.
 
-Open is a partition whose last stable offset is behind its high watermark. It hangs when the first record that is held
-back is older than any transaction of that topic may be. The age comes from an offset by time, so no record is read.
+A partition has an open transaction if its last stable offset is behind its high watermark. The transaction hangs if the
+first record that it holds back is older than any transaction of that topic may be. The age comes from an offset by
+time, so no record is read.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from sidecar.kafka.admin.topics import SPECS, Offset
 from topics.acls import GroupShape
 
 SCAN = 10_000
-"""ms. How often a broker looks for transactions whose time is over, by default."""
+"""ms between two searches of a broker for expired transactions, by default."""
 SLACK = 10_000
 OTHERS = 15 * 60_000
-"""ms. The longest transaction that a broker allows by default: on main topics others write."""
+"""ms. The longest transaction that a broker allows by default. It is for main topics, where other producers write."""
 AGAIN_AFTER = 1.0
-"""Seconds until the second look: a transaction may have ended between two questions of the first."""
+"""Seconds until the second look. A transaction may have ended between two requests of the first look."""
 FIND = "kafka-transactions.sh --bootstrap-server {servers} find-hanging --topic {topic} --partition {partition}"
 
 
 def transactions(
     cluster: Cluster, group: GroupShape, timeout: int, pause: Callable[[float], None] = time.sleep
 ) -> list[Finding]:
-    """The partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
+    """Report the partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
     own = () if group.broadcast else group.own
     found, _ = cluster.topics([*group.topics, *own])
     places = [
@@ -39,7 +40,7 @@ def transactions(
     open_ = opened(cluster, places)
     if open_:
         pause(AGAIN_AFTER)
-        # Ended is what has moved on meanwhile.
+        # If the stable offset has moved on meanwhile, the transaction has ended.
         still = opened(cluster, list(open_))
         open_ = {place: stable for place, stable in open_.items() if still.get(place) == stable}
     longest = {place: OTHERS if place[0] in group.topics else timeout + SCAN + SLACK for place in open_}
@@ -48,14 +49,14 @@ def transactions(
 
 
 def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:
-    """The partitions with an open transaction, and where each begins."""
+    """Return the partitions with an open transaction, and where each begins."""
     stable = cluster.offsets(places, SPECS[Offset.END]())
     ends = cluster.offsets(places, SPECS[Offset.END](), committed=False)
     return {place: stable[place][0] for place in places if stable[place][0] < ends[place][0]}
 
 
 def held(cluster: Cluster, open_: dict[Place, int], longest: dict[Place, int]) -> Iterator[Finding]:
-    """A finding for each partition whose open transaction is older than it may be."""
+    """Yield a finding for each partition whose open transaction is older than it may be."""
     now = time.time_ns() // 1_000_000
     for place, stable in open_.items():
         limit = longest[place]

@@ -1,4 +1,4 @@
-"""Whether the view is alive: Spark must have written to it since the newest event."""
+"""Check whether the view is up to date: Spark must have written to it since the newest event."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sidecar.kafka.admin.topics import SPECS, Offset
 from topics.acls import GroupShape
 
 LATE = 60_000
-"""ms. The job writes every second by default; a restart of it takes half a minute."""
+"""ms. The job writes every second by default, and its restart takes half a minute."""
 RUN = "start the job: reconsume view run; where it runs, see its log"
 
 
 def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
-    """How far the view is behind the events."""
+    """Report how far the view is behind the events."""
     if not group.view:
         return [ok("not followed here (view.enabled is false)")]
     names = group.names
@@ -35,6 +35,6 @@ def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
 
 
 def newest(cluster: Cluster, topic: Topic) -> int | None:
-    """The greatest timestamp of a topic's records (epoch ms); None when it is empty."""
+    """Return the greatest timestamp of a topic's records (epoch ms); None if the topic is empty."""
     found = cluster.offsets(topic.places, SPECS[Offset.NEWEST]()).values()
     return max((timestamp for _, timestamp in found if timestamp >= 0), default=None)

@@ -1,4 +1,4 @@
-"""Access rules on the cluster: read and created, never removed. The admin client behind plain values."""
+"""Read and create access rules (ACLs) of the cluster, as plain values. No rule is ever removed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = {kind: resource for resource, kind in TYPES.items()}
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule as the cluster has it; `operation` and `pattern` are Kafka's words, `allow` False: it denies."""
+    """An access rule of the cluster. `operation` and `pattern` are Kafka's words; `allow` is False if it denies."""
 
     principal: str
     resource: Resource
@@ -49,7 +49,7 @@ class Acls:
     """A connection to the cluster for its access rules."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        """Take the user's properties. ConfigError when librdkafka refuses one of them."""
+        """Take the user's properties. Raises ConfigError if librdkafka refuses one of them."""
         self._servers = kafka["bootstrap.servers"]
         try:
             self._client = AdminClient({"client.id": "reconsume-acls", "log_level": 0, **kafka})
@@ -57,8 +57,8 @@ class Acls:
             raise ConfigError([f"kafka: {sentence_of(error)}"]) from error
 
     def found(self) -> tuple[Rule, ...]:
-        """Every rule on topics, groups and transactional ids. Raises BrokerError."""
-        anything: Any = None  # the client's types ask for text, and it takes None for all
+        """Return every rule on topics, groups and transactional ids. Raises BrokerError if they cannot be read."""
+        anything: Any = None  # the client's types require text, but it takes None for all
         everything = AclBindingFilter(
             ResourceType.ANY,
             anything,
@@ -70,6 +70,7 @@ class Acls:
         )
         try:
             bindings = answer(self._client.describe_acls(everything, request_timeout=ANSWER_SECONDS))
+            # No rules may also mean that this user may not see them: the client (2.16) does not report the refusal.
             if not bindings:
                 self._expect_to_see()
         except KafkaException as error:
@@ -77,7 +78,7 @@ class Acls:
         return tuple(rule_of(binding) for binding in bindings if binding.restype in KINDS)
 
     def _expect_to_see(self) -> None:
-        """No rules may mean that they are not for this user to see: the client (2.16) does not tell the refusal."""
+        """Raise KafkaException if this user may not see the rules."""
         described = answer(
             self._client.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_SECONDS)
         )
@@ -85,7 +86,10 @@ class Acls:
             raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
 
     def create(self, principal: str, rights: Sequence[Permission]) -> dict[Permission, str]:
-        """Create a rule for each right; for each the broker's reason why not, empty where it is created."""
+        """Create a rule for each right.
+
+        Returns for each right the broker's reason for a refusal, or an empty string if the rule was created.
+        """
         wanted = {binding_of(principal, right): right for right in rights}
         if not wanted:
             return {}
@@ -113,18 +117,21 @@ class Acls:
 
 
 def answer(future: Future[Any]) -> Any:
-    """The answer, in bounded time whatever the client does. Raises KafkaException."""
-    end = time.monotonic() + ANSWER_SECONDS + 1  # librdkafka gives up by itself before
+    """Return the result in bounded time, whatever the client does. Raises KafkaException."""
+    end = time.monotonic() + ANSWER_SECONDS + 1  # librdkafka itself gives up earlier
     while True:
         try:
-            return future.result(0.1)  # short turns, or Ctrl-C would have to wait
+            return future.result(0.1)  # short waits, so that Ctrl-C need not wait
         except FutureTimeoutError:
             if time.monotonic() >= end:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 def rule_of(binding: Any) -> Rule:
-    """A binding of the client (whose types also admit text and numbers, which it never answers) as a plain value."""
+    """Return a binding of the client as a plain value.
+
+    The client's types also admit text and numbers, which it never returns.
+    """
     return Rule(
         principal=binding.principal,
         resource=KINDS[binding.restype],
@@ -137,7 +144,7 @@ def rule_of(binding: Any) -> Rule:
 
 
 def binding_of(principal: str, right: Permission) -> AclBinding:
-    """A right of a principal as the client takes it."""
+    """Return a right of a principal as a binding of the client."""
     pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
     operation = AclOperation[right.operation.value]
     return AclBinding(

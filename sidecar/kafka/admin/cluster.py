@@ -1,6 +1,6 @@
-"""How the checks ask Kafka: one admin client behind plain values, for many threads. Only questions, no changes.
+"""The requests of the checks to Kafka: one admin client behind plain values, for many threads. It changes nothing.
 
-Every answer comes within `ANSWER_SECONDS` or is a BrokerError; what this user may not see is a DeniedError.
+Every answer comes within `ANSWER_SECONDS` or is a BrokerError. A request that this user may not make is a DeniedError.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from sidecar.kafka.errors import code_of, raise_partition_errors, retry_transien
 
 
 class Cluster:
-    """A connection to the cluster for questions."""
+    """A connection to the cluster for requests that only read."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self.kafka = dict(kafka)
         self._client = AdminClient({"client.id": "reconsume-doctor", **kafka, "log_level": 0})
 
     def topics(self, names: Iterable[str]) -> tuple[dict[str, Topic], frozenset[str]]:
-        """The topics that are there, and those that this user may not even see. Never creates one."""
+        """Return the topics that exist, and the names of those that this user may not see. Never creates one."""
         found: dict[str, Topic] = {}
         denied: set[str] = set()
         asked = TopicCollection(sorted(set(names)))
@@ -68,11 +68,11 @@ class Cluster:
         return found, frozenset(denied)
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The settings of those of the topics that this user may see the settings of."""
+        """Return the settings of those topics that exist and whose settings this user may see."""
         return self._configs([ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))])
 
     def broker_settings(self, broker: int) -> dict[str, str]:
-        """The settings of a broker; empty where this user may not see them."""
+        """Return the settings of a broker; empty if this user may not see them."""
         return self._configs([ConfigResource(ResourceType.BROKER, str(broker))]).get(str(broker), {})
 
     def _configs(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
@@ -88,7 +88,7 @@ class Cluster:
         return found
 
     def brokers(self) -> dict[int, str]:
-        """The address that each broker tells its clients. Raises BrokerError."""
+        """Return the address that each broker gives to its clients. Raises BrokerError."""
         try:
             found = self._client.list_topics(timeout=ANSWER_SECONDS).brokers
         except KafkaException as error:
@@ -98,9 +98,9 @@ class Cluster:
     def offsets(
         self, places: Iterable[Place], which: OffsetSpec, *, committed: bool = True
     ) -> dict[Place, tuple[int, int]]:
-        """An offset of each partition, and its record's timestamp where that was asked for; −1 where there is none.
+        """Return for each partition an offset, and its record's timestamp if `which` requests it; −1 if there is none.
 
-        `committed` False: what open transactions wrote counts too.
+        If `committed` is False, records of open transactions count too.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -119,7 +119,7 @@ class Cluster:
         return found
 
     def group_names(self) -> tuple[str, ...]:
-        """The consumer groups that this user may see."""
+        """Return the names of the consumer groups that this user may see."""
         try:
             listing = answer(self._client.list_consumer_groups(request_timeout=ANSWER_SECONDS))
         except KafkaException as error:
@@ -127,7 +127,7 @@ class Cluster:
         return tuple(sorted(group.group_id for group in listing.valid))
 
     def groups(self, names: Iterable[str]) -> dict[str, ConsumerGroup]:
-        """The groups as they are; those that this user may not see are left out."""
+        """Return the state of the groups, without those that this user may not see."""
         asked = sorted(set(names))
         found: dict[str, ConsumerGroup] = {}
         if not asked:
@@ -152,16 +152,14 @@ class Cluster:
         return found
 
     def committed(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
-        """What a group has committed of these partitions.
-
-        By a consumer that never joins: the admin client's own request ends the process with a segmentation fault where
-        the group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
-        """
+        """Return the offsets of these partitions that a group has committed."""
         asked = [TopicPartition(*place) for place in places]
         if not asked:
             return {}
-        # read_uncommitted: an open transaction would hold the answer back.
+        # With read_committed an open transaction would delay the answer.
         config = {**reader_config(self.kafka, group, "reconsume-doctor"), "isolation.level": "read_uncommitted"}
+        # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
+        # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
         consumer = Consumer({**config, "log_level": 0})
         try:
             ask = partial(consumer.committed, asked, timeout=ANSWER_SECONDS)

@@ -1,4 +1,4 @@
-"""What the cluster answers to the checks, as plain values, and how long to insist on an answer."""
+"""The cluster's answers to the checks as plain values, and how long a request is repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.errors import code_of, retry_transient, sentence_of
 
 ANSWER_SECONDS = 10.0
-"""The first question about a group on a new cluster has its topic made, which takes seconds."""
+"""Seconds. The first request about a group makes a new cluster create the topic for it, which takes seconds."""
 DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -33,7 +33,7 @@ BUSY = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-"""Passes by itself: the cluster's first group, a new topic, a broker that has just started."""
+"""Errors that pass by themselves: the cluster's first group, a new topic, a broker that has just started."""
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 
 Place: TypeAlias = tuple[str, int]
@@ -41,12 +41,15 @@ Place: TypeAlias = tuple[str, int]
 
 
 class DeniedError(BrokerError):
-    """This user may not ask that."""
+    """This user may not make this request."""
 
 
 class Topic(NamedTuple):
-    """A topic as it is. `operations`: what this user may do with it; `leaders`: the broker of each partition, −1 where
-    there is none; `lagging`: the partitions that miss a replica."""
+    """A topic as the cluster describes it.
+
+    `operations`: what this user may do with it. `leaders`: the broker that leads each partition, −1 if there is none.
+    `lagging`: the partitions that have fewer replicas in sync than assigned.
+    """
 
     name: str
     partitions: int
@@ -57,7 +60,7 @@ class Topic(NamedTuple):
 
     @property
     def places(self) -> list[Place]:
-        """Its partitions that have a leader, and so can be asked about."""
+        """The partitions that have a leader, so that requests about them can be answered."""
         return [(self.name, number) for number, leader in enumerate(self.leaders) if leader >= 0]
 
 
@@ -70,12 +73,12 @@ class Member(NamedTuple):
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that it has a partition of."""
+        """The topics of which it has a partition."""
         return frozenset(topic for topic, _ in self.places)
 
 
 class ConsumerGroup(NamedTuple):
-    """A consumer group. `operations`: what this user may do with it; `exists` False: Kafka knows nothing of it."""
+    """A consumer group. `operations`: what this user may do with it. `exists` is False if Kafka does not know it."""
 
     exists: bool
     members: tuple[Member, ...]
@@ -83,33 +86,33 @@ class ConsumerGroup(NamedTuple):
 
 
 def answer(future: Future[Any]) -> Any:
-    """The answer, in bounded time whatever the client does. Raises KafkaException."""
+    """Return the result in bounded time, whatever the client does. Raises KafkaException."""
     try:
-        return future.result(ANSWER_SECONDS + 1)  # librdkafka gives up by itself before
+        return future.result(ANSWER_SECONDS + 1)  # librdkafka itself gives up earlier
     except FutureTimeoutError:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 def answer_with_retry(future: Future[Any], again: Callable[[], Future[Any]]) -> Any:
-    """The answer, asked for `again` while the cluster is only busy. Raises KafkaException."""
+    """Return the result; make the request `again` while the cluster is only busy. Raises KafkaException."""
     asked = [future]
     return retry_transient(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
 
 
 def busy(error: KafkaError) -> bool:
-    """Whether the cluster only has no time yet."""
+    """Whether the error passes by itself."""
     return error.code() in BUSY
 
 
 def refused(what: str, error: KafkaException) -> BrokerError:
-    """What to raise for a question that was not answered."""
+    """Return the exception to raise for a request that failed."""
     if code_of(error) in DENIED:
         return DeniedError(f"this user may not see {what} ({sentence_of(error)})")
     return BrokerError(f"cannot ask for {what}: {sentence_of(error)} ({error.args[0].name()})")
 
 
 def topic_of(described: Any) -> Topic:
-    """A description as a plain value."""
+    """Return the client's description of a topic as a plain value."""
     parts = described.partitions
     return Topic(
         described.name,
@@ -122,7 +125,7 @@ def topic_of(described: Any) -> Topic:
 
 
 def group_of(described: Any) -> ConsumerGroup:
-    """A description as a plain value."""
+    """Return the client's description of a group as a plain value."""
     members = tuple(
         Member(
             member.client_id,
@@ -139,5 +142,5 @@ def group_of(described: Any) -> ConsumerGroup:
 
 
 def names_of(operations: Any) -> frozenset[str]:
-    """The operations by Kafka's words."""
+    """Return Kafka's names of the operations."""
     return frozenset(operation.name for operation in operations or ())

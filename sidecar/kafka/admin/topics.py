@@ -1,7 +1,6 @@
-"""What the cluster has and how topics are created: the admin client behind plain values.
+"""Look up and create topics: the admin client behind plain values.
 
-Only here are admin requests made. A broker that does not answer is one `BrokerError` with one sentence, in seconds.
-Nothing is ever deleted or altered.
+If no broker answers, that is one `BrokerError` with one sentence, within seconds. No topic is ever deleted or altered.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
 from topics.specs import Source, TopicSpec
 
 POLL_SECONDS = 0.02
-"""How often the client's callbacks are served while a request is out; they say why a broker cannot be reached."""
+"""Seconds between two polls while a request is out. A poll runs the client's callbacks, which say why a broker cannot
+be reached."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A topic as the cluster has it; `config` holds all its settings, the broker's defaults included.
+    """A topic that the cluster has. `config` holds all its settings, including the broker's defaults.
 
-    `id` is Kafka's own (KIP-516): a topic that was deleted and made anew has another.
+    `id` is Kafka's own (KIP-516): a topic that was deleted and created again has another.
     """
 
     name: str
@@ -47,12 +47,12 @@ class FoundTopic:
 
 
 class Offset(StrEnum):
-    """Which offset of a partition is asked for."""
+    """The kind of offset that is requested of a partition."""
 
     BEGIN = "begin"
     END = "end"
     NEWEST = "newest"
-    """That of the record with the greatest timestamp."""
+    """The offset of the record with the greatest timestamp."""
 
 
 SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
@@ -63,14 +63,17 @@ SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
 
 
 class ListedOffset(NamedTuple):
-    """An offset, and for NEWEST and a time the timestamp of its record (epoch ms); negative where there is none."""
+    """An offset, and the timestamp of its record (epoch ms); negative if there is none.
+
+    The timestamp is known only if NEWEST or a time was requested.
+    """
 
     offset: int
     timestamp: int
 
 
 class CreateState(StrEnum):
-    """What came of the wish to create a topic."""
+    """The outcome of a request to create a topic."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -79,7 +82,7 @@ class CreateState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateResult:
-    """What came of one topic; `error` is the broker's reason where it failed."""
+    """The outcome for one topic; `error` is the broker's reason if it failed."""
 
     name: str
     state: CreateState
@@ -87,15 +90,15 @@ class CreateResult:
 
 
 class Admin:
-    """A connection to the cluster for admin requests; it lives as long as the futures that it gave out."""
+    """A connection to the cluster for admin requests. It lives as long as the futures that it returned."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Take the user's properties. ConfigError when librdkafka refuses one of them."""
+        """Take the user's properties. Raises ConfigError if librdkafka refuses one of them."""
         self._servers = properties["bootstrap.servers"]
         self._reason = ""
         config: dict[str, Any] = {
             "client.id": "reconsume-admin",
-            "log_level": 0,  # what matters comes back as an error; librdkafka's own lines would mix with ours
+            "log_level": 0,  # errors come back from the calls; librdkafka's own lines would mix with ours
             **properties,
             "error_cb": self._note,
         }
@@ -110,7 +113,10 @@ class Admin:
             self._reason = error.str()
 
     def find(self, names: Iterable[str]) -> dict[str, FoundTopic]:
-        """Those of the topics that exist. Never creates one, whatever the broker's defaults. Raises BrokerError."""
+        """Return those of the topics that exist. Raises BrokerError.
+
+        Never creates a topic, whatever the broker's defaults are.
+        """
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -133,9 +139,10 @@ class Admin:
         }
 
     def offsets(self, topics: Mapping[str, int], which: Offset | int) -> dict[tuple[str, int], ListedOffset]:
-        """An offset of each partition of the topics, which have so many; read_committed. Raises BrokerError.
+        """Return an offset of each partition of the topics, with read_committed. Raises BrokerError.
 
-        A number is a time (epoch ms): the first offset of then or later.
+        `topics` gives the number of partitions of each topic. If `which` is a number, it is a time (epoch ms), and the
+        first offset at that time or later is returned.
         """
         spec = SPECS[which]() if isinstance(which, Offset) else OffsetSpec.for_timestamp(which)
         asked = {TopicPartition(topic, number): spec for topic, count in topics.items() for number in range(count)}
@@ -169,9 +176,10 @@ class Admin:
         return found
 
     def create(self, specs: Sequence[TopicSpec], *, only_ask: bool = False) -> tuple[CreateResult, ...]:
-        """Create the topics, each by itself, or with `only_ask` learn whether the broker would. Never raises for one.
+        """Create the topics, each by itself. With `only_ask` find out whether the broker would create them.
 
-        A topic that somebody else created meanwhile is `exists`; whether it is as it must be is the caller's to see.
+        Never raises for a single topic. A topic that another client has created meanwhile is `exists`. The caller must
+        check whether its settings are right.
         """
         if not specs:
             return ()
@@ -195,7 +203,7 @@ class Admin:
         return CreateResult(name, CreateState.CREATED)
 
     def _wait(self, future: Future[T], deadline: float) -> T:
-        while not future.done() and time.monotonic() < deadline + 1:  # librdkafka gives up by itself at the deadline
+        while not future.done() and time.monotonic() < deadline + 1:  # librdkafka itself gives up at the deadline
             self._client.poll(POLL_SECONDS)
         if not future.done():
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -209,7 +217,7 @@ class Admin:
 
 
 def source_of(found: FoundTopic) -> Source:
-    """A main topic, as the group's own topics follow it."""
+    """Return the properties of a main topic that the group's own topics follow."""
     return Source(
         name=found.name,
         partitions=found.partitions,

@@ -1,1 +1,1 @@
-"""Writes copies, events and progress in one transaction."""
+"""Write copies, events and progress in one transaction."""

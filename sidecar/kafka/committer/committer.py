@@ -1,7 +1,7 @@
-"""The committer of a lane: one thread that brings batches into Kafka, and never loses track of whether it did.
+"""The committer of a lane: one thread that commits batches to Kafka and always finds out whether they were committed.
 
-After any error whose outcome nobody knows it throws the producer away, makes a new one (which ends whatever hung) and
-asks Kafka: what the committed progress covers is done, what it does not is committed again from memory.
+After an error with an unknown outcome it replaces the producer, which ends what the old one had open. Then it reads the
+committed progress. Records that the progress covers are done; the others are committed again from memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from sidecar.kafka.errors import raise_partition_errors
 from sidecar.observability.thread_watch import StopRequest
 
 AGAIN_AFTER = 0.1
-"""Seconds before an aborted batch is tried again: what made it abort lasts longer than a network round."""
+"""Seconds before an aborted batch is tried again. The cause of an abort lasts longer than a network round trip."""
 ASK_LIMIT = 10.0
+"""Seconds for one request for the committed progress."""
 UNNAMED = 3
-"""Aborts of one batch in a row that name no entry, after which smaller batches must find the one that it is about."""
+"""Aborts of one batch in a row that name no entry. After so many, smaller batches must find the entry that is the
+cause."""
 
 
 class Committer(threading.Thread):
-    """Commits one lane's batches, one at a time. `report` is called on this thread with each result."""
+    """The thread that commits one lane's batches, one at a time. It calls `report` with each result."""
 
     def __init__(
         self,
@@ -44,9 +46,9 @@ class Committer(threading.Thread):
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
-        """Set once the first producer is ready: before that nothing may be subscribed."""
+        """Set once the first producer is ready. Nothing may be subscribed before that."""
         self.busy = False
-        """Whether it has a batch or new keys in work."""
+        """Whether a batch or new credentials are in work."""
         self._reader_config = reader_config
         self._assignment = assignment
         self._report = report
@@ -59,12 +61,15 @@ class Committer(threading.Thread):
 
     @property
     def last_error(self) -> str:
-        """What Kafka said last that was wrong; empty when nothing was."""
+        """The last error from Kafka; empty if there was none."""
         return self._supply.last_error
 
     @property
     def turned_at(self) -> float | None:
-        """When it last began a try (monotonic seconds), for the liveness probe; None while it waits for work."""
+        """When the thread last began a try (monotonic seconds), for the liveness probe.
+
+        None while it waits for work.
+        """
         return self._stopping.turned_at if self.busy or not self.ready.is_set() else None
 
     def _on_new_credentials(self) -> None:
@@ -72,15 +77,15 @@ class Committer(threading.Thread):
             self._batches.put(Refresh.KEYS)
 
     def submit(self, batch: CommitBatch) -> None:
-        """Start a batch (port `Commit`)."""
+        """Queue a batch to be committed (port `Commit`)."""
         self._batches.put(batch)
 
     def topics(self) -> frozenset[str] | None:
-        """The topics that the cluster has; None when it does not say. Blocks."""
+        """Return the topics of the cluster; None if Kafka does not answer. Blocks."""
         return self._supply.topics()
 
     def stop(self) -> None:
-        """End after the batch in work; what waits for a broker that is away is given up."""
+        """End after the batch in work; give up what waits for an unreachable broker."""
         self._stopping.set()
         self._batches.put(None)
 
@@ -89,7 +94,7 @@ class Committer(threading.Thread):
         self._supply.replace()
         self.ready.set()
         while (batch := self._batches.get()) is not None:
-            self._stopping.is_set()  # a turn: what was before the wait says nothing of this work
+            self._stopping.is_set()  # counts as a turn: the time before the wait says nothing about this work
             self.busy = True
             if isinstance(batch, Refresh):
                 self._supply.refresh()
@@ -108,14 +113,17 @@ class Committer(threading.Thread):
         return CommitResult(batch, committed=False, again=batch.entries)
 
     def _try(self, batch: CommitBatch) -> tuple[CommitResult | None, str]:
-        """One try. No result: try again. The label is the transaction's result in the metrics."""
+        """Try once to commit the batch.
+
+        Returns the result (None: try again) and the label of the transaction's result in the metrics.
+        """
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
         if homeless := self._supply.missing_targets(batch.entries):
             return _refused(batch, homeless), "refused"
         producer = self._supply.producer
-        if producer is None:  # stopped before there was one
+        if producer is None:  # stopped before there was a producer
             return None, "unknown"
         try:
             producer.commit(batch, membership.metadata, self._supply.partitions)
@@ -146,28 +154,29 @@ class Committer(threading.Thread):
         return None
 
     def _await_membership(self, old: Membership) -> None:
-        """A rebalance is under way: wait until the consumer's thread has taken the membership anew."""
+        """Wait until the consumer's thread has renewed the membership: a rebalance is under way."""
         self._assignment.ask_membership()
         end = time.monotonic() + 1.0
         while self._assignment.membership is old and time.monotonic() < end:
             self._stopping.wait(0.01)
 
     def _read_back_progress(self, batch: CommitBatch) -> CommitResult | None:
-        """Whether the batch happened, by the committed progress; None: it did not, or we are stopped.
+        """Return the batch's result according to the committed progress.
 
-        Asks until Kafka answers: to commit again without its word could write every copy twice.
+        None if the batch was not committed, or if the committer is stopped.
         """
         credentials = self._supply.credentials
         keys, reader = credentials.pending, Consumer(credentials.newest(self._reader_config))
         places = [TopicPartition(*source) for source in batch.commits]
         try:
+            # Until Kafka answers: to commit again without its answer could write every copy twice.
             while not self._stopping.is_set():
                 try:
                     return _result_from_progress(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
                 except KafkaException as failure:
                     self._supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
                     self._stopping.wait(AGAIN_AFTER)
-                    if credentials.pending is not keys:  # it may be refused with those that it has
+                    if credentials.pending is not keys:  # Kafka may refuse the reader's present credentials
                         reader.close()
                         keys, reader = credentials.pending, Consumer(credentials.newest(self._reader_config))
         finally:
@@ -198,7 +207,7 @@ def _refused(batch: CommitBatch, refusals: tuple[Refusal, ...]) -> CommitResult:
 
 
 def _apart(batch: CommitBatch, reason: str) -> CommitResult:
-    """The cluster is there, and refuses the batch for a reason that names no entry."""
+    """Return the result for a batch that the cluster refuses for a reason that names no entry."""
     if len(batch.entries) == 1:
         return _refused(batch, (Refusal(batch.entries[0], "record", reason),))
     return CommitResult(batch, committed=False, again=batch.entries, apart=True)

@@ -1,4 +1,4 @@
-"""Tell what a delivery error says: of the topic, of the target partition, of this record, or of none of them."""
+"""Decide what a delivery error is about: the topic, the target partition, this record, or none of them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,17 @@ PRODUCER_ERRORS = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""About the producer or the connection: they say nothing against the record that they are reported for."""
+"""Errors of the producer or the connection. They say nothing about the record that they are reported for."""
 NAMED_ERRORS = RECORD_ERRORS | TOPIC_ERRORS
-"""After these the producer is fit for the next transaction: the broker has refused the records, not lost them."""
+"""After these errors the producer can be used for the next transaction: the broker has refused the records, not lost
+them."""
 
 
 def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
-    """What a delivery error says of the entry; None: nothing, it is about the producer or the connection."""
+    """Return the refusal of the entry that a delivery error means.
+
+    None if the error is about the producer or the connection.
+    """
     about: RefusedBy
     if error.code() in PRODUCER_ERRORS:
         return None
@@ -61,6 +65,6 @@ def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal |
         about, where = "topic", where.partition("[")[0]
     elif error.code() in PLACE_ERRORS:
         about = "place"
-    else:  # of a kind that nobody has met: it is reported for this record, so it is not the others' fault
+    else:  # an unknown kind: it is reported for this record, so the other records are not the cause
         about = "record"
     return Refusal(entry, about, f"{where}: {error.str()}", where)

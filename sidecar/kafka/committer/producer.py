@@ -1,7 +1,7 @@
-"""The one producer of a transactional id that is fit for use, and what it knows of the cluster's topics.
+"""Hold the current transactional producer and replace it when it is unusable; cache which topics exist.
 
-A producer that is spent or stuck is replaced here by a new one of the same id, which ends whatever the old one has
-under way. What a transaction means is the callers' business.
+A producer that is unusable or stuck is replaced by a new one with the same transactional id. That ends what the old one
+has under way. The callers know what a transaction means.
 """
 
 from __future__ import annotations
@@ -20,39 +20,43 @@ from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.credentials.registry import ClientCredentials
 
 REBUILD_EVERY = 0.2
-"""Seconds between tries to make a new producer while the cluster is away."""
+"""Seconds between two tries to make a new producer while the cluster is unreachable."""
 SLOTS = 8
-"""Transactional ids that are used in turn. A transaction that included a partition with too few replicas in sync cannot
-end before these are back, and keeps its id that long. Its fate is decided by then; the committed progress tells it."""
+"""Transactional ids that are used in turn. A transaction cannot end if it included a partition with too few replicas in
+sync. It keeps its id until these are back. Its outcome is decided by then; the committed progress shows it."""
 LOOK_EVERY = 1.0
-"""Seconds between looks for topics that are missing, or all that there are."""
+"""Seconds between two requests for the topics, for those that are missing or for all."""
 
 _LOG = logging.getLogger("reconsume.committer")
 
 
 class ReplaceableProducer:
-    """Used by one thread, but for `topics` and `take_keys`. Once `stopping` is set no new producer is waited for."""
+    """Hold the usable producer of one transactional id, and make a new one when it is needed.
+
+    One thread uses it, except `topics` and `take_credentials`. Once `stopping` is set it waits for no new producer.
+    """
 
     def __init__(self, config: Mapping[str, object], stopping: threading.Event, credentials: ClientCredentials) -> None:
         self.producer: TransactionalProducer | None = None
-        """None before the first `renew`, and when stopped before there was one."""
+        """The current producer. None before the first `replace`, and if it was stopped before there was one."""
         self.partitions: dict[str, int] = {}
-        """How many each topic has, of the topics that were there at the last look."""
+        """The number of partitions of each topic that existed at the last look."""
         self.places = RefusingPartitions()
-        """Partitions that take no records."""
+        """The target partitions that refuse records."""
         self.last_error = ""
         self.credentials = credentials
         self._config = config
         self._slot = 0
-        """Which of its transactional ids it uses: another one while a transaction of this one cannot end."""
+        """The index of the transactional id in use. Another one is used while a transaction of this one cannot end."""
         self._stopping = stopping
         self._abandoned: list[TransactionalProducer] = []
-        """Producers with a call under way: kept until that comes back, because to destroy one may block for ever."""
+        """Producers with a call under way. They are kept until it returns, because to destroy one may block for ever.
+        """
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
 
     def replace(self) -> None:
-        """Make a new producer; the old one may have a call under way."""
+        """Make a new producer. The old one may have a call under way."""
         producer = None
         if self.producer is not None:
             self._abandoned.append(self.producer)
@@ -68,15 +72,15 @@ class ReplaceableProducer:
                 self.warn("no-producer", "no producer yet: %s", failure)
                 if _cannot_end(failure):
                     self._slot = (self._slot + 1) % SLOTS
-                # Else the same one again: an outage must not leave a row of them behind.
+                # Otherwise try the same producer again: an outage must not leave many of them behind.
                 if not _retriable(failure) or _cannot_end(failure) or self.credentials.outdated:
                     self._abandoned += [] if producer is None else [producer]
                     producer = None
-                    self._clear_away()  # at once: it would go on asking for an id, beside all that come after it
+                    self._clear_away()  # at once: it would go on requesting an id, beside all that come after it
                 self._stopping.wait(REBUILD_EVERY)
 
     def _identified(self) -> dict[str, object]:
-        """The configuration with the transactional id of today's slot; the first slot's is the plain one."""
+        """Return the configuration with the transactional id of the current slot; the first slot has the plain id."""
         identity = (
             f"{self._config['transactional.id']}~{self._slot}" if self._slot else self._config["transactional.id"]
         )
@@ -90,32 +94,36 @@ class ReplaceableProducer:
             threading.Thread(target=_destroy, args=([idle.pop()],), name="producer-end", daemon=True).start()
 
     def take_credentials(self) -> bool:
-        """Take what is offered, on any thread: a password at once, even under a call that waits for a connection.
+        """Apply pending credentials, on any thread. False: the producer must be made again, by `refresh`.
 
-        False: the producer must be made anew, by `refresh`. One that is not ready is left alone: with a new password
-        `init_transactions` goes on waiting for ever (2.16), so `renew` makes another.
+        A password is applied at once, even during a call that waits for a connection.
         """
         producer = self.producer
+        # A producer that is not ready is left alone: with a new password `init_transactions` waits for ever (2.16), so
+        # `replace` makes another.
         return producer is None or self.credentials.apply_to(producer)
 
     def refresh(self) -> None:
-        """Go on with the keys that are offered, between two transactions."""
+        """Apply pending credentials between two transactions; replace the producer if they need a new one."""
         if self.producer is not None and not self.credentials.apply_to(self.producer):
             self.replace()
 
     def missing(self, wanted: Set[str]) -> Set[str]:
-        """Which of the topics do not exist: a transaction with them would only wait and fail."""
+        """Return the wanted topics that do not exist. A transaction with them would only wait and fail."""
         if wanted <= self.partitions.keys():
             return frozenset()
         self.refresh_topics()
         missing = wanted - self.partitions.keys()
-        if missing - self._named:  # each once, not at every try
+        if missing - self._named:  # one warning for each topic, not at every try
             self.warn("copies-wait", "records wait for topics that are missing: %s", ", ".join(sorted(missing)))
         self._named = (self._named | missing) - self.partitions.keys()
         return missing
 
     def refresh_topics(self, *, anew: bool = False) -> None:
-        """Ask which topics there are, at most once a second unless `anew`; what is known stays if Kafka is silent."""
+        """Refresh the cached topics, at most once a second unless `anew`.
+
+        The cache stays as it is if Kafka does not answer.
+        """
         if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
             return
         self._looked_at = time.monotonic()
@@ -127,8 +135,10 @@ class ReplaceableProducer:
             self.warn("topics-unlisted", "cannot list the topics: %s", failure)
 
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
-        """Entries that a transaction would only wait for and fail with: their topics do not exist, or their partitions
-        took no records a while ago and have not changed since."""
+        """Return a refusal for each entry with which a transaction would only wait and fail.
+
+        Either its topic does not exist, or its partition refused records a while ago and has not changed since.
+        """
         missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
         found = [
             Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
@@ -143,16 +153,19 @@ class ReplaceableProducer:
         return tuple(found)
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
-        """Take in why a transaction was aborted: a topic may have been deleted, a partition may take no records."""
+        """Take in why a transaction was aborted.
+
+        A topic may have been deleted, or a partition may refuse records.
+        """
         abouts = {(refusal.about, refusal.where) for refusal in refusals}
         if any(about != "record" for about, _ in abouts):
-            self.refresh_topics(anew=True)  # what is known of the other topics stays, they go on
+            self.refresh_topics(anew=True)  # the other topics stay known: their records go on
         for about, where in abouts:
             if about == "place":
                 self.places.refuse(where)
 
     def topics(self) -> frozenset[str] | None:
-        """The topics that the cluster has; None when it does not say. Blocks; for any thread."""
+        """Return the topics of the cluster; None if Kafka does not answer. Blocks; for any thread."""
         producer = self.producer
         try:
             return None if producer is None else frozenset(producer.partitions())
@@ -161,7 +174,7 @@ class ReplaceableProducer:
             return None
 
     def warn(self, event: str, text: str, *args: object) -> None:
-        """Log it under the name of its kind, and keep it for `/status`."""
+        """Log a warning with the name of its event, and keep its text for `/status`."""
         self.last_error = text % args
         _LOG.warning(text, *args, extra={"event": event})
 
@@ -172,7 +185,7 @@ def _destroy(last: list[TransactionalProducer]) -> None:
 
 
 def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:
-    """Whether the id's last transaction is decided, and its markers cannot be written."""
+    """Whether the id's last transaction is decided, but its markers cannot be written."""
     return isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError.CONCURRENT_TRANSACTIONS
 
 

@@ -1,8 +1,8 @@
-"""Remember which target partitions take no records, so that no transaction touches them.
+"""Remember which target partitions refuse records, so that no transaction includes them.
 
-A transaction that has once included a partition with too few replicas in sync cannot end before these are back: its
-marker is refused too, and the transactional id answers CONCURRENT_TRANSACTIONS meanwhile (Kafka 4.3, measured). So
-such a partition is tried again only when its leader or its replicas have changed, or after a long while.
+A transaction that has included a partition with too few replicas in sync cannot end before these are back. Its marker
+is refused too. Meanwhile Kafka answers CONCURRENT_TRANSACTIONS for the transactional id (Kafka 4.3, measured). So such
+a partition is tried again only when its leader or its replicas have changed, or after TRY_EVERY.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple
 from sidecar.core.copies import Copy
 
 TRY_EVERY = 30.0
-"""Seconds after which an unchanged partition is tried again: somebody may have lowered `min.insync.replicas`."""
+"""Seconds after which an unchanged partition is tried again: an operator may have lowered `min.insync.replicas`."""
 NO_LEADER = -1
 
 
 class State(NamedTuple):
-    """What the cluster says of a partition: the node that leads it, and how many replicas are in sync."""
+    """The state of a partition in the cluster: the node that leads it, and the number of replicas in sync."""
 
     leader: int
     in_sync: int
 
 
 class RefusingPartitions:
-    """The partitions that took no records, by topic and number; used by one thread."""
+    """The partitions that refuse records, by topic and number; used by one thread."""
 
     def __init__(self) -> None:
         self.known: dict[str, list[State]] = {}
@@ -37,14 +37,14 @@ class RefusingPartitions:
         return bool(self._refusing)
 
     def refuse(self, where: str) -> None:
-        """A partition, `topic[number]`, took no records a moment ago."""
+        """Remember that a partition, `topic[number]`, refused records a moment ago."""
         topic, _, number = where.rstrip("]").rpartition("[")
         if number.isdigit():
             state = self._state(topic, int(number))
             self._refusing.setdefault(topic, {})[int(number)] = (state, time.monotonic() + TRY_EVERY)
 
     def looked(self, known: Mapping[str, list[State]]) -> None:
-        """Take in what the cluster says now; forget what may take records again."""
+        """Take in the present state of all partitions; forget those that may take records again."""
         self.known = dict(known)
         for topic, places in list(self._refusing.items()):
             kept = {number: seen for number, seen in places.items() if self._still(topic, number, seen)}
@@ -53,7 +53,7 @@ class RefusingPartitions:
                 del self._refusing[topic]
 
     def refuses(self, copy: Copy) -> str:
-        """The partition that a copy goes to, if that takes no records; else empty."""
+        """Return the partition that a copy goes to if it refuses records; else an empty string."""
         places = self._refusing.get(copy.topic)
         if places is None or copy.topic not in self.known:
             return ""
@@ -68,12 +68,12 @@ class RefusingPartitions:
     def _still(self, topic: str, number: int, seen: tuple[State | None, float]) -> bool:
         state, until = self._state(topic, number), seen[1]
         if state is None:
-            return False  # the topic is gone, which is another matter
+            return False  # it does not exist any more: a missing topic is reported in another way
         return state.leader == NO_LEADER or (state == seen[0] and time.monotonic() < until)
 
 
 def murmur2_partition(key: bytes, count: int) -> int:
-    """The partition of a key by the partitioner `murmur2_random`, as the Java client has it."""
+    """Return the partition of a key by the partitioner `murmur2_random`, as in the Java client."""
     return (_murmur2(key) & 0x7FFFFFFF) % count
 
 

@@ -1,8 +1,8 @@
-"""One transactional producer: one batch, one Kafka transaction, and what went wrong with it.
+"""One transactional producer: one batch, one Kafka transaction, and the kinds of its failure.
 
 `begin → produce the copies and events → send the offsets with the consumer's group metadata → commit`. Every error has
-one of three answers: the same call again (retriable), abort and commit anew (`Aborted`), or a new producer
-(`OutcomeUnknown`: nobody but Kafka knows what happened).
+one of three answers. Make the same call again (retriable); abort and commit again (`Aborted`); or replace the producer
+(`OutcomeUnknown`: only Kafka knows what happened).
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from sidecar.kafka.committer.refusing_partitions import State
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""
 HARD_LIMIT = 20.0
-"""Seconds after which a call counts as stuck: four times what it was given."""
+"""Seconds after which a call counts as stuck: four times API_LIMIT."""
 
 CONFIRM_LIMIT = 0.5
-"""Seconds that the broker is given to confirm all records before the offsets are sent. So whatever is wrong with the
-offsets (a rebalance) finds nothing under way, and the producer lives on; it takes no longer than side by side."""
+"""Seconds that the broker is given to confirm all records before the offsets are sent. So an error of the offsets (a
+rebalance) finds no record under way, and the producer stays usable. This takes no longer than both side by side."""
 
 STALLS = 3
-"""So many times CONFIRM_LIMIT without one more confirmed record mean that a partition takes none: it has no leader, or
-too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the whole batch."""
+"""Waits of CONFIRM_LIMIT without one more confirmed record, after which a partition counts as refusing records. It has
+no leader, or too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the
+whole batch."""
 ANSWER_LIMIT = 1.0
-"""Seconds in which a cluster that is there answers a metadata request."""
+"""Seconds in which a reachable cluster answers a metadata request."""
 
 STALE_MEMBER = frozenset(
     {
@@ -53,12 +54,12 @@ Report: TypeAlias = partial[None]
 
 
 class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
-    """The transaction did not happen, for certain. `refusals` are entries that the broker will not take.
+    """The transaction certainly did not happen. `refusals` are the entries that the broker refuses.
 
-    `spent`: the producer must not be used any more. librdkafka gives the sequence numbers of records that an abort has
-    purged to the next ones, even if the broker may have the purged ones (sent, but not confirmed when the connection
-    was lost). It then takes the next ones for their duplicates: confirmed, committed, and not in the topic (measured
-    on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid").
+    `producer_unusable`: the producer must not be used any more. librdkafka gives the sequence numbers of records that
+    an abort has purged to the next records. The broker may have the purged ones: sent, but not confirmed when the
+    connection was lost. It then takes the next records for duplicates: confirmed, committed, and not in the topic
+    (measured on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid").
     """
 
     def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, spent: bool) -> None:
@@ -69,50 +70,51 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
 
 
 class OutcomeUnknown(Exception):  # noqa: N818
-    """The transaction may have happened or not, and this producer is of no use any more."""
+    """The transaction may have happened or not, and this producer cannot be used any more."""
 
 
 class _Stalled(Exception):  # noqa: N818
-    """The cluster is there, and some partition takes no record."""
+    """The cluster is reachable, but some partition takes no record."""
 
 
 class TransactionalProducer:
-    """A producer with its guard. `prepare` comes first."""
+    """A producer with the thread of its blocking calls. Call `prepare` first."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._producer = Producer(dict(config))
         self._guard = BlockingCalls(f"guard-{config['transactional.id']}")
         self._errors: dict[int, tuple[KafkaError, str]] = {}
-        """By index of the entry: what was wrong with a write of it, and the topic and partition that it was for."""
+        """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
         self._reports: list[Report] = []
-        """By index of the entry: what is to be called with an error of its writes."""
+        """By index of the entry: the callback for the errors of its writes."""
 
     def prepare(self) -> None:
-        """Fence whoever had this id before, and end what hung: in 0.6 s instead of the transaction's timeout.
+        """Fence the previous producer of this id and end what it left open.
 
-        Raises KafkaException (when retriable, call again) or StuckError.
+        This takes 0.6 s instead of the transaction's timeout. Raises KafkaException (call again if it is retriable) or
+        CallTimeoutError.
         """
         self._guard.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in with these from the next connection on; from any thread."""
+        """Use this login from the next connection on; for any thread."""
         self._producer.set_sasl_credentials(username, password)
 
     @property
     def idle(self) -> bool:
-        """Whether none of its calls is under way."""
+        """Whether no call is under way."""
         return self._guard.idle
 
     def end(self) -> None:
-        """It is not used any more, and nothing of it is under way."""
+        """End the thread of the blocking calls. The producer must be idle and not be used any more."""
         self._guard.end()
 
     def partitions(self) -> dict[str, int]:
-        """How many partitions each topic of the cluster has. The request never creates a topic."""
+        """Return the number of partitions of each topic of the cluster. The request never creates a topic."""
         return {name: len(states) for name, states in self.places().items()}
 
     def places(self) -> dict[str, list[State]]:
-        """Every partition of each topic of the cluster, in the order of their numbers."""
+        """Return the state of every partition of each topic of the cluster, in the order of their numbers."""
         topics = self._producer.list_topics(timeout=API_LIMIT).topics
         return {
             name: [State(found.leader, len(found.isrs)) for _, found in sorted(topic.partitions.items())]
@@ -121,11 +123,14 @@ class TransactionalProducer:
         }
 
     def commit(self, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
-        """Commit one batch; Aborted or Unsure when it could not be."""
+        """Commit one batch. Raises Aborted or OutcomeUnknown if that fails."""
         self._transact(batch.entries, partitions, lambda: self._send_offsets(batch, metadata))
 
     def write(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
-        """Commit the writes alone, of entries that come from no consumer; Aborted or Unsure when they could not be."""
+        """Commit only the writes of entries that come from no consumer.
+
+        Raises Aborted or OutcomeUnknown if that fails.
+        """
         self._transact(entries, partitions, lambda: None)
 
     def _transact(
@@ -148,8 +153,8 @@ class TransactionalProducer:
     def _confirm(self, written: int) -> None:
         """Wait until the broker has confirmed all records, or confirms no more of them.
 
-        Raises _Stalled if the cluster is there nevertheless: it has confirmed others, or answers. Else it is away, and
-        the calls that follow wait for it.
+        Raises _Stalled if the cluster is reachable nevertheless: it has confirmed other records, or answers. Otherwise
+        it is unreachable, and the calls that follow wait for it.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
@@ -171,13 +176,14 @@ class TransactionalProducer:
 
     def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         reports, produce = self._reports, self._producer.produce
-        while len(reports) < len(entries):  # kept for the next batch: to make one costs as much as to produce a record
+        while len(reports) < len(entries):  # kept for later batches: making one costs as much as producing a record
             reports.append(partial(self._delivered, len(reports)))
         for report, entry in zip(reports, entries, strict=False):
             for copy in entry.writes:
                 by_key = copy.key is not None and not copy.scattered
                 place = -1 if by_key else copy.spread % partitions[copy.topic]
-                try:  # by position, a quarter cheaper; its alias `on_delivery` is not looked at beside a None
+                # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
+                try:
                     produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
                 except BufferError:
                     self._produce_later(copy, place, report)
@@ -186,7 +192,7 @@ class TransactionalProducer:
                     raise
 
     def _produce_later(self, copy: Copy, place: int, report: Report) -> None:
-        """The client's queue is full: wait until it has room."""
+        """Wait until the client's full queue has room, then produce the copy."""
         while True:
             self._producer.poll(0.05)
             with suppress(BufferError):
@@ -200,15 +206,15 @@ class TransactionalProducer:
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
             raise OutcomeUnknown(error.str())
-        self._producer.poll(0)  # takes in every report there is
-        errors = dict(self._errors)  # before the abort purges what is queued, which is reported as an error too
+        self._producer.poll(0)  # takes in every report that has arrived
+        errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
         refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
         spent = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, CallTimeoutError) as failure:
             raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
-        if stalled:  # the abort has purged what no broker took, and so says which records these are
+        if stalled:  # the abort has purged the records that no broker took; their reports name them
             purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
             refusals += [
                 Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
@@ -216,7 +222,7 @@ class TransactionalProducer:
         raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), spent=spent)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
-        """Make a call, and the same one again while its error says so: never the next one instead."""
+        """Make a call; repeat the same call while its error is retriable, and never make the next one instead."""
         end = time.monotonic() + HARD_LIMIT
         while True:
             try:
@@ -228,13 +234,18 @@ class TransactionalProducer:
 
 
 def error_in(failure: BaseException) -> KafkaError:
-    """Kafka's error. The client hands out reports although it is raising a fatal error already: the first look at a
-    message is then a SystemError, and the fatal error its cause (2.16, after another producer has fenced this one).
-    At times it is lost on the way ("returned NULL without setting an exception"): then the abort hears of it."""
+    """Return the KafkaError behind `failure`.
+
+    With 2.16 a fatal error (another producer has fenced this one) can surface as SystemError with the KafkaException as
+    its cause. The client delivers reports although it is already raising that error, so the first access to a message
+    fails.
+    """
     while not isinstance(failure, KafkaException):
         if failure.__cause__ is None:
+            # At times the cause is lost ("returned NULL without setting an exception"). Then return an abortable error:
+            # the abort reports the real one.
             if isinstance(failure, SystemError):
-                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)  # to be aborted
+                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)
             raise failure
         failure = failure.__cause__
     error: KafkaError = failure.args[0]

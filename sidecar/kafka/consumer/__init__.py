@@ -1,1 +1,1 @@
-"""Reads the assigned partitions: where each starts, what is fetched, what the lane asks of the consumer."""
+"""Read the assigned partitions: where each one starts, what is fetched, and which commands the lane gives."""

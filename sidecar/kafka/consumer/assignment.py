@@ -1,7 +1,7 @@
-"""What is assigned to a lane's consumer: the rebalance callbacks, our own table, and the membership for transactions.
+"""The partitions that are assigned to a lane's consumer: rebalance callbacks, table, and membership for transactions.
 
-Everything here runs on the consumer's thread. Every assignment of a partition has its own epoch, so that whatever was
-read, leased or decided under an older one can be told apart and refused.
+Everything here but `ask_membership` runs on the consumer's thread. Each assignment of a partition has its own epoch. So
+anything that was read, leased or decided under an older epoch can be recognised and refused.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _LOG = logging.getLogger("reconsume.assignment")
 
 
 class Membership(NamedTuple):
-    """What a transaction needs: the group metadata, and which partitions were ours when it was taken."""
+    """What a transaction needs: the group metadata, and the epochs of the partitions that were ours at that moment."""
 
     metadata: Any
     epochs: Mapping[Partition, int]
 
 
 class Assignment:
-    """The partitions of one consumer. `lock_timeout`: seconds that a revoked one waits for its deliveries."""
+    """The partitions of one consumer. `lock_timeout`: seconds that a revoked partition waits for its deliveries."""
 
     in_group = True
-    """Whether it comes from a group, so that what keeps us out of the group matters."""
+    """Whether the partitions come from a consumer group, so that an error that keeps us out of the group matters."""
 
     def __init__(self, keeper: AssignmentListener, *, start_at: str, lock_timeout: float) -> None:
         self.slots: dict[Key, OwnedPartition] = {}
         self.lock_timeout = lock_timeout
         self.membership: Membership | None = None
-        """Replaced as a whole: the committer's thread always sees metadata and epochs of one moment."""
+        """Replaced as a whole: the committer's thread always sees metadata and epochs of the same moment."""
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self._keeper = keeper
         self.starts = Starts(start_at)
@@ -52,24 +52,27 @@ class Assignment:
 
     @property
     def placed(self) -> bool:
-        """Whether nothing that is produced from now on can be missed: the group's offsets see to that."""
+        """Whether no record that is produced from now on can be missed. Here the group's offsets ensure that."""
         return True
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
-        """Take part in the group, for these topics; a second time, for others, or as a new client."""
+        """Subscribe to these topics as a member of the group.
+
+        It is called again for other topics, or with a new client.
+        """
         self._leaving = False
         consumer.subscribe(list(topics), on_assign=self.on_assign, on_revoke=self.on_revoke, on_lost=self.on_lost)
 
     def leave(self, consumer: Consumer) -> None:
-        """From now on partitions go for good; closing the consumer has everything revoked."""
+        """Note that from now on partitions are given up for good. Closing the consumer then revokes all of them."""
         self._leaving = True
 
     def ask_membership(self) -> None:
-        """Have the membership taken anew (from any thread); it is replaced once that is done."""
+        """Request a renewal of the membership, from any thread. It is replaced once that is done."""
         self._asked.set()
 
     def answer(self, consumer: Consumer) -> None:
-        """Take the membership anew if somebody asked for it."""
+        """Renew the membership if that was requested."""
         if self._asked.is_set():
             self._take_membership(consumer)
 
@@ -85,10 +88,10 @@ class Assignment:
         self._begin(starts)
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Wait until nothing of the partitions is under way, or the lock's time is over, then give them up."""
+        """Give the partitions up, once nothing of them is under way or `lock_timeout` is over."""
         self.rebalances["revoked"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
-        self._take_membership(consumer)  # the last transactions of these partitions need today's generation
+        self._take_membership(consumer)  # the last transactions of these partitions need the present generation
         done = threading.Event()
         self._keeper.release(sources, done.set)
         deadline = time.monotonic() + self.lock_timeout
@@ -102,7 +105,7 @@ class Assignment:
         self._forget(consumer, sources)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Drop partitions that somebody else may own already; commit nothing of them."""
+        """Drop partitions that another consumer may own already; commit nothing of them."""
         self.rebalances["lost"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
         self._keeper.dropped(sources)
@@ -110,7 +113,10 @@ class Assignment:
         self._forget(consumer, sources)
 
     def learn(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> bool:
-        """Tell the lane where a partition starts, at its first message, which has `offset`. False: ask again later."""
+        """Report to the lane where a partition starts, at its first message, which has `offset`.
+
+        False: Kafka does not say it yet, and the partition is fetched again.
+        """
         start = slot.awaits
         if start is None:
             return True
@@ -125,19 +131,20 @@ class Assignment:
         return True
 
     def seek(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> None:
-        """Go on at an offset. A partition whose error nobody has read yet takes no seek, and begins anew there."""
+        """Continue a partition at an offset."""
         slot.sought = offset
         try:
             consumer.seek(TopicPartition(*slot.partition, offset))
-        except KafkaException:
+        except KafkaException:  # a partition whose error is still unread takes no seek
             self._anew(consumer, [Start(slot.partition, offset, None)])
 
     def out_of_range(self, consumer: Consumer, slot: OwnedPartition, wanted: int) -> None:
-        """The offset to read is not in the log, or the group has none: go on where there is something to read.
+        """Continue a partition whose next offset is not in the log, or for which the group has no offset.
 
-        The log was cut below it: what was read stays under way, and only what nobody has read is lost. The log ends
-        before it (an unclean leader election, or the topic was made anew): under a new epoch, where the group's
-        progress says. While Kafka does not say what there is, the same offset is asked for again.
+        If the log was cut and begins after the offset, what was read stays under way, and only unread records are lost.
+        If the log ends before the offset (an unclean leader election, or the topic was created again), the partition
+        gets a new epoch. It then continues at the group's progress. While Kafka does not say what the log holds, the
+        same offset is requested again.
         """
         if slot.awaits is not None:
             starts = self.starts.find(consumer, [slot.partition])
@@ -157,7 +164,7 @@ class Assignment:
             self._go_back(consumer, slot, wanted, found)
 
     def made_anew(self, consumer: Consumer, slot: OwnedPartition) -> None:
-        """The log is another one than was read, of a topic of the same name: read it from its beginning."""
+        """Read a partition from its beginning: its log now belongs to another topic of the same name."""
         found = edges(consumer, slot.partition)
         if found is not None:
             text, extra = "%s: the topic was made anew, and is read from its beginning", {"event": "topic-made-anew"}
@@ -172,7 +179,7 @@ class Assignment:
             self._restart(consumer, slot, found, progress)
 
     def _restart(self, consumer: Consumer, slot: OwnedPartition, found: Edges, progress: Progress) -> None:
-        """Read a log from elsewhere, as a new assignment of the partition."""
+        """Read a log from another offset, as a new assignment of the partition."""
         self._keeper.truncated(slot.partition, found.high)
         slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
         starts = [Start(slot.partition, progress.next, progress)]
@@ -181,19 +188,24 @@ class Assignment:
         self._begin(starts)
 
     def _anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
-        """Have the client fetch partitions from other offsets; one that is out of range takes no seek."""
+        """Make the client fetch partitions from other offsets."""
+        # Not by a seek: a partition that is out of range takes none.
         consumer.incremental_unassign([TopicPartition(*start.partition) for start in starts])
         self._give(consumer, starts)
 
     def _give(self, consumer: Consumer, starts: Sequence[Start]) -> None:
-        """Have the client fetch partitions. A pause outlives `incremental_unassign` (librdkafka 2.16), so a partition
-        that this client had before, and that was parked then, would never be fetched again."""
+        """Make the client fetch partitions."""
         consumer.incremental_assign([TopicPartition(*start.partition, start.offset) for start in starts])
+        # A pause outlives `incremental_unassign` (librdkafka 2.16). Without this, a partition that this client had
+        # before, and that was paused then, would never be fetched again.
         consumer.resume([TopicPartition(*start.partition) for start in starts])
         consumer.pause([TopicPartition(*start.partition) for start in starts if self.slots[start.partition].paused])
 
     def _begin(self, starts: Collection[Start]) -> None:
-        """Tell the lane which partitions start where. After the membership is taken: the lane may commit at once."""
+        """Report to the lane which partitions start where.
+
+        Call this after the membership is taken: the lane may commit at once.
+        """
         grants = []
         for start in starts:
             slot = self.slots[start.partition]
@@ -208,8 +220,8 @@ class Assignment:
         for source in sources:
             self.slots.pop(source, None)
         if self._leaving:
-            # Nothing more is committed. The client may end with its last partition and never answer, holding the GIL:
-            # with Kafka away the whole process then stood still (2.16).
+            # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
+            # GIL: with Kafka unreachable the whole process stood still (2.16).
             self.membership = None
         else:
             self._take_membership(consumer)
@@ -219,7 +231,7 @@ class Assignment:
         epochs = {slot.partition: slot.epoch for slot in self.slots.values()}
         try:
             self.membership = Membership(consumer.consumer_group_metadata(), epochs)
-        except RuntimeError:  # closing: with its last partition the client may leave the group before it is asked
+        except RuntimeError:  # closing: with its last partition the client may have left the group already
             self.membership = None
 
 

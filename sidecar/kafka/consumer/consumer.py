@@ -1,4 +1,4 @@
-"""A lane's consumer: one thread that polls, always; it turns messages into records and hands them to the event loop.
+"""A lane's consumer: one thread that always polls, turns messages into records and hands them to the event loop.
 
 Every call of the client is made on this thread: consume, pause, seek, resume, and the callbacks of `assignment.py`.
 """
@@ -24,16 +24,18 @@ from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading, to_record
 
 POLL = 0.1
-"""Seconds. An idle consumer wakes ten times a second: 0.1 % of a core; a command waits at most this long."""
+"""Seconds. An idle consumer wakes ten times a second, which takes 0.1 % of a core. A command waits at most this long.
+"""
 BATCH = 500
-"""Records a hand-over at most: larger ones are slower (the processor's cache)."""
+"""Records in one hand-over at most. Larger ones are slower (the processor's cache)."""
 NAP = 0.002
-"""Seconds between looks for room: at 100 000 records/s a queue of 6 000 is never empty meanwhile."""
+"""Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
 ENDS_EVERY = 10.0
-"""Seconds between looks at where the partitions end: one request, 1.2 ms for 216 partitions (measured)."""
+"""Seconds between two requests for the ends of the partitions. One request takes 1.2 ms for 216 partitions (measured).
+"""
 ENDS_WITHIN = 1.0
 AGAIN = 1.0
-"""Seconds after a client could not be made."""
+"""Seconds before the next try if a client could not be made."""
 CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
@@ -41,7 +43,10 @@ _LOG = logging.getLogger("reconsume.consumer")
 
 
 class ConsumerThread(threading.Thread):
-    """Reads one lane's topics. `reading` is None on the main lane, unless headers of other systems are understood."""
+    """The thread that reads one lane's topics.
+
+    `reading` is None on the main lane, unless headers of other systems are understood.
+    """
 
     def __init__(
         self,
@@ -55,10 +60,10 @@ class ConsumerThread(threading.Thread):
         super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
         self.assignment = assignment
         self.failure: BaseException | None = None
-        """What ended the thread, if it was not asked to end."""
+        """The exception that ended the thread; None if there was none."""
         self.last_error = ""
         self.last_poll_at = time.monotonic()
-        """When the loop last came round, for the liveness probe."""
+        """When the loop last began a turn (monotonic seconds), for the liveness probe."""
         self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
         self.due_offsets = DueOffsets()
         self._looked_at = 0.0
@@ -79,49 +84,50 @@ class ConsumerThread(threading.Thread):
         self._commands.put(lambda: self._pause(partition, epoch))
 
     def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        """Seek and go on (port `Fetch`)."""
+        """Seek to `offset` and fetch the partition again (port `Fetch`)."""
         self._commands.put(lambda: self._resume(partition, epoch, offset, turn))
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Read these topics from now on; partitions of others are given up in order."""
+        """Read these topics from now on. Partitions of other topics are given up in order."""
         if self.is_alive():
             self._commands.put(lambda: self._subscribe(topics))
         else:
             self._topics = list(topics)
 
     def stop(self, timeout: float) -> None:
-        """Give everything up in order within `timeout` seconds, leave the group and end; returns at once."""
+        """Give everything up in order within `timeout` seconds, leave the group and end. Returns at once."""
         self.assignment.lock_timeout = timeout
         self._stopping.set()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Poll until stopped, whatever happens, or the group takes the partitions away."""
+        """Poll until stopped, or until an error ends the thread."""
         try:
             self._begin()
             while not self._stopping.is_set():
                 self._poll_once()
             self.assignment.leave(self._consumer)
             self._consumer.close()
-        except BaseException as failure:  # noqa: BLE001 - a dead thread must end the process, whatever killed it
+        except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
             _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
             self.failure = failure
 
     def _begin(self) -> None:
-        """Join, with the newest credentials; they are mounted as several files, so two may not fit for a moment."""
+        """Make a client with the newest credentials, and join."""
         while True:
             try:
                 self._consumer = Consumer(self._credentials.adopt(self._config))
                 break
             except KafkaException as failure:
+                # Credentials are mounted as several files: for a moment two of them may not match.
                 self.last_error, self.last_poll_at = str(failure), time.monotonic()
                 if self._stopping.wait(AGAIN):
                     raise
         self.assignment.join(self._consumer, self._topics)
 
     def _begin_anew(self) -> None:
-        """Give everything up in order, as in a rebalance, and join again as a new client."""
+        """Give everything up in order, as in a rebalance, and join again with a new client."""
         self.assignment.leave(self._consumer)
         self._consumer.close()
         self._full_since, self._all_paused = None, False
@@ -146,13 +152,13 @@ class ConsumerThread(threading.Thread):
         self._full_since = None
         if self._all_paused:
             self._pause_all(False)
-        # consume(500, t) waits out its time even with records at hand: +24 ms at low rates; this way they come at once.
+        # consume(500, t) waits its full time even if records are there: +24 ms at low rates. So they come at once.
         messages = self._consumer.consume(1, POLL)
         if messages:
             self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
 
     def _look(self) -> None:
-        """Ask where the partitions end, how far their levels are due, and whether their logs are still the same."""
+        """Find out where the partitions end, how far the levels are due, and whether the logs are still the same."""
         self._looked_at = self.last_poll_at
         slots = list(self.assignment.slots.values())
         places = [TopicPartition(*slot.partition, OFFSET_END) for slot in slots]
@@ -172,7 +178,7 @@ class ConsumerThread(threading.Thread):
 
     def _wait_for_room(self) -> None:
         if self._all_paused:
-            self._hand_over(self._consumer.consume(1, 10 * NAP))  # what was on its way, and rebalances
+            self._hand_over(self._consumer.consume(1, 10 * NAP))  # records that were on their way, and rebalances
         elif self._full_since is None:
             self._full_since = time.monotonic()
         elif time.monotonic() - self._full_since < CHOKED_AFTER:
@@ -196,7 +202,7 @@ class ConsumerThread(threading.Thread):
         if slot is None or slot.epoch != epoch or not slot.paused:
             return
         slot.paused, slot.seek_count = False, turn
-        self.assignment.seek(self._consumer, slot, offset)  # after the pause: a seek before it was lost (rdk#3471)
+        self.assignment.seek(self._consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
         if not self._all_paused:
             self._consumer.resume([slot.place])
 
@@ -205,7 +211,7 @@ class ConsumerThread(threading.Thread):
     def _hand_over(self, messages: Iterable[Message]) -> None:
         runs: dict[Key, FetchedRecords] = {}
         errors: list[Message] = []
-        unknown: set[Key] = set()  # partitions that begin anew at their stored offset: nothing behind it may come first
+        unknown: set[Key] = set()  # partitions that start again at their stored offset: no later record may come first
         reading = self._reading
         for message in messages:
             key = (message.topic(), message.partition())
@@ -232,15 +238,15 @@ class ConsumerThread(threading.Thread):
                 for run in runs.values()
             )
             self._handler.received(list(found))
-        for message in errors:  # behind the records before them: an error may say that the log is cut there
+        for message in errors:  # after the records before them: an error may say that the log is cut there
             self._on_error(message)
 
     def _on_error(self, message: Message) -> None:
         slot = self.assignment.slots.get((message.topic(), message.partition()))
         error = message.error()
-        assert error is not None  # only messages with one come here
+        assert error is not None  # only messages with an error come here
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self.assignment.in_group:
-            return  # the client looks for a group's coordinator even where it never joins one
+            return  # the client looks for a group's coordinator even if it never joins one
         self.last_error = f"{error.name()}: {error.str()}"
         if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None:
             self.assignment.out_of_range(self._consumer, slot, message.offset() or 0)

@@ -1,8 +1,8 @@
-"""How far the levels are due: for each level partition the first offset that is not due yet, by what Kafka says.
+"""Find out how far the levels are due: by Kafka's answer, the first offset of each level partition that is not due yet.
 
-Made on the consumer's thread, next to the look at the ends. Level topics carry the broker's time of each append, so one
-request for (now − the level's delay) answers it, whatever the lane thinks of its records. What a failed request leaves
-unknown stays as it was: a head only ever moves on, so an old one is still true.
+This runs on the consumer's thread, after the request for the ends. Level topics carry the broker's time of each append.
+So one request for (now − the level's delay) gives the answer, whatever the lane believes about its records. If a
+request fails, the earlier answer stays: a due offset only moves forward, so an old one is still true.
 """
 
 from __future__ import annotations
@@ -16,30 +16,34 @@ from sidecar.core.record import Partition
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 SLACK = 3_000
-"""ms by which a record must be overdue to count. A parked partition takes up to 1 s to be fetched again (measured):
-with less, partitions that are just being fetched would count. The look that finds the same offset again is 10 s later.
+"""ms by which a record must be overdue to count. A paused partition takes up to 1 s to be fetched again (measured).
+With less, partitions that are just being fetched would count. The look that finds the same offset again is 10 s later.
 """
 ANSWER_WITHIN = 1.0
-"""Seconds for one request. The consumer does not poll meanwhile: longer would hold up records and rebalances."""
+"""Seconds for one request. The consumer does not poll meanwhile: a longer wait would delay records and rebalances."""
 ALL_WITHIN = 2.0
-"""Seconds for the requests topic by topic, once the one for all has failed: a leader that is away fails them all."""
+"""Seconds for the requests topic by topic, after the one for all topics has failed. One unreachable leader makes that
+one fail for all."""
 
 
 class DueOffsets:
-    """The looks of one lane. `waits` and `tell` are set before the thread starts; without them nothing is looked at."""
+    """The due offsets of one lane's level partitions.
+
+    `waits` and `tell` must be set before the thread starts. Without them nothing is requested.
+    """
 
     def __init__(self) -> None:
         self.waits: Callable[[], Mapping[str, int]] = dict
         """The delay of each level topic in ms; 0 for the ready topic."""
         self.tell: Callable[[Mapping[Partition, int]], None] = lambda heads: None
-        """Is given what is known after each look, on the consumer's thread."""
+        """Called on the consumer's thread after each look, with all known due offsets."""
         self.problem = ""
-        """Why the last look does not know all; empty when it does."""
+        """Why the last look is incomplete; empty if it is complete."""
         self._known: dict[Partition, int] = {}
         self._turn = 0
 
     def look(self, consumer: Consumer, slots: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> None:
-        """Ask for the heads of the level partitions among `slots`; a failure is shown in `problem`, never raised."""
+        """Request the due offsets of the level partitions among `slots`. A failure is in `problem`, never raised."""
         waits = self.waits()
         sources = [slot.partition for slot in slots if slot.partition.topic in waits]
         if not sources:
@@ -61,14 +65,14 @@ class DueOffsets:
     def _answers(
         self, consumer: Consumer, asked: Sequence[TopicPartition], problems: list[str]
     ) -> Iterable[list[TopicPartition]]:
-        """The answer to one request; where that fails, those to a request for each topic, in turn, as time allows."""
+        """Return the answer to one request for all topics; if it fails, the answers topic by topic, as time allows."""
         try:
             return [consumer.offsets_for_times(list(asked), timeout=ANSWER_WITHIN)]
         except KafkaException as failure:
             problems.append(str(failure))
         found, until = [], time.monotonic() + ALL_WITHIN
         topics = sorted({place.topic for place in asked})
-        self._turn += 1
+        self._turn += 1  # each call begins with another topic, so that time runs out for another one
         for topic in topics[self._turn % len(topics) :] + topics[: self._turn % len(topics)]:
             if len(topics) == 1 or time.monotonic() > until:
                 break
@@ -81,16 +85,15 @@ class DueOffsets:
 
 
 def due_before(waits: Mapping[str, int], topic: str) -> int:
-    """Records of the topic that were appended before this (epoch ms) are overdue.
-
-    In the ready topic waits what is shorter than every level, until it is due; so it gets the shortest level's delay.
-    """
+    """Return the time (epoch ms) before which a record of the topic was appended if it is overdue."""
+    # Records with a delay shorter than every level wait in the ready topic until they are due. So it gets the delay of
+    # the shortest level.
     wait = waits[topic] or min((wait for wait in waits.values() if wait), default=0)
     return time.time_ns() // 1_000_000 - wait - SLACK
 
 
 def head_of(place: TopicPartition, ends: Mapping[Partition, int]) -> int | None:
-    """The first offset that is not due; where the log has none, its end at the last look. None: not known."""
+    """Return the first offset that is not due; if there is none, the log's end at the last look. None if unknown."""
     if place.offset >= 0:
         return place.offset
     return ends.get(Partition(place.topic, place.partition)) if place.offset == OFFSET_END else None

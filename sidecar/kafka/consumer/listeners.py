@@ -1,4 +1,4 @@
-"""What a lane hears from its consumer's thread: partitions that come and go, logs that were cut, records."""
+"""The calls that a lane gets from its consumer's thread: partitions that come and go, logs that were cut, records."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from sidecar.core.record import Partition
 
 
 class AssignmentListener(Protocol):
-    """Whom the assignment tells. Calls are made on the consumer's thread and return at once."""
+    """The receiver of changes in the assignment. Calls are made on the consumer's thread and must return at once."""
 
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
-        """Partitions are ours now."""
+        """Take over partitions that are ours now."""
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
-        """Partitions are revoked; `done` may be called from any thread once nothing of theirs is under way."""
+        """Give up revoked partitions; call `done`, from any thread, once nothing of theirs is under way."""
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
-        """Partitions are not ours any more; nothing of theirs may be committed."""
+        """Drop partitions that are not ours any more; commit nothing of them."""
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        """The log begins at `low` now, behind the offset `wanted` that was to be read next."""
+        """Continue a partition whose log now begins at `low`, after the offset `wanted` that was to be read next."""
 
     def truncated(self, partition: Partition, high: int) -> None:
-        """The log ends at `high` now, before what was read already: the partition is not ours until it is granted."""
+        """Drop a partition whose log now ends at `high`, before what was read.
+
+        It is not ours until it is assigned again.
+        """
 
 
 class RecordListener(AssignmentListener, Protocol):
-    """Where the consumer hands things to."""
+    """The receiver of records and of changes in the assignment."""
 
     def received(self, runs: Sequence[FetchedRecords]) -> None:
-        """Records were read."""
+        """Take over records that were read."""
 
     def full(self) -> bool:
-        """Whether there is no room for more records."""
+        """Return whether there is no room for more records."""

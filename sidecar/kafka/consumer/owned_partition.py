@@ -12,13 +12,16 @@ from sidecar.core.record import Partition
 from sidecar.kafka.consumer.start_offsets import Start
 
 Key: TypeAlias = tuple[str | None, int | None]
-"""Topic and partition as a message gives them: the client's types allow None, a record never has it."""
+"""Topic and partition as a message gives them. The client's types allow None; a record never has it."""
 
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """One assigned partition. `awaits`: the start that only the client can resolve, None once the lane knows it;
-    `parked`: the lane wants it left unfetched."""
+    """One assigned partition.
+
+    `awaits`: the start that only the client can resolve; None once the lane knows it. `paused`: whether the lane has
+    stopped its fetching.
+    """
 
     partition: Partition
     epoch: int
@@ -26,21 +29,23 @@ class OwnedPartition:
     awaits: Start | None = None
     paused: bool = False
     sought: int | None = None
-    """The offset of the last seek, until a message comes: an error may still be queued that is older than the seek."""
+    """The offset of the last seek, until a message comes: an error that is older than the seek may still be queued."""
     last: int = -1
     """The last offset that is known to have been read."""
     last_at: int | None = None
-    """Of a level: the greatest time (epoch ms) of what was read, as in `Progress`."""
+    """Of a level: the greatest timestamp (epoch ms) of what was read, as in `Progress`."""
 
     @property
     def place(self) -> TopicPartition:
-        """The partition as the client names it."""
+        """The partition in the client's type."""
         return TopicPartition(*self.partition)
 
 
 def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) -> FetchedRecords:
-    """A run of a level's records, with the greatest time that was read, and what the last fetch said about the log's
-    end, which costs no request."""
+    """Return a level's records with the greatest timestamp that was read, and with the end of the log.
+
+    The end is what the last fetch reported: this costs no request.
+    """
     if run.records:
         slot.last = run.records[-1].offset
         slot.last_at = max(slot.last_at or 0, *(record.timestamp for record in run.records))

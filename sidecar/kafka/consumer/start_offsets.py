@@ -1,9 +1,9 @@
 """Find out where an assigned partition starts: at its committed progress, or where a group without one begins.
 
-Called on the consumer's thread, inside rebalance callbacks. So each question to the cluster is bounded, asks for all
-partitions at once, and never raises: a partition that cannot be answered for now (no leader, an open transaction over
-its offset) is given to the client at a logical offset, which the client resolves by itself. The other partitions of
-the assignment start meanwhile, and the lane learns the start at the first message (`Assignment.learn`).
+This is called on the consumer's thread, inside rebalance callbacks. So each request to the cluster has a time limit,
+covers all partitions at once, and never raises. Some partitions cannot be answered for now (no leader, an open
+transaction over the offset). The client gets these at a logical offset, which it resolves by itself. The other
+partitions of the assignment start meanwhile. The lane learns the start at the first message (`Assignment.learn`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from sidecar.core.progress import Progress, decode, unread
 from sidecar.core.record import Partition
 
 COMMITTED_WITHIN = 2.0
-"""Seconds. Committed offsets come within 5 ms, unless a crashed pod's transaction still holds some back: then the
+"""Seconds. Committed offsets come within 5 ms, unless a crashed pod's transaction still holds some back. Then the
 client itself goes on asking, and the other partitions of the assignment start meanwhile."""
 ONE_WITHIN = 0.25
-"""Seconds for one partition by itself; all partitions of an assignment may have to wait for this one after another."""
+"""Seconds for one partition by itself. All partitions of an assignment may have to wait for this, one after another."""
 EDGES_WITHIN = 2.0
-"""Seconds for the first or last offsets of all partitions together: 24 ms for 216 of them (measured)."""
+"""Seconds for the first or last offsets of all partitions together. A request takes 24 ms for 216 of them (measured).
+"""
 
 _LOG = logging.getLogger("reconsume.assignment")
 
 
 class Start(NamedTuple):
-    """Where a partition starts. `offset` may be logical (`OFFSET_STORED`, `OFFSET_BEGINNING`, `OFFSET_END`): then
-    `progress` is None until the first message. `width`: as in `Progress`, where the group begins at the latest."""
+    """Where a partition starts.
+
+    `offset` may be logical (`OFFSET_STORED`, `OFFSET_BEGINNING`, `OFFSET_END`): then `progress` is None until the first
+    message. `width`: as in `Progress`, where the group begins at the latest record.
+    """
 
     partition: Partition
     offset: int
@@ -40,22 +44,26 @@ class Start(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """The first offset of a partition's log, and the one after its last stable record."""
+    """The first offset of a partition's log, and the offset after its last stable record."""
 
     low: int
     high: int
 
 
 class Starts:
-    """Answer for one consumer. `start_at`: `earliest` or `latest`, where a group without a committed offset begins."""
+    """The starts of one consumer's partitions.
+
+    `start_at`: where a group without a committed offset begins, `earliest` or `latest`.
+    """
 
     def __init__(self, start_at: str) -> None:
         self.unread_progress = 0
-        """How often a partition was taken up whose committed progress another version wrote, in a form unknown here."""
+        """How many partitions were taken over with committed progress that cannot be read here, such as a newer
+        version's."""
         self._latest = start_at == "latest"
 
     def find(self, consumer: Consumer, partitions: Sequence[Partition]) -> list[Start]:
-        """The start of each partition, in order."""
+        """Return the start of each partition, in order."""
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         known = self.committed(consumer, partitions)
         read = {source: (got.next, got.last_at) for source, got in known.items() if got and got.last_at is not None}
@@ -65,28 +73,29 @@ class Starts:
         return list(found.values())
 
     def committed(self, consumer: Consumer, partitions: Sequence[Partition]) -> dict[Partition, Progress | None]:
-        """As the function of this name, for partitions that are taken up now."""
+        """Return what the function of this name returns, for partitions that are taken over now."""
         return committed(consumer, partitions, self._pass_over)
 
     def _pass_over(self, source: Partition, why: str) -> None:
-        """Say that a partition goes on at its offset alone; its first commit replaces what cannot be read."""
+        """Log that a partition continues by its offset alone.
+
+        Its first commit replaces the progress that cannot be read.
+        """
         self.unread_progress += 1
         text = "%s: which records above the committed offset are done is not known, and they are delivered again: %s"
         _LOG.warning(text, source, why, extra={"event": "progress-unread", "partition": str(source)})
 
     def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
-        """Where to go on in a log that ends before what was read; None while Kafka does not say.
-
-        Kafka forgets the offsets of a deleted topic: without one it was made anew, and is read from its beginning. So
-        it is if all of it is younger than what was read: an owner that had read ahead may commit an offset of the old
-        topic in the new one.
-        """
+        """Return where to continue in a log that ends before what was read; None if Kafka does not answer."""
         answer = self.committed(consumer, [partition])
         if partition not in answer:
             return None
         progress = answer[partition]
+        # Kafka forgets the offsets of a deleted topic. Without one, the topic was created again: read all of it.
         if progress is None:
             return Progress(found.low, ours=False)
+        # The topic was also created again if all of the log is younger than what was read. An owner that had read ahead
+        # may commit an offset of the old topic in the new one.
         if progress.last_at is not None:
             later = first_later(consumer, partition, progress.last_at)
             if later is None or later == found.low:
@@ -96,7 +105,7 @@ class Starts:
         return replace(progress, done=frozenset(offset for offset in progress.done if offset < found.high))
 
     def _fresh(self, consumer: Consumer, partitions: list[Partition]) -> dict[Partition, Start]:
-        """Begin partitions of which the group has no offset."""
+        """Return the starts of partitions for which the group has no offset."""
         starts: list[Start] = []
         for topic in sorted({source.topic for source in partitions}):
             of_topic = [source for source in partitions if source.topic == topic]
@@ -107,7 +116,10 @@ class Starts:
 
 
 def _beginning(source: Partition, width: int | None) -> Start:
-    """`width`: how many partitions begin at the latest record; None: the client is to ask for the offset again."""
+    """Return the start of a partition for which the group has no offset.
+
+    `width`: how many partitions begin at the latest record. None: the client is to request the offset again.
+    """
     if width is None:
         return Start(source, OFFSET_STORED, None)
     if source.number < width:
@@ -122,17 +134,17 @@ def _numbered(start: Start, number: int | None) -> Start:
 
 
 def _ignore(source: Partition, why: str) -> None:
-    """Say nothing: these are partitions of other members, which say it themselves."""
+    """Log nothing: these are partitions of other members, which log it themselves."""
 
 
 def committed(
     consumer: Consumer, partitions: Sequence[Partition], passed_over: Callable[[Partition, str], None] = _ignore
 ) -> dict[Partition, Progress | None]:
-    """The committed progress of each partition that Kafka answers for; None where the group has no offset.
+    """Return the committed progress of each partition that Kafka answers for; None if the group has no offset.
 
-    One partition whose offset is held back makes the request for all of them wait, so they are then asked for one by
-    one; those that stay unknown are left out. An answer that carries an error says nothing about the offset.
-    `passed_over` is told of progress in a form that is unknown here: its offset holds.
+    One partition whose offset is held back delays the request for all of them. Each is then requested by itself, and
+    those that stay unknown are left out. An answer that carries an error says nothing about the offset. `passed_over`
+    is called for progress that cannot be read: its offset still holds.
     """
     places = [TopicPartition(*source) for source in partitions]
     try:
@@ -170,10 +182,11 @@ def _progress(place: TopicPartition) -> Progress | None:
 
 
 def first_width(consumer: Consumer, topic: str) -> int | None:
-    """How many of a topic's partitions, from 0 on, belong to the group's first start: these begin at the latest record.
+    """Return how many of a topic's partitions, from 0 on, belong to the group's first start.
 
-    All of them while the group has no offset of the topic. Once it has, the number that was committed with the first
-    ones, or 0: a partition that was added later begins at its beginning. None while Kafka does not say.
+    These partitions begin at the latest record. While the group has no offset of the topic, all of them do. Later it is
+    the number that was committed with the first offsets, or 0: a partition that was added later begins at its
+    beginning. None if Kafka does not answer.
     """
     try:
         listed = consumer.list_topics(topic, timeout=EDGES_WITHIN).topics[topic]
@@ -188,7 +201,7 @@ def first_width(consumer: Consumer, topic: str) -> int | None:
 
 
 def edges(consumer: Consumer, partition: Partition) -> Edges | None:
-    """Where a partition's log begins and ends now; None while Kafka does not say."""
+    """Return where a partition's log begins and ends now; None if Kafka does not answer."""
     low = offsets_at(consumer, [TopicPartition(*partition, OFFSET_BEGINNING)]).get(partition)
     high = offsets_at(consumer, [TopicPartition(*partition, OFFSET_END)]).get(partition)
     return None if low is None or high is None else Edges(low, high)
@@ -197,20 +210,24 @@ def edges(consumer: Consumer, partition: Partition) -> Edges | None:
 def made_anew(
     consumer: Consumer, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
 ) -> dict[Partition, int]:
-    """The logs that are others than were read, of topics that were deleted and made again, and where each begins.
+    """Return the partitions whose log is another one than was read, and where each of these logs begins.
 
-    `read`: by partition below which offset it was read, and the greatest time (epoch ms) of what was. The client reads
-    on at the old place as soon as a new log has come so far, and nobody is told. But a log has whatever is younger than
-    all that was read behind it; if that lies before it, it is another log, and its first record.
+    Their topics were deleted and created again. `read`: for each partition the offset below which it was read, and the
+    greatest timestamp (epoch ms) of what was read. The client does not report a new log: it reads on at the old offset
+    as soon as the new log is that long.
     """
     asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
+    # In the same log, a record that is younger than all that was read comes after it. If such a record comes before,
+    # the log is another one, and this is its first record.
     younger = offsets_at(consumer, asked, within)
     return {source: first for source, first in younger.items() if first < read[source][0]}
 
 
 def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None:
-    """The first offset of a record that is younger than `at` (epoch ms), `OFFSET_END` if none is; None while Kafka does
-    not say."""
+    """Return the first offset of a record that is younger than `at` (epoch ms); `OFFSET_END` if there is none.
+
+    None if Kafka does not answer.
+    """
     try:
         (place,) = consumer.offsets_for_times([TopicPartition(*partition, at + 1)], timeout=EDGES_WITHIN)
     except KafkaException as refusal:
@@ -220,7 +237,10 @@ def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None
 
 
 def offsets_at(consumer: Consumer, places: list[TopicPartition], within: float = EDGES_WITHIN) -> dict[Partition, int]:
-    """The numbers behind logical first and last offsets, of the partitions whose leader answers."""
+    """Return the offset of the record behind each logical offset or time in `places`.
+
+    Partitions whose leader does not answer, or that have no such offset, are left out.
+    """
     asked = [place for place in places if place.offset != OFFSET_STORED]
     if not asked:
         return {}

@@ -1,1 +1,1 @@
-"""Credentials of Kafka clients: watched, checked, and exchanged while the clients run."""
+"""Credentials of Kafka clients: watched, checked, and replaced while the clients run."""

@@ -1,4 +1,4 @@
-"""Whether a broker answers with these credentials, and if not, why."""
+"""Find out whether a broker answers with these credentials, and if not, why."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from sidecar.kafka.credentials.tls import distrust
 from sidecar.kafka.errors import sentence_of
 
 TRY_SECONDS = 6.0
-"""Until then a broker must have answered; a login that fails is known after 1.1 s, silence after 4."""
+"""Seconds within which a broker must have answered. A login that fails is known after 1.1 s, silence after 4 s."""
 
 
 CERTAIN_SECONDS = 2.0
-"""From then on a refusal that was heard is the answer: another of the brokers would have answered by now."""
+"""Seconds after which a refusal that was received is the answer: another broker would have answered by now."""
 
 
 TURN_SECONDS = 0.5
+"""Seconds for one request."""
 
 
 UNTRUSTED = "certificate verify failed"
@@ -90,37 +91,42 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
         "look at the brokers, and at firewalls between",
     ),
 )
-"""What librdkafka says, what that means, and the mend. The first that fits decides: from the certain to the vague."""
+"""A pattern in librdkafka's messages, its meaning, and the remedy. The first that matches decides: the certain ones
+come before the vague ones."""
 
 
 class Unreachable(NamedTuple):
-    """Why no broker answered, as a sentence, and how to mend it."""
+    """Why no broker answered, as a sentence, and the remedy."""
 
     finding: str
     mend: str
 
 
 class ClientLog(logging.Handler):
-    """Keeps what the client says: some causes are in its log alone."""
+    """A log handler that keeps the client's messages: some causes are only in its log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line; advice about the configuration is no cause."""
+        """Keep one line."""
         text = record.getMessage()
+        # Advice about the configuration is not a cause.
         if not text.startswith("CONFWARN"):
             self.texts.append(text)
 
     def note(self, error: KafkaError) -> None:
         """Keep one error, with the name of its code."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it says less than the error before it
             self.texts.append(f"{error.name()} {error.str()}")
 
 
 def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
-    """The addresses of all brokers, or why none answers, with the mend. By a client of its own, within seconds."""
+    """Return the addresses of all brokers, or why none answers and the remedy.
+
+    Uses a client of its own and returns within seconds.
+    """
     told = ClientLog()
     logger = logging.Logger("doctor")
     logger.addHandler(told)
@@ -142,7 +148,7 @@ def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
 
 
 def ask(client: AdminClient, told: ClientLog) -> list[str]:
-    """The addresses of all brokers; empty when none answered in time."""
+    """Return the addresses of all brokers; empty if none answered in time."""
     began = time.monotonic()
     while time.monotonic() < began + (CERTAIN_SECONDS if told.texts else TRY_SECONDS):
         try:
@@ -150,12 +156,12 @@ def ask(client: AdminClient, told: ClientLog) -> list[str]:
                 f"{broker.host}:{broker.port}" for broker in client.list_topics(timeout=TURN_SECONDS).brokers.values()
             ]
         except KafkaException:
-            client.poll(0)  # serves what the client wants to say
+            client.poll(0)  # runs the client's callbacks, which note its errors
     return []
 
 
 def untrusted(kafka: Mapping[str, str], texts: Iterable[str]) -> Unreachable | None:
-    """What exactly is wrong with a broker's certificate; None when it cannot be told, or something else is."""
+    """Return the exact fault of a broker's certificate; None if it is unknown or something else is wrong."""
     if not any(UNTRUSTED in text for text in texts):
         return None
     found = distrust(listed_in(kafka["bootstrap.servers"]), kafka)
@@ -166,7 +172,7 @@ def untrusted(kafka: Mapping[str, str], texts: Iterable[str]) -> Unreachable | N
 
 
 def diagnosed(servers: str, texts: Sequence[str]) -> Unreachable:
-    """The likeliest cause of why nobody answered."""
+    """Return the most likely reason why no broker answered."""
     for pattern, cause, mend in CAUSES:
         said = next((text for text in texts if re.search(pattern, text)), None)
         if said is not None:
@@ -178,11 +184,11 @@ def diagnosed(servers: str, texts: Sequence[str]) -> Unreachable:
 
 
 def last_words(text: str) -> str:
-    """What the client said, without who said it and when."""
+    """Return the client's message without its source and time."""
     text = re.sub(r"^.*/bootstrap: ", "", " ".join(text.split()))
     return re.sub(r" \(after \d+ms in state \w+\)$|: verify that.*$|, verify that.*$", "", text)
 
 
 def listed_in(servers: str) -> list[str]:
-    """The addresses of `bootstrap.servers`."""
+    """Return the addresses in `bootstrap.servers`."""
     return [address.strip() for address in servers.split(",") if address.strip()]

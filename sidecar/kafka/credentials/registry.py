@@ -14,7 +14,7 @@ LOGIN = ("sasl.username", "sasl.password")
 
 
 class Refresh(Enum):
-    """Ask a thread that waits for work to apply its credentials first."""
+    """A request to a thread that waits for work: it must apply its credentials first."""
 
     KEYS = "keys"
 
@@ -72,12 +72,15 @@ class ClientCredentials:
         return {**config, **self._registry.newest.properties}
 
     def adopt(self, config: Mapping[str, object]) -> dict[str, Any]:
-        """As `newest`, for a client that is made next: the newest credentials count as applied from now on."""
+        """Return the same as `newest`, for a client that is made next.
+
+        From now on the newest credentials count as applied.
+        """
         self.applied = self.pending = self._registry.newest
         return {**config, **self.applied.properties}
 
     def offer(self, credentials: Credentials) -> None:
-        """Have the client apply these on its own thread; called from another one."""
+        """Make the client apply these on its own thread; called from another one."""
         if self.pending is not credentials:
             self.pending = credentials
             self._on_change()
@@ -89,11 +92,11 @@ class ClientCredentials:
 
     @property
     def due(self) -> bool:
-        """Whether other credentials are offered, for threads that make their clients anew at any change."""
+        """Whether other credentials are offered, for threads that make new clients at any change."""
         return self.pending is not self.applied
 
     def apply_to(self, *clients: Client) -> bool:
-        """Apply pending credentials, on the thread that owns the clients. False: the clients must be made anew."""
+        """Apply pending credentials, on the thread that owns the clients. False: new clients must be made."""
         pending = self.pending
         if pending is self.applied:
             return True

@@ -1,4 +1,4 @@
-"""Why a broker's certificate is not trusted: by a handshake of our own, since librdkafka says only that it failed."""
+"""Find out why a broker's certificate is not trusted, by our own handshake: librdkafka says only that it failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONNECT_SECONDS = 2.0
 
 
 class Distrust(NamedTuple):
-    """What is wrong with a broker's certificate, and the mend."""
+    """What is wrong with a broker's certificate, and the remedy."""
 
     cause: str
     mend: str
@@ -31,16 +31,16 @@ CAUSES: Mapping[int, Distrust] = {
         "kafka.bootstrap.servers and the brokers' advertised.listeners must use a name that is in the certificate",
     ),
 }
-"""By OpenSSL's X509_V_ERR numbers; whatever else is wrong is a matter of the CA."""
+"""By OpenSSL's X509_V_ERR numbers. Any other error is a matter of the CA."""
 OTHER_ADDRESS = 64
-"""X509_V_ERR_IP_ADDRESS_MISMATCH: as another name."""
+"""X509_V_ERR_IP_ADDRESS_MISMATCH: treated as another name."""
 
 
 def distrust(addresses: Iterable[str], kafka: Mapping[str, str]) -> tuple[str, Distrust] | None:
-    """The first of the addresses (`host:port`) whose certificate is not trusted, and why; None when none is."""
+    """Return the first address (`host:port`) whose certificate is not trusted, and why; None if there is none."""
     try:
         context = context_of(kafka)
-    except (OSError, ValueError):  # ssl.SSLError is one; then the client could not have been made either
+    except (OSError, ValueError):  # ssl.SSLError is an OSError; the client could not have been made either
         return None
     for address in addresses:
         if (found := certificate_fault(context, address)) is not None:
@@ -49,7 +49,7 @@ def distrust(addresses: Iterable[str], kafka: Mapping[str, str]) -> tuple[str, D
 
 
 def context_of(kafka: Mapping[str, str]) -> ssl.SSLContext:
-    """Whom the configuration trusts. Raises OSError or ValueError."""
+    """Return the TLS context that trusts what the configuration trusts. Raises OSError or ValueError."""
     location = kafka.get("ssl.ca.location", "probe")
     context = ssl.create_default_context(cadata=kafka.get("ssl.ca.pem"))
     if location != "probe":
@@ -62,7 +62,7 @@ def context_of(kafka: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def certificate_fault(context: ssl.SSLContext, address: str) -> Distrust | None:
-    """What is wrong with the certificate that is shown at an address; None when nothing is, or nobody shows one."""
+    """Return what is wrong with the certificate at an address; None if nothing is, or no server shows one."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not port.isdecimal():
         return None

@@ -1,7 +1,7 @@
-"""Looks after the mounted credentials, and says in plain words why Kafka cannot be reached.
+"""Watch the mounted credentials, and say in plain words why Kafka cannot be reached.
 
-New files are tried on a client of their own first: only what Kafka lets in reaches the clients that work, one after the
-other. Until then, and whenever a file cannot be read, they go on with what they have. Nothing here logs a value.
+New files are first tried with a client of our own. Only what Kafka accepts reaches the working clients. Until then, and
+whenever a file cannot be read, they keep their credentials. Nothing here logs a value.
 """
 
 from __future__ import annotations
@@ -23,46 +23,49 @@ from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, Watc
 from sidecar.settings.sections.kafka_secrets import BY_FOLDER, Kafka
 
 LOOK_EVERY = 2.0
-"""Seconds between looks at the files: a handful of reads. Kubernetes itself takes a minute to swap them."""
+"""Seconds between two looks at the files, a handful of reads each. Kubernetes itself takes a minute to replace them."""
 ANEW_WITHIN = 15.0
-"""Seconds that one client is waited for, then the next one follows: a consumer gives its partitions up in order first,
-and a committer may be asking a Kafka that is away."""
+"""Seconds that one client is waited for; then the next one follows. A consumer first gives its partitions up in order,
+and a committer may be waiting for an unreachable Kafka."""
 ASK_AFTER = 3.0
-"""Seconds that Kafka may take before somebody is told why it does not answer."""
+"""Seconds that Kafka may take before the log says why it does not answer."""
 ASK_EVERY = 10.0
+"""Seconds between two tries to find out why."""
 TROUBLE = re.compile(r"SSL|SASL|OAUTHBEARER|OIDC|uthentication")
-"""Lines of the Kafka client that may be about credentials; what it is exactly a client of our own finds out."""
+"""Lines of the Kafka client that may be about credentials. A client of our own finds the exact cause."""
 
 _LOG = logging.getLogger("reconsume.credentials")
 
 
 class Digest(NamedTuple):
-    """What differs between two versions of the credentials, kept instead of them."""
+    """Two hashes that differ between versions of the credentials; kept instead of the credentials."""
 
     login: bytes
     rest: bytes
 
 
 class AuthErrorHandler(logging.Handler):
-    """Notes that the Kafka clients complain about a connection's security."""
+    """A log handler that notes when the Kafka clients complain about a connection's security."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at one line."""
         if TROUBLE.search(record.getMessage()):
             self.heard.set()
 
 
 class CredentialWatcher(threading.Thread):
-    """Follows the files until stopped. `waiting`: whether something still waits for Kafka's first answer."""
+    """The thread that follows the files until stopped.
+
+    `waiting`: whether a part of the sidecar still waits for Kafka's first answer.
+    """
 
     def __init__(self, kafka: Kafka, registry: CredentialRegistry, waiting: Callable[[], bool]) -> None:
         super().__init__(name="credentials", daemon=True)
         self.problem = ""
-        """Why Kafka cannot be reached, and the mend; empty while it answers."""
+        """Why Kafka cannot be reached, and the remedy; empty while it answers."""
         self.reloads = 0
         """How often newer credentials have reached the clients."""
         self._kafka, self._registry, self._waiting = kafka, registry, waiting
@@ -77,11 +80,10 @@ class CredentialWatcher(threading.Thread):
         self._stopping.set()
 
     def watched(self) -> list[WatchedThread]:
-        """Its thread."""
         return [WatchedThread("credentials", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
-        """Look until stopped, whatever happens."""
+        """Look at the files and at Kafka until stopped, whatever happens."""
         logging.getLogger(KAFKA).addHandler(self._hint)
         self._ask_at = time.monotonic() + ASK_AFTER
         while not self._stopping.wait(LOOK_EVERY):
@@ -89,7 +91,7 @@ class CredentialWatcher(threading.Thread):
                 self._look()
                 if time.monotonic() >= self._ask_at and (self._waiting() or self.problem or self._hint.heard.is_set()):
                     self._ask()
-            except Exception:  # noqa: BLE001 - it must never stop the records, not even by a fault of ours
+            except Exception:  # noqa: BLE001 - even a fault of ours here must never stop the records
                 _LOG.exception("the credentials cannot be looked after", extra={"event": "credentials-fault"})
         logging.getLogger(KAFKA).removeHandler(self._hint)
 
@@ -119,12 +121,16 @@ class CredentialWatcher(threading.Thread):
         self._ask_at = 0.0  # a problem may be over
 
     def _hand_out(self, fresh: Kafka, *, by_login: bool) -> None:
-        """Give all clients a new name or password; else the new keys to each when the one before it has taken them."""
+        """Give the new credentials to all clients, and wait until each has applied them.
+
+        A new name or password goes to all clients at once. With any other change, each client gets the credentials when
+        the one before it has applied them.
+        """
         old = self._registry.newest
         number = old.number + 1
         keys = Credentials(number, old.since if by_login else number, secrets_of(fresh))
         self._registry.newest = keys
-        if by_login:  # nobody pauses for it, and whoever still has the old one may be shut out
+        if by_login:  # no client pauses for it, and a client with the old password may be shut out
             for credentials in self._registry.clients:
                 credentials.offer(keys)
         late = [credentials.name for credentials in self._registry.clients if not self._reaches(credentials, keys)]
@@ -136,7 +142,7 @@ class CredentialWatcher(threading.Thread):
             _LOG.warning(text, ", ".join(late), extra={"event": "credentials-late"})
 
     def _reaches(self, credentials: ClientCredentials, keys: Credentials) -> bool:
-        """Whether a client has taken the keys in time."""
+        """Offer the credentials to a client; return whether it has applied them in time."""
         credentials.offer(keys)
         deadline = time.monotonic() + ANEW_WITHIN
         while credentials.applied is not keys and time.monotonic() < deadline and not self._stopping.is_set():
@@ -146,7 +152,7 @@ class CredentialWatcher(threading.Thread):
     # --- why Kafka does not answer -----------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Ask as a client of our own, and say what it finds."""
+        """Ask Kafka with a client of our own; keep and log what it finds."""
         self._hint.heard.clear()
         found = answers(self._kafka)
         self._ask_at = time.monotonic() + ASK_EVERY
@@ -160,24 +166,24 @@ class CredentialWatcher(threading.Thread):
             _LOG.info("Kafka answers again", extra={"event": "kafka-answers"})
 
     def _is_news(self, said: str) -> bool:
-        """Whether it is not what was said last."""
+        """Return whether the text differs from the last one, and remember it."""
         news, self._said = said != self._said, said
         return news
 
 
 def registry_of(kafka: Kafka) -> CredentialRegistry:
-    """The keys that clients begin with."""
+    """Return the registry with the credentials that clients begin with."""
     return CredentialRegistry(Credentials(0, 0, secrets_of(kafka)))
 
 
 def secrets_of(kafka: Kafka) -> Mapping[str, str]:
-    """The properties that come from files. Raises ConfigError."""
+    """Return the properties that come from files. Raises ConfigError."""
     names = (*kafka.by_file, *(BY_FOLDER if kafka.folder is not None else ()))
     return {name: kafka[name] for name in names if name in kafka}
 
 
 def digest_of(kafka: Kafka) -> Digest:
-    """The present version. Raises ConfigError."""
+    """Return the digest of the present credentials. Raises ConfigError."""
     login, rest = hashlib.sha256(), hashlib.sha256()
     for name, value in sorted(secrets_of(kafka).items()):
         (login if name in LOGIN else rest).update(f"{name}={len(value)}:{value}".encode())
@@ -187,12 +193,12 @@ def digest_of(kafka: Kafka) -> Digest:
 
 
 def content_of(path: Path) -> bytes:
-    """The hash of what stands in a file, or of a folder's files. A file that has just gone has none."""
+    """Return the hash of a file's content, or of a folder's files; empty if a file has just gone."""
     digest = hashlib.sha256()
     try:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.is_file():
                 digest.update(hashlib.sha256(file.read_bytes()).digest())
-    except OSError:  # swapped under our eyes; the next look sees the new ones
+    except OSError:  # replaced while we read; the next look sees the new files
         return b""
     return digest.digest()
