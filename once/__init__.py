@@ -1,7 +1,10 @@
 """For a service's own code: let the effect of a record happen once, however often the record is delivered.
 
-The service hands in its DB-API 2.0 connection; nothing but the standard library is needed, and nothing of the sidecar
-is imported, so that the two modules may also be copied. The recipe, also as plain SQL, is docs/once.md.
+`key` reads which record a request delivers. `store` keeps the keys of the effects that have happened, in the service's
+database. The service passes in its DB-API 2.0 connection.
+
+Only the standard library is needed, and nothing of the sidecar is imported, so the two modules may also be copied. The
+recipe, also as plain SQL, is docs/once.md.
 """
 
 from once.key import DeliveryKey, delivery_key

@@ -1,6 +1,7 @@
-"""What makes two deliveries the same: group, id and redrives, read as strictly as the sidecar writes them. Pure.
+"""The key that is the same in two deliveries with one effect: group, id and redrives. Pure.
 
-Not the retries: a retry of a record whose effect has happened, and whose answer was lost, must not repeat the effect.
+It is read as strictly as the sidecar writes it. The retries are not part of it. If the effect has happened and the
+service's answer was lost, the record is retried, and the retry must not repeat the effect.
 """
 
 from __future__ import annotations
@@ -18,34 +19,40 @@ MOST_REDRIVES = 999_999
 
 
 class Headers(Protocol):
-    """A request's headers, as a dict and as every framework has them."""
+    """A request's headers, in a form that a dict and the headers of every framework have."""
 
     def items(self) -> Iterable[tuple[str, str]]:
-        """Names, in any case, and values."""
+        """Return names, in any case, and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryKey:
-    """One record in one of its lives, for one group; ValueError unless all three are in the contract's form."""
+    """One record, since its last redrive, for one group.
+
+    Raises ValueError unless all three fields are in the contract's form.
+    """
 
     group: str
     id: str
     """`topic:partition:offset` of the record's first copy."""
     redrives: int = 0
-    """How often it was sent back from the dead-letter topic: each time is somebody's wish to have it done again."""
+    """How often the record was redriven from the dead-letter topic. Each redrive asks for the effect again."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str) or GROUP.fullmatch(self.group) is None:
             raise ValueError(f"the group is {self.group!r:.60}, not a Kafka name")
         if not isinstance(self.id, str) or ID.fullmatch(self.id) is None:
             raise ValueError(f"the id is {self.id!r:.60}, not topic:partition:offset")
-        # `True` would be stored as 1, and so be another record's key.
+        # `True` would be stored as 1, which is the key of another delivery.
         if type(self.redrives) is not int or not 0 <= self.redrives <= MOST_REDRIVES:
             raise ValueError(f"redrives is {self.redrives!r:.60}, not a number from 0 to {MOST_REDRIVES}")
 
 
 def delivery_key(headers: Headers) -> DeliveryKey:
-    """The key of a pushed request; ValueError in one sentence when its headers are missing, doubled or malformed."""
+    """Return the key of a pushed request.
+
+    Raises ValueError in one sentence if its headers are missing, duplicate or malformed.
+    """
     text = only(headers, "Idempotency-Key")
     identity, *counts = text.split("/")
     if len(counts) != 2 or None in map(COUNT.fullmatch, counts):
@@ -54,7 +61,7 @@ def delivery_key(headers: Headers) -> DeliveryKey:
 
 
 def only(headers: Headers, name: str) -> str:
-    """The one value of the header `name`."""
+    """Return the one value of the header `name`. Raises ValueError if there is none or more than one."""
     values = [value for key, value in headers.items() if key.lower() == name.lower()]
     if len(values) != 1:
         raise ValueError(f"{name} is {'missing' if not values else 'there more than once'}")

@@ -1,7 +1,7 @@
-"""The table of what has happened, written in the same transaction as the effect: SQLite and PostgreSQL.
+"""The table of effects that have happened, written in the transaction of the effect: SQLite and PostgreSQL.
 
-The primary key does the work. Of two transactions that insert the same key, the second waits for the end of the
-first: it is told of the row when that was a commit, and inserts its own when that was a rollback or a death.
+The primary key ensures that each effect happens once. If two transactions insert the same key, the second waits until
+the first ends. After a commit the second finds the row. After a rollback or a crash it inserts its own.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ DDL = (
     " redrives INTEGER NOT NULL, done_at BIGINT NOT NULL, PRIMARY KEY (consumer_group, record_id, redrives))",
     "CREATE INDEX IF NOT EXISTS reconsume_once_done_at ON reconsume_once (done_at)",
 )
-"""For the service's migrations; `done_at` is in epoch ms."""
+"""Statements for the service's migrations. `done_at` is in epoch ms."""
 
 INSERT = "INSERT INTO reconsume_once (consumer_group, record_id, redrives, done_at) VALUES (%s, %s, %s, %s)"
 IDLE, IN_ERROR = 0, 3  # libpq's transaction status
 
 
 class Connection(Protocol):
-    """What is used of a DB-API 2.0 connection."""
+    """The part of a DB-API 2.0 connection that is used."""
 
     def cursor(self) -> Any: ...
     def commit(self) -> object: ...
@@ -36,17 +36,17 @@ class Connection(Protocol):
 
 @contextmanager
 def once(connection: Connection, key: DeliveryKey) -> Iterator[bool]:
-    """True inside when the effect is still to be made; commits at the end, rolls back on any exception.
+    """Yield True if the effect must still be made. Commit at the end, and roll back on any exception.
 
-    RuntimeError in autocommit mode or when the transaction cannot be committed; else what the database raises. After
-    an exception do not answer 2xx: the record is to come again.
+    Raises RuntimeError in autocommit mode, or if the transaction cannot be committed; otherwise the database's
+    exceptions. After an exception do not answer 2xx: the record must be delivered again.
     """
-    # Some drivers' `commit` does nothing in this mode, even where a transaction was begun by hand.
+    # The `commit` of some drivers does nothing in this mode, even if a transaction was begun by hand.
     if not begins(connection):
         raise RuntimeError("the connection is in autocommit mode: take another, or `claim` in a transaction")
     try:
         yield claim(connection, key)
-        # PostgreSQL takes COMMIT here for ROLLBACK, without an error: the record would be answered for, and lost.
+        # Here PostgreSQL runs ROLLBACK for COMMIT, without an error. The record would be answered, and its effect lost.
         if status(connection) == IN_ERROR:
             raise RuntimeError("a statement of this transaction has failed, so it cannot be committed")
         connection.commit()
@@ -56,9 +56,10 @@ def once(connection: Connection, key: DeliveryKey) -> Iterator[bool]:
 
 
 def claim(connection: Connection, key: DeliveryKey) -> bool:
-    """Record the key in the caller's own transaction, before the effect; False when the effect has happened.
+    """Record the key in the caller's own transaction, before the effect. Return False if the effect has happened.
 
-    Waits while another transaction makes the same effect. RuntimeError when every statement commits itself.
+    It waits while another transaction makes the same effect. Raises RuntimeError if every statement commits itself, or
+    if the driver does not report one inserted row or none.
     """
     if not begins(connection) and not is_open(connection):
         raise RuntimeError("the connection is in autocommit mode and no transaction is open: begin one first")
@@ -70,14 +71,17 @@ def claim(connection: Connection, key: DeliveryKey) -> bool:
 
 
 def create_table(connection: Connection) -> None:
-    """Make the table where it is missing, and commit."""
+    """Create the table if it is missing, and commit."""
     for statement in DDL:
         execute(connection, statement)
     connection.commit()
 
 
 def forget(connection: Connection, older_than: timedelta) -> int:
-    """Delete what happened longer ago, and commit; how many. A record forgotten too early can happen again."""
+    """Delete the keys of effects that happened longer ago, and commit. Return their number.
+
+    If a key is deleted too early, its effect can happen again.
+    """
     limit = time.time_ns() // 1_000_000 - older_than // timedelta(milliseconds=1)
     rows = execute(connection, "DELETE FROM reconsume_once WHERE done_at < %s", (limit,))
     connection.commit()
@@ -85,7 +89,7 @@ def forget(connection: Connection, older_than: timedelta) -> int:
 
 
 def execute(connection: Connection, sql: str, values: tuple[object, ...] = ()) -> int:
-    """Run one statement; the rows it changed."""
+    """Run one statement. Return the number of rows that it changed."""
     if isinstance(connection, sqlite3.Connection):
         sql = sql.replace("%s", "?")
     with closing(connection.cursor()) as cursor:
@@ -94,7 +98,7 @@ def execute(connection: Connection, sql: str, values: tuple[object, ...] = ()) -
 
 
 def begins(connection: Connection) -> bool:
-    """Whether the driver opens a transaction by itself, which is what DB-API 2.0 asks for."""
+    """Whether the driver opens a transaction by itself, as DB-API 2.0 requires."""
     # SQLite's connections have `autocommit` since Python 3.12; where it is True, `isolation_level` says nothing.
     if getattr(connection, "autocommit", False) is True:
         return False
@@ -102,10 +106,10 @@ def begins(connection: Connection) -> bool:
 
 
 def is_open(connection: Connection) -> bool:
-    """Whether a transaction is open, as far as the driver tells."""
+    """Whether a transaction is open, as far as the driver reports it."""
     return bool(getattr(connection, "in_transaction", False)) or status(connection) != IDLE
 
 
 def status(connection: Connection) -> int:
-    """The transaction status as psycopg tells it; IDLE for drivers that do not."""
+    """Return the transaction status that psycopg reports. IDLE for drivers without it."""
     return int(getattr(getattr(connection, "info", None), "transaction_status", IDLE))

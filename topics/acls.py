@@ -1,8 +1,8 @@
-"""Who needs which right on Kafka: for each of the five users the least set with which it does its work (contract §2).
+"""Rights on Kafka: for each of a group's five users, the least set with which the user can work (contract §2).
 
-Pure. A right that Kafka gives by itself is not listed: READ, WRITE and DELETE carry DESCRIBE, and WRITE on any topic
-carries IDEMPOTENT_WRITE on the cluster (KIP-679). So each right of a set is needed, and tests take each away once.
-Names are literal but for transactional ids: a prefix `billing-RETRY` would also give the view and the policy away.
+Pure. A right that Kafka implies is not listed: READ, WRITE and DELETE imply DESCRIBE, and WRITE on any topic implies
+IDEMPOTENT_WRITE on the cluster (KIP-679). So each right of a set is needed, and tests remove each one once. Names are
+literal, except transactional ids: a prefix `billing-RETRY` would also include the view and the policy.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from topics.names import Names
 
 
 class User(enum.StrEnum):
-    """The Kafka users of a group; each should be one of its own."""
+    """The Kafka users of a group. Each role should have a user of its own."""
 
     SIDECAR = "sidecar"
     SERVICE = "service"
-    """The service itself, which reads Kafka in relay mode alone."""
+    """The service itself. It reads Kafka only in relay mode."""
     SPARK = "spark"
     """The job of `reconsume view run`."""
     ADMIN = "admin"
-    """Whoever creates topics, sets policies and redrives or purges dead letters."""
+    """The operator who creates topics, sets policies, and redrives or purges dead letters."""
     UI = "ui"
-    """Whoever looks, and changes nothing."""
+    """A person who only reads, and changes nothing."""
 
 
 class Resource(enum.StrEnum):
-    """What a right is on."""
+    """The kind of object that a right is on."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -39,7 +39,7 @@ class Resource(enum.StrEnum):
 
 
 class Operation(enum.StrEnum):
-    """What a right lets its user do; the words are Kafka's."""
+    """The operation that a right allows, in Kafka's words."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -50,7 +50,7 @@ class Operation(enum.StrEnum):
 
 
 class Permission(msgspec.Struct, frozen=True, order=True):
-    """One right; `prefixed`: on every name that begins so."""
+    """One right. `prefixed`: it is on every name that begins with `name`."""
 
     resource: Resource
     name: str
@@ -58,15 +58,16 @@ class Permission(msgspec.Struct, frozen=True, order=True):
     prefixed: bool = False
 
     def __str__(self) -> str:
-        """The right in words: `READ on topic orders`."""
+        """Return the right in words: `READ on topic orders`."""
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
 
 
 class GroupShape(msgspec.Struct, frozen=True):
-    """What the rights of a group's users depend on. `delays`: of its level topics, in ms.
+    """The properties of a group that its users' rights depend on. `delays`: of its level topics, in ms.
 
-    `view`: the sidecar follows the view. `ui`: it serves the dashboard, and `redrives` from there. `direct`: the
-    service of a relay writes copies, dead letters and events by itself, as the Spark consumer does, not by posts.
+    `view`: the sidecar follows the view. `ui`: the sidecar serves the dashboard. `redrives`: the dashboard can redrive.
+    `direct`: the service of a relay writes copies, dead letters and events itself, as the Spark consumer does, and does
+    not post them.
     """
 
     names: Names
@@ -81,17 +82,16 @@ class GroupShape(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The level topics."""
         return self.names.levels_of(self.delays, self.topics)
 
     @property
     def dlqs(self) -> tuple[str, ...]:
-        """The dead letter topics."""
+        """The dead-letter topics."""
         return self.names.dlqs_of(self.topics)
 
     @property
     def own(self) -> tuple[str, ...]:
-        """All topics of the group's own."""
+        """All topics that belong to the group, without the main topics."""
         names = self.names
         return (*self.levels, names.ready, *self.dlqs, names.events, names.view, names.stats, names.policy)
 
@@ -101,22 +101,22 @@ DESCRIBE, DESCRIBE_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
 
 def permissions_of(user: User, group: GroupShape) -> tuple[Permission, ...]:
-    """The least rights of one of the group's users: topics first, each right once. Empty where it needs none."""
+    """Return the least rights of one of the group's users, each right once. Empty if the user needs none."""
     return tuple(dict.fromkeys(RULES[user](group)))
 
 
 def sidecar(group: GroupShape) -> Iterator[Permission]:
-    """One sidecar, in the mode that the group is configured for."""
+    """Yield the rights of one sidecar, in the mode that the group is configured for."""
     if group.broadcast:
         yield from on_topics(group.topics, READ)
         return
     names, relay = group.names, group.mode == "relay"
-    # The service reads them; the sidecar only looks whether they are there.
+    # In relay mode the service reads them, and the sidecar only checks that they exist.
     yield from on_topics(group.topics, DESCRIBE if relay else READ)
     yield from on_topics(group.levels, READ, WRITE)
     yield from on_topics([names.ready], *((WRITE,) if relay else (READ, WRITE)))
     yield from on_topics([*group.dlqs, names.events], WRITE)
-    # Each instance follows the policy, and tells there what it subscribes to.
+    # Each instance follows the policy, and publishes its subscription there.
     yield from on_topics([names.policy], READ, WRITE)
     if group.view:
         yield from following(names)
@@ -130,7 +130,7 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
 
 
 def service(group: GroupShape) -> Iterator[Permission]:
-    """The service: it meets Kafka in relay mode alone."""
+    """Yield the rights of the service, which uses Kafka only in relay mode."""
     if group.mode != "relay":
         return
     names = group.names
@@ -141,8 +141,10 @@ def service(group: GroupShape) -> Iterator[Permission]:
 
 
 def spark(group: GroupShape) -> Iterator[Permission]:
-    """The view's job: events in, present states and sums out (contract §8). Spark's reader joins no group;
-    how far it is is committed by another name."""
+    """Yield the rights of the view's job: it reads events, and writes present states and sums (contract §8).
+
+    Spark's reader joins no group. Its progress is committed under another name.
+    """
     names = group.names
     yield from on_topics([names.events], READ)
     yield from on_topics([names.view, names.stats], WRITE)
@@ -150,7 +152,7 @@ def spark(group: GroupShape) -> Iterator[Permission]:
 
 
 def admin(group: GroupShape) -> Iterator[Permission]:
-    """`topics`, `policy`, `dlq`, `audit`; never WRITE on a main topic."""
+    """Yield the rights for `topics`, `policy`, `dlq` and `audit`. WRITE on a main topic is never among them."""
     names = group.names
     yield from on_topics(group.topics, READ, DESCRIBE_CONFIGS)
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
@@ -161,7 +163,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
 
 
 def ui(group: GroupShape) -> Iterator[Permission]:
-    """Looking at what is in retry, at dead letters, at the policy, and at how far each lane has come."""
+    """Yield the rights to read what is in retry, dead letters, the policy, and the progress of each lane."""
     names = group.names
     yield from following(names)
     yield from on_topics([names.events], READ)
@@ -174,29 +176,35 @@ RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.A
 
 
 def following(names: Names) -> Iterator[Permission]:
-    """Reading the view: its settings say how long a row is kept, and the events how new it is."""
+    """Yield the rights to read the view.
+
+    The settings of its topics say how long a row is kept, and the events topic says how new the view is.
+    """
     yield from on_topics([names.view, names.stats], READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.events], DESCRIBE_CONFIGS)
     yield on_group(names.view_group, DESCRIBE)
 
 
 def redriving(names: Names) -> Iterator[Permission]:
-    """Bringing dead letters back, for who may read them: copy, event and progress in one transaction."""
+    """Yield the rights to redrive dead letters, for a user who may read them.
+
+    The copy, the event and the progress are written in one transaction.
+    """
     yield from on_topics([names.ready, names.events], WRITE)
     yield on_group(names.redrive_group, READ)
     yield Permission(Resource.TRANSACTIONAL_ID, names.redrive_group, WRITE)
 
 
 def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Permission]:
-    """The operations on each of the topics."""
+    """Yield one right for each operation on each of the topics."""
     yield from (Permission(Resource.TOPIC, name, operation) for name in names for operation in operations)
 
 
 def on_group(name: str, operation: Operation) -> Permission:
-    """An operation on a consumer group."""
+    """Return the right to an operation on a consumer group."""
     return Permission(Resource.GROUP, name, operation)
 
 
 def on_transactions(prefix: str) -> Permission:
-    """Writing transactions under every id that begins so: it ends with the instance's name."""
+    """Return the right to transactions under every id with this prefix. An id ends with the instance's name."""
     return Permission(Resource.TRANSACTIONAL_ID, prefix, WRITE, prefixed=True)

@@ -1,6 +1,7 @@
-"""Events: one small JSON record for each change of state, and the order that makes repeats harmless (contract §5).
+"""Events: one small JSON record for each change of state, and their order (contract §5).
 
-The view, the audit and the lists are all folds over these; the order of two events is decided here and nowhere else.
+The order makes repeated events harmless. The view, the audit and the lists are all computed from events. Only this
+module decides the order of two events.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from topics.headers import RetryState, reason_class
 
 
 class State(enum.StrEnum):
-    """Where a record that has failed at least once stands."""
+    """The state of a record that has failed at least once."""
 
     WAITING_RETRY = "WAITING_RETRY"
     COMMIT = "COMMIT"
@@ -27,22 +28,23 @@ class State(enum.StrEnum):
 
 
 RANKS: dict[State, int] = {State.REDRIVEN: 0, State.WAITING_RETRY: 1, State.COMMIT: 2, State.DLQ: 3}
-"""Among events with the same redrives and times, the later state is the greater; REDRIVEN opens a new life."""
+"""The rank of each state. Among events with the same redrives and times, the higher rank is the later state. REDRIVEN
+is the lowest, because the retries start anew with it."""
 
 LARGEST = 64 * 1024
-"""Bytes of an event. Ours have some 400."""
+"""Bytes of an event. Ours have about 400."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-# Kafka's −1, "no timestamp", may arrive here as it was.
+# Kafka's −1, "no timestamp", may arrive here unchanged.
 Timestamp: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One change of state. Times are epoch ms; topic, partition and offset are those of the first copy.
 
-    `level` is the level's delay as it is written (`10s`), None where there is none; `due` is 0 where nothing is due;
-    `reason` is the class alone.
+    `level` is the level's delay as it is written (`10s`), None without a level. `due` is 0 if nothing is due. `reason`
+    is the class alone.
     """
 
     group: str
@@ -64,7 +66,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class BadEvent(msgspec.Struct, frozen=True):
-    """Why a record of the events topic is not an event, as one sentence for people."""
+    """The reason why a record of the events topic is not an event, as one sentence for people."""
 
     text: str
 
@@ -74,12 +76,15 @@ _DECODER = msgspec.json.Decoder(Event)
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as JSON."""
+    """Return the event as JSON."""
     return _ENCODER.encode(event)
 
 
 def decode_event(data: bytes | None) -> Event | BadEvent:
-    """The event in a record's value, unknown fields ignored; BadEvent for everything else. Never raises."""
+    """Return the event in a record's value, or BadEvent for everything else. Never raises.
+
+    Unknown fields are ignored.
+    """
     if data is None:
         return BadEvent("the value is null")
     if why := bounds.excess(data, LARGEST):
@@ -92,20 +97,23 @@ def decode_event(data: bytes | None) -> Event | BadEvent:
 
 
 def order(event: Event) -> tuple[int, int, int, int]:
-    """The place of an event in its record's life: redrives, times, rank of state, event time."""
+    """Return the sort key of an event among those of its record: redrives, times, rank of state, event time."""
     return event.redrives, event.times, RANKS[event.state], event.at
 
 
 def latest(events: Iterable[Event]) -> Event | None:
-    """The greatest of one record's events, whatever their order and repetition; None of none.
+    """Return the greatest of one record's events, whatever their order and repetition. None if there are none.
 
-    Two different events of the same place are decided by their bytes, so that all readers agree.
+    Two different events with the same sort key are compared by their bytes, so that all readers agree.
     """
     return max(events, key=lambda event: (order(event), encode_event(event)), default=None)
 
 
 def event_of(life: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
-    """The event that says that a record stands so at `at` (epoch ms); `level`: the delay (ms) of where it waits."""
+    """Return the event that says that a record is in `state` at `at` (epoch ms).
+
+    `level`: the delay (ms) of the level where the record waits.
+    """
     topic, partition, offset = life.id.rsplit(":", 2)
     return Event(
         group=group,

@@ -1,8 +1,8 @@
-"""What the retry headers of other systems mean, for a group that moves here with records still in retry.
+"""Read the retry headers of other systems, for a group that moves here with records still in retry.
 
-A table a system, and one reading of it. Their headers stand on a main topic, where anybody may write: each value has
-one strict form, what breaks it counts as absent, and nothing here raises. The names and forms are facts of the classes
-named at each table; `docs/migrate-headers.md` shows the same table to people.
+There is one table for each system, and one reader for all. The headers are on a main topic, where anyone may write.
+Each value therefore has one strict form, a malformed value counts as absent, and nothing here raises. The names and
+forms come from the classes named at each table. `docs/migrate-headers.md` shows the same table to people.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from topics.foreign_values import Form
 from topics.headers import Headers, RetryState
 
 LARGEST_COUNT = 999_999
-"""What RECONSUMETIMES can carry."""
+"""The largest count that RECONSUMETIMES can carry."""
 
 
 class Meaning(enum.StrEnum):
-    """What one of their headers says."""
+    """The meaning of one foreign header."""
 
     TIMES = "times"
     TIMESTAMP = "original timestamp"
@@ -35,7 +35,11 @@ class Meaning(enum.StrEnum):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One of their headers. Where it is there several times the last counts, as in their clients; or the `first`."""
+    """One foreign header.
+
+    If it is there several times, the last one counts, as in the clients of that system. With `first`, the first one
+    counts.
+    """
 
     header: str
     meaning: Meaning
@@ -44,10 +48,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """All that is read of one system; of two headers with one meaning the earlier rule wins.
+    """All headers that are read of one system. Of two headers with the same meaning, the earlier rule wins.
 
-    `counts_all`: a record without a count was never retried. Else its original topic alone says that it failed once:
-    a dead letter of a service that did not retry.
+    `counts_all`: a record without a count was never retried. Otherwise, its original topic alone says that it failed
+    once: it is a dead letter of a service that did not retry.
     """
 
     rules: tuple[Rule, ...]
@@ -55,9 +59,10 @@ class System(msgspec.Struct, frozen=True):
 
 
 class Foreign(msgspec.Struct, frozen=True, gc=False):
-    """What their headers say. `times`, at least 1, is what RECONSUMETIMES would be had we made their retries.
+    """The values of another system's headers.
 
-    Times are epoch ms, 0 where nothing is said; partition and offset −1. Nobody has checked any of it against Kafka.
+    `times`, at least 1, is the value of RECONSUMETIMES if Reconsume had made these retries. Times are epoch ms, 0 if
+    not given. Partition and offset are −1 if not given. None of the values was checked against Kafka.
     """
 
     system: str
@@ -74,9 +79,9 @@ Said: TypeAlias = Mapping[str, bytes | None]
 
 
 SPRING = System(
-    # RetryTopicHeaders, written by DeadLetterPublishingRecovererFactory, which keeps all earlier values unless told
-    # otherwise; KafkaHeaders.ORIGINAL_* (retry topics) and DLT_ORIGINAL_* (a dead letter alone), by
-    # DeadLetterRecordManager, which appends one more set each time: the first is of the first failure.
+    # DeadLetterPublishingRecovererFactory writes RetryTopicHeaders, and by default keeps all earlier values.
+    # DeadLetterRecordManager writes KafkaHeaders.ORIGINAL_* (retry topics) and DLT_ORIGINAL_* (a dead letter alone). It
+    # appends one more set each time, so the first set is of the first failure.
     (
         Rule("retry_topic-attempts", Meaning.TIMES, forms.ATTEMPTS),
         Rule("retry_topic-original-timestamp", Meaning.TIMESTAMP, forms.BIG_INTEGER),
@@ -105,8 +110,8 @@ PULSAR_AND_TDMQ = System(
     counts_all=True,
 )
 SMALLRYE = System(
-    # KafkaDelayedRetryTopic and KafkaDeadLetterQueue: both put the newest value before the older ones, so that the last
-    # is of the first failure. First processing is the time of the first nack.
+    # KafkaDelayedRetryTopic and KafkaDeadLetterQueue both put the newest value before the older ones. The last value is
+    # therefore of the first failure. First processing is the time of the first nack.
     (
         Rule("delayed-retry-count", Meaning.TIMES, forms.COUNT_BEFORE),
         Rule("delayed-retry-original-timestamp", Meaning.TIMESTAMP, forms.DIGITS),
@@ -147,7 +152,7 @@ _BY_HEADER: Mapping[str, Mapping[str, Rule]] = {
 
 
 def read_foreign(headers: Headers, systems: Iterable[str]) -> Foreign | None:
-    """What the first of `systems` says that says anything; None for a record that none of them retried."""
+    """Return the values for the first of `systems` that retried the record. None if none of them did."""
     for name in systems:
         found = _read(name, headers)
         if found is not None:
@@ -181,7 +186,7 @@ def _read(name: str, headers: Headers) -> Foreign | None:
 
 
 def _times(system: System, topic: str, said: Said) -> int:
-    """The count, 0 when it is not in its form; where there is none, 1 for a dead letter."""
+    """Return the count, 0 if it is malformed. If there is no count header, 1 for a dead letter, else 0."""
     if system.counts_all or any(rule.header in said for rule in system.rules if rule.meaning is Meaning.TIMES):
         return _number(system, Meaning.TIMES, said, 0)
     return 1 if topic else 0
@@ -207,9 +212,10 @@ def _value(system: System, meaning: Meaning, said: Said) -> int | str | None:
 
 
 def foreign_life(foreign: Foreign, place: tuple[str, int, int], timestamp: int, now: int) -> RetryState:
-    """The life of a record that another system retried: their count and times, our place (topic, partition, offset).
+    """Return the retry state of a record that another system retried. The record is due at once.
 
-    A time of theirs that is not past at `now` (epoch ms) is not believed. It is due at once.
+    The count and the times are those of the other system. The place (topic, partition, offset) is ours. A foreign time
+    after `now` (epoch ms) is ignored.
     """
     topic, partition, offset = place
     return RetryState(

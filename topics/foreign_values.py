@@ -1,6 +1,6 @@
-"""How other systems write numbers, names and ids in their retry headers: one strict form each.
+"""Parse the numbers, names and ids in the retry headers of other systems: one strict form for each.
 
-Pure. A form reads bytes to a value or to None, and never raises; what the values mean is in `foreign_headers.py`.
+Pure. A form turns bytes into a value or None, and never raises. `foreign_headers.py` gives the values their meaning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from topics.headers import LARGEST_LONG, LARGEST_PARTITION, TIMESTAMP_DIGITS
 
 LARGEST_ATTEMPT = 32_767
-"""Spring's own cap (ATTEMPTS_HARD_CAP): it takes a larger number for a forged one."""
+"""Spring's own limit (ATTEMPTS_HARD_CAP). Spring treats a larger number as forged."""
 LONGEST_TEXT = 1_024
 
 TOPIC_NAME = re.compile(rb"[a-zA-Z0-9._-]{1,249}")
@@ -21,15 +21,15 @@ PULSAR_ID = re.compile(rb"[0-9]{1,19}(:-?[0-9]{1,19}){2,3}")
 
 
 class Form(msgspec.Struct, frozen=True):
-    """How a value is written. `read` gives None for everything else, and never raises; `text` is for people."""
+    """The form of a value. `read` returns None for everything else, and never raises; `text` is for people."""
 
     text: str
     read: Callable[[bytes], int | str | None]
 
 
 def decimal(data: bytes) -> int | None:
-    """Digits of ASCII, without a sign, that fit Kafka's long."""
-    # `isdigit` of bytes knows ASCII only; `int()` alone would also take `-1`, `1_0` and the digits of every script.
+    """Return the number that ASCII digits without a sign give. None if it does not fit Kafka's long."""
+    # `isdigit` of bytes accepts ASCII only. `int()` alone would also accept `-1`, `1_0` and the digits of every script.
     if len(data) > TIMESTAMP_DIGITS or not data.isdigit():
         return None
     number = int(data)
@@ -37,7 +37,10 @@ def decimal(data: bytes) -> int | None:
 
 
 def big_endian(data: bytes, sizes: Container[int], largest: int) -> int | None:
-    """A signed big-endian number, not negative, in one of `sizes` bytes: Java's ByteBuffer and BigInteger."""
+    """Return a signed big-endian number in one of `sizes` bytes. None if it is negative or above `largest`.
+
+    Java's ByteBuffer and BigInteger write this form.
+    """
     if len(data) not in sizes:
         return None
     number = int.from_bytes(data, signed=True)
@@ -45,35 +48,41 @@ def big_endian(data: bytes, sizes: Container[int], largest: int) -> int | None:
 
 
 def attempts(data: bytes) -> int | None:
-    """Spring's number of the coming delivery; older versions wrote one unsigned byte."""
+    """Return the retries before this delivery, from Spring's number of the coming delivery.
+
+    Older versions of Spring wrote one unsigned byte.
+    """
     number = data[0] if len(data) == 1 else big_endian(data, (4,), LARGEST_ATTEMPT)
     return None if number is None or number < 1 else number - 1
 
 
 def count_before(data: bytes) -> int | None:
-    """SmallRye's count, which it raises only when it reads the record back: this delivery is one retry more."""
+    """Return SmallRye's count plus 1, because this delivery is one more retry.
+
+    SmallRye raises the count only when it reads the record back.
+    """
     number = decimal(data)
     return None if number is None else number + 1
 
 
 def partition_number(data: bytes) -> int | None:
-    """A partition in digits."""
+    """Return the partition that digits give."""
     number = decimal(data)
     return number if number is not None and number <= LARGEST_PARTITION else None
 
 
 def topic_name(data: bytes) -> str | None:
-    """A name that Kafka takes."""
+    """Return a topic name that Kafka accepts."""
     return data.decode("ascii") if TOPIC_NAME.fullmatch(data) is not None else None
 
 
 def pulsar_id(data: bytes) -> str | None:
-    """Pulsar's `ledger:entry:partition`, with or without the place in a batch."""
+    """Return Pulsar's `ledger:entry:partition`, with or without the position in a batch."""
     return data.decode("ascii") if PULSAR_ID.fullmatch(data) is not None else None
 
 
 def text(data: bytes) -> str | None:
-    """Printable UTF-8 of at most 1 KiB."""
+    """Return printable UTF-8 of at most 1 KiB, not empty."""
     try:
         found = data.decode() if len(data) <= LONGEST_TEXT else ""
     except UnicodeDecodeError:

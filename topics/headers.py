@@ -1,8 +1,8 @@
-"""Our headers on a Kafka record: one parse, one render (contract §3).
+"""The headers that Reconsume adds to a Kafka record: one parser, one renderer (contract §3).
 
-Headers are untrusted. On a main topic ours are ignored; on our own topics each has one strict form, and what breaks it
-is a value that says why, never an exception. Numbers are checked as bytes: `int()` alone would also take `-1`, `1_0`
-and the digits of every script. The record's own headers pass through untouched.
+Headers are untrusted. On a main topic ours are ignored. On our own topics each has one strict form; a malformed header
+gives a value that says why, never an exception. Numbers are checked as bytes, because `int()` alone would also accept
+`-1`, `1_0` and the digits of every script. The record's own headers pass through unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
-"""All headers of a record in their order, with duplicates; null (None) is not empty."""
+"""All headers of a record in their order, with duplicates. A null value (None) is not an empty one."""
 
 REAL_TOPIC = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
@@ -28,7 +28,7 @@ RETRY_FIRST_FAILED_AT = "RETRY_FIRST_FAILED_AT"
 RETRY_REASON = "RETRY_REASON"
 RETRY_GROUP = "RETRY_GROUP"
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
-"""What older Pulsar clients call ORIGIN_MESSAGE_ID: read, never written."""
+"""The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 
 OURS: frozenset[str] = frozenset(
     {
@@ -55,26 +55,27 @@ DLQ_MESSAGE = "__dlq.errors.message"
 DEAD_LETTER: frozenset[str] = frozenset(
     {DLQ_TOPIC, DLQ_PARTITION, DLQ_OFFSET, DLQ_GROUP, DLQ_DELIVERY_COUNT, DLQ_MESSAGE}
 )
-"""The six keys of KIP-1191, by which tools made for share groups read a dead letter."""
+"""The six keys of KIP-1191. Tools for share groups read a dead letter by them."""
 
 RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
-"""The trace context of the attempt before, in the form of W3C's `traceparent`; only where attempts are traced. The
-record's own `traceparent` stays its producer's."""
+"""The trace context of the previous attempt, in the form of W3C's `traceparent`. It is there only if attempts are
+traced. The record's own `traceparent` stays that of its producer."""
 
 DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
 
 RESERVED = "RETRY_"
-"""How the name of a header begins that a later version may add. Such a header is carried along like the record's own,
-and never refused, so that a version that knows it finds it again behind one that does not."""
+"""The prefix of headers that a later version may add. Such a header is kept like the record's own and is never refused.
+A newer version then finds it again after an older one."""
 
 LONGEST_REASON = 1024
-"""Bytes of UTF-8. It is carried twice on a dead letter and must stay far below the 16 KiB we allow for our headers."""
+"""Bytes of UTF-8. A dead letter carries the reason twice, and it must stay far below the 16 KiB that we allow for our
+headers."""
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_LONG = 2**63 - 1
 COUNT_DIGITS = 6
 TIME_DIGITS = 16
-# A producer may stamp nanoseconds on a main topic; that is its business, and no reason to refuse our own copy.
+# A producer may stamp nanoseconds on a main topic. That is no reason to refuse our own copy.
 TIMESTAMP_DIGITS = 19
 TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # No leading zeros: one record must not have two ids.
@@ -82,7 +83,7 @@ ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,1
 
 
 class RetryState(msgspec.Struct, frozen=True, gc=False):
-    """What our headers say of a record's life: who it was, how often it was retried, when it is due. Times epoch ms."""
+    """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms."""
 
     id: str
     topic: str
@@ -95,15 +96,16 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
 
 
 class BadHeader(msgspec.Struct, frozen=True):
-    """Why a record's headers may not be believed, as one sentence for people."""
+    """The reason why a record's headers are refused, as one sentence for people."""
 
     text: str
 
 
 def parse_retry_headers(headers: Headers, topics: Container[str], latest_due: int) -> RetryState | BadHeader:
-    """The life of a record of our own topics; BadHeader when a header of ours is missing, doubled or not in its form.
+    """Return the retry state of a record of our own topics. Never raises.
 
-    `topics`: those that REAL_TOPIC may name. A due time after `latest_due` (epoch ms) is refused. Never raises.
+    BadHeader if a header of ours is null, duplicate or malformed, or a required one is missing. `topics`: the names
+    that are allowed in REAL_TOPIC. A due time after `latest_due` (epoch ms) is refused.
     """
     ours: dict[str, bytes] = {}
     for key, value in headers:
@@ -120,7 +122,10 @@ def parse_retry_headers(headers: Headers, topics: Container[str], latest_due: in
 
 
 def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -> RetryState:
-    """The life in our headers, each once; ValueError in one sentence when one is not in its form."""
+    """Return the retry state in our headers, each of which occurs once.
+
+    Raises ValueError in one sentence if one is malformed, or a required one is missing.
+    """
     topic = text_of(ours, REAL_TOPIC)
     if topic not in topics:
         raise ValueError(refusal(REAL_TOPIC, ours, "one of the group's topics"))
@@ -144,7 +149,10 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
 
 
 def id_of(ours: dict[str, bytes]) -> str:
-    """The origin id, from the key of today or the old one; ValueError unless it is of the topic in REAL_TOPIC."""
+    """Return the origin id, from the present key or the old one.
+
+    Raises ValueError unless its topic is the one in REAL_TOPIC.
+    """
     key = ORIGIN_MESSAGE_ID if ORIGIN_MESSAGE_ID in ours else OLD_MESSAGE_ID
     if key not in ours:
         raise ValueError(f"{ORIGIN_MESSAGE_ID} is missing")
@@ -157,18 +165,21 @@ def id_of(ours: dict[str, bytes]) -> str:
 
 
 def number_of(ours: dict[str, bytes], key: str, digits: int) -> int:
-    """The number under `key`, 0 when absent; ValueError unless it is 1 to `digits` digits and fits Kafka's long."""
+    """Return the number under `key`, 0 if the header is absent.
+
+    Raises ValueError unless it has 1 to `digits` digits and fits Kafka's long.
+    """
     value = ours.get(key)
     if value is None:
         return 0
-    # `isdigit` of bytes knows ASCII only, unlike that of text; and on this hot path a pattern would cost twice as much.
+    # `isdigit` of bytes accepts ASCII only, unlike that of text. On this hot path a pattern would cost twice as much.
     if len(value) <= digits and value.isdigit() and (number := int(value)) <= LARGEST_LONG:
         return number
     raise ValueError(refusal(key, ours, f"a number of 1 to {digits} digits"))
 
 
 def text_of(ours: dict[str, bytes], key: str) -> str:
-    """The text under `key`, empty when absent; ValueError unless it is UTF-8."""
+    """Return the text under `key`, empty if the header is absent. Raises ValueError unless it is UTF-8."""
     try:
         return ours.get(key, b"").decode()
     except UnicodeDecodeError:
@@ -176,19 +187,25 @@ def text_of(ours: dict[str, bytes], key: str) -> str:
 
 
 def reason_of(ours: dict[str, bytes]) -> str:
-    """The last failure's reason, made printable: relayed services write it too. ValueError above 1 KiB."""
+    """Return the last failure's reason with unprintable characters replaced. Raises ValueError above 1 KiB.
+
+    They must be replaced, because services in relay mode write the reason too.
+    """
     if len(ours.get(RETRY_REASON, b"")) > LONGEST_REASON:
         raise ValueError(f"{RETRY_REASON} is longer than {LONGEST_REASON} bytes")
     return shortened(text_of(ours, RETRY_REASON))
 
 
 def refusal(key: str, ours: dict[str, bytes], form: str) -> str:
-    """One sentence about a header that is not in its form; the value shortened and in ASCII, for logs."""
+    """Return a sentence about a malformed or missing header. The value is shortened and in ASCII, for logs."""
     return f"{key} is {ours[key][:60]!r}, not {form}" if key in ours else f"{key} is missing"
 
 
 def render_retry_headers(life: RetryState, group: str, retry_topic: str) -> Headers:
-    """Our headers for a copy that is written to `retry_topic`; `parse_retry_headers` reads the same life from them."""
+    """Return our headers for a copy that is written to `retry_topic`.
+
+    `parse_retry_headers` reads the same retry state from them.
+    """
     return [
         (REAL_TOPIC, life.topic.encode()),
         (ORIGIN_MESSAGE_ID, life.id.encode()),
@@ -196,7 +213,7 @@ def render_retry_headers(life: RetryState, group: str, retry_topic: str) -> Head
         (RECONSUMETIMES, b"%d" % life.times),
         (RETRY_REDRIVES, b"%d" % life.redrives),
         (RETRY_DUE_AT, b"%d" % life.due_at),
-        # Kafka gives −1 for a record without a timestamp: 0, which also says "none", keeps the form.
+        # Kafka gives −1 for a record without a timestamp. 0 also means "none", and has the strict form.
         (RETRY_REAL_TIMESTAMP, b"%d" % max(life.timestamp, 0)),
         (RETRY_FIRST_FAILED_AT, b"%d" % life.first_failed_at),
         (RETRY_REASON, life.reason.encode()),
@@ -205,18 +222,21 @@ def render_retry_headers(life: RetryState, group: str, retry_topic: str) -> Head
 
 
 def without_ours(headers: Headers) -> Headers:
-    """The record's own headers: order, duplicates and nulls kept, ours and those of KIP-1191 dropped."""
+    """Return the record's own headers, with order, duplicates and nulls, without ours and those of KIP-1191."""
     return [header for header in headers if header[0] not in DROPPED]
 
 
 def attempt_before(headers: Headers) -> bytes | None:
-    """The trace context of the attempt before; None where there is none, or none in its strict form."""
+    """Return the trace context of the previous attempt. None if there is none in its strict form."""
     found = (value for name, value in headers if name == RETRY_TRACEPARENT)
     return next((value for value in found if value is not None and TRACEPARENT.fullmatch(value)), None)
 
 
 def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Headers:
-    """The six `__dlq.errors.*` headers of KIP-1191; topic, partition and offset are those of the first copy."""
+    """Return the six `__dlq.errors.*` headers of KIP-1191.
+
+    Topic, partition and offset are those of the first copy.
+    """
     topic, partition, offset = life.id.rsplit(":", 2)
     return [
         (DLQ_TOPIC, topic.encode()),
@@ -228,25 +248,31 @@ def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Header
     ]
 
 
-@functools.lru_cache(maxsize=256)  # a service fails in few ways, and often
+@functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
 def reason_text(reason_class: str, text: str) -> str:
-    """RETRY_REASON: `class` or `class: text`, at most 1 KiB of UTF-8, every unprintable character a space."""
+    """Return RETRY_REASON, `class` or `class: text`, in at most 1 KiB of UTF-8.
+
+    Every unprintable character is replaced by a space.
+    """
     return shortened(f"{reason_class}: {text}" if text else reason_class)
 
 
 def reason_class(reason: str) -> str:
-    """The class alone of a RETRY_REASON, which is what events and metrics carry."""
+    """Return the class of a RETRY_REASON without the text. Events and metrics carry the class alone."""
     return reason.partition(": ")[0]
 
 
 def shortened(text: str) -> str:
-    """`text` in at most 1 KiB of UTF-8, cut between characters, every unprintable character a space."""
-    if not text.isprintable():  # false for controls, lone surrogates, and marks that turn a terminal's text around
+    """Return `text` in at most 1 KiB of UTF-8, cut between characters.
+
+    Every unprintable character is replaced by a space.
+    """
+    if not text.isprintable():  # false for controls, lone surrogates, and marks that reverse a terminal's text
         text = "".join(char if char.isprintable() else " " for char in text[:LONGEST_REASON])
     data = text.encode()
     return text if len(data) <= LONGEST_REASON else data[:LONGEST_REASON].decode(errors="ignore")
 
 
 EDITED = "RETRY_EDITED"
-"""The audit header of a dead letter that was changed by hand: JSON with who, at (epoch ms), and SHA-256 of the value
-as it was and as it is. It stays with the record like its own headers; a second edit adds a second one."""
+"""The audit header of a dead letter that was changed by hand. It is JSON with who, at (epoch ms), and the SHA-256 of
+the old and the new value. It stays with the record like its own headers. A second edit adds a second one."""

@@ -1,7 +1,7 @@
-"""The quick ways with headers as `render_retry_headers` gives them, which nearly every record on our topics has.
+"""Fast paths for headers as `render_retry_headers` writes them. Nearly every record on our topics has such headers.
 
-`parse_retry_headers` decides what is right; here the usual case is recognised, and everything else left to it:
-as strict, and twice as fast.
+`parse_retry_headers` decides what is valid. The usual case is recognised here, and everything else is left to
+`parse_retry_headers`: as strict, and twice as fast.
 """
 
 from __future__ import annotations
@@ -45,19 +45,22 @@ RENDERED = (
     RETRY_REASON,
     RETRY_GROUP,
 )
-"""The names in the order in which `render_retry_headers` gives them."""
+"""The names in the order in which `render_retry_headers` writes them."""
 WHERE = RENDERED.index(RETRY_TOPIC) - len(RENDERED)
-"""The place of RETRY_TOPIC, from the end."""
+"""The index of RETRY_TOPIC, counted from the end."""
 ZERO = ord("0")
 
 
 def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -> RetryState | None:
-    """The life in headers as we write them: the last ten, in our order. None: they must be looked at closer."""
+    """Return the retry state in headers as we write them: the last ten, in our order.
+
+    None if `parse_retry_headers` must decide.
+    """
     for name, _ in headers[:-10]:
         if name in OURS:
             return None
     try:
-        ours: list[tuple[str, bytes]] = headers[-10:]  # type: ignore[assignment]  # what a null raises is caught
+        ours: list[tuple[str, bytes]] = headers[-10:]  # type: ignore[assignment]  # the error that a null raises is caught
         (
             (k0, topic),
             (k1, place),
@@ -96,14 +99,14 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
 
 @functools.lru_cache(maxsize=4096)  # one for each partition of the group's topics
 def _topic_of(source: bytes, topic: bytes) -> str:
-    """The topic, if `source` is `topic:partition` of it; ValueError when it may not be."""
+    """Return the topic if `source` is `topic:partition` of it. Raises ValueError if it may not be."""
     name, _, partition = source.rpartition(b":")
     if name == topic and ID.fullmatch(source + b":0") is not None and int(partition) <= LARGEST_PARTITION:
         return topic.decode()
     raise ValueError
 
 
-@functools.lru_cache(maxsize=256)  # a service fails in few ways, and often
+@functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
 def _reason(value: bytes) -> str:
     if len(value) > LONGEST_REASON:
         raise ValueError
@@ -111,7 +114,10 @@ def _reason(value: bytes) -> str:
 
 
 def for_topic(headers: Headers, retry_topic: str) -> Headers:
-    """Headers that `parse_retry_headers` took, for a copy to `retry_topic`; nothing else changes, order neither."""
+    """Return headers for a copy to `retry_topic`. `parse_retry_headers` must have accepted them.
+
+    Only RETRY_TOPIC changes. All other headers keep their values and their order.
+    """
     here = (RETRY_TOPIC, retry_topic.encode())
     if len(headers) >= len(RENDERED) and headers[WHERE][0] == RETRY_TOPIC:
         copy = headers.copy()

@@ -1,7 +1,7 @@
-"""How large and how deep a JSON value may be that anybody with rights to one topic can write: looked at before parsing.
+"""Limit the size and depth of a JSON value before it is parsed. Any writer to one topic can write such values.
 
-Python's parsers take nesting as deep as the stack is, and what walks their values afterwards, copies them or prints
-them, takes less: a value between the two would break its readers far from here. Ours are nested three deep at most.
+Python's parsers accept nesting as deep as the stack. Code that walks the values afterwards, copies them or prints them,
+accepts less. A value between the two limits would break its readers far from here. Ours are nested three deep at most.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 
 DEEPEST = 4
-"""Objects and lists inside each other, the whole one included."""
+"""Objects and lists inside each other, including the outermost."""
 
-# Texts first, so that what stands in them is not counted. Possessive: no text makes it look twice.
+# Strings first, so that brackets inside them are not counted. Possessive: no text causes it to backtrack.
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def excess(value: bytes, largest: int) -> str:
-    """Return why a value is not to be parsed, as one sentence for people; empty when it may be."""
+    """Return why a value must not be parsed, as one sentence for people. Empty if it may be parsed."""
     if len(value) > largest:
         return f"the value has {len(value)} bytes, and at most {largest} are read"
     if nests_beyond(value, DEEPEST):
@@ -25,7 +25,7 @@ def excess(value: bytes, largest: int) -> str:
 
 
 def nests_beyond(value: bytes, most: int) -> bool:
-    """Tell whether objects and lists stand in each other more than `most` deep, in JSON or what pretends to be."""
+    """Whether objects and lists are nested more than `most` deep, in JSON or in a text that resembles it."""
     if value.count(b"{") + value.count(b"[") <= most:
         return False
     depth = 0

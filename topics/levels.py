@@ -1,6 +1,6 @@
 """Delays: the table of levels, the ladders over it, and how any delay is made of levels (contract §4).
 
-All delays are milliseconds as `int`. What a retry waits is decided here and nowhere else; names are in `names.py`.
+All delays are `int` milliseconds. Only this module decides how long a retry waits. `names.py` has the names.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from topics.durations import parse_duration, render_duration
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 TABLE: tuple[int, ...] = tuple(parse_duration(text) for text in LEVELS.split())
-"""The 18 levels: level 1 is 1 s, level 3 is 10 s, level 18 is 2 h."""
+"""The delays of the 18 levels in ms: level 1 is 1 s, level 3 is 10 s, level 18 is 2 h."""
 
 SHORTEST_ASKED = 1_000
-"""The shortest delay, in ms, that a failure may ask for (contract §4)."""
+"""ms. The shortest delay that a failure may ask for (contract §4)."""
 LONGEST = 864_000_000
-"""The longest delay, in ms: 10 days (contract §4). Retention of the level topics is built on it."""
+"""ms, 10 days. The longest delay (contract §4). The retention of the level topics is based on it."""
 MOST_DELAYS = 64
-"""The most delays of a table or ladder: each one is a topic with its partitions and replicas."""
+"""Delays of a table or ladder. Each one is a topic with its partitions and replicas."""
 
 
 class Exponential(msgspec.Struct, frozen=True):
-    """A ladder by formula: `initial`, then each delay `multiplier` times the one before, at most `max` (ms)."""
+    """A ladder by formula: `initial`, then each delay is `multiplier` times the previous one, at most `max` (ms)."""
 
     initial: int = 5_000
     multiplier: float = 2.0
@@ -39,23 +39,26 @@ LadderSpec: TypeAlias = str | tuple[int, ...] | Exponential
 
 
 class Ladder(msgspec.Struct, frozen=True):
-    """What each retry waits: `delays[0]` ms before retry 1, and so on."""
+    """The wait before each retry: `delays[0]` ms before retry 1, and so on."""
 
     delays: tuple[int, ...]
 
     def delay(self, retry: int) -> int:
-        """The wait in ms before retry `retry`, from 1; past the end the last delay; ValueError below 1."""
+        """Return the wait in ms before retry `retry`, counted from 1. Past the end it is the last delay.
+
+        Raises ValueError below 1.
+        """
         if retry < 1:
             raise ValueError(f"retries are counted from 1, and this one is {retry}")
         return self.delays[min(retry, len(self.delays)) - 1]
 
 
 def build_ladder(spec: LadderSpec, table: tuple[int, ...] = TABLE) -> Ladder:
-    """The ladder that `spec` describes over `table`; ValueError in one sentence when either cannot be."""
+    """Return the ladder that `spec` describes over `table`. Raises ValueError in one sentence if one is invalid."""
     check_table(table)
     match spec:
         case "rocketmq":
-            # Level 2 + n. A table of one or two levels has nothing past level 2: every retry waits its last level.
+            # Level 2 + n. A table of one or two levels has no level after 2: every retry waits its last level.
             delays = table[2:] or table[-1:]
         case "pulsar":
             delays = table
@@ -70,7 +73,7 @@ def build_ladder(spec: LadderSpec, table: tuple[int, ...] = TABLE) -> Ladder:
 
 
 def check_table(table: tuple[int, ...]) -> None:
-    """ValueError unless the table has 1 to 64 delays, each longer than the one before."""
+    """Raise ValueError unless the table has 1 to 64 delays, each longer than the previous one."""
     check_delays(table, "the table of levels")
     for shorter, longer in pairwise(table):
         if shorter >= longer:
@@ -80,7 +83,7 @@ def check_table(table: tuple[int, ...]) -> None:
 
 
 def check_delays(delays: tuple[int, ...], what: str) -> None:
-    """ValueError unless there are 1 to 64 delays of 1 ms to 10 days."""
+    """Raise ValueError unless there are 1 to 64 delays of 1 ms to 10 days."""
     if not 1 <= len(delays) <= MOST_DELAYS:
         raise ValueError(f"{what} must have 1 to {MOST_DELAYS} delays, and it has {len(delays)}")
     for delay in delays:
@@ -89,7 +92,11 @@ def check_delays(delays: tuple[int, ...], what: str) -> None:
 
 
 def exponential(spec: Exponential) -> tuple[int, ...]:
-    """The delays of a formula up to and with its `max`; ValueError when it cannot end within 64 delays."""
+    """Return the delays of a formula up to and including `max`. Raises ValueError if the formula is invalid.
+
+    With multiplier 1, `initial` is the only delay. A formula that needs more than 64 delays gives more than 64, which
+    `build_ladder` refuses.
+    """
     if not 1 <= spec.initial <= spec.max <= LONGEST:
         raise ValueError(f"an exponential ladder needs 1ms <= initial <= max <= 10d, and it has {spec}")
     if not (math.isfinite(spec.multiplier) and spec.multiplier >= 1):
@@ -105,20 +112,20 @@ def exponential(spec: Exponential) -> tuple[int, ...]:
 
 
 def level_delays(ladder: Ladder, table: tuple[int, ...]) -> tuple[int, ...]:
-    """Every delay that has a level topic, rising: the table's and the ladder's own."""
+    """Return every delay that has a level topic, ascending: those of the table and of the ladder."""
     return tuple(sorted({*table, *ladder.delays}))
 
 
 def longest_fit(remaining: int, levels: tuple[int, ...]) -> int | None:
-    """The longest of the rising `levels` that is not longer than `remaining` ms; None below the shortest."""
+    """Return the longest of the ascending `levels` that is at most `remaining` ms. None below the shortest."""
     index = bisect_right(levels, remaining)
     return levels[index - 1] if index > 0 else None
 
 
 def hops(delay: int, levels: tuple[int, ...]) -> tuple[int, ...]:
-    """The levels that a record passes to wait `delay` ms: the longest that fits, again and again.
+    """Return the levels that a record passes to wait `delay` ms: the longest that fits, again and again.
 
-    What is left at the end is shorter than the shortest level and is waited in memory.
+    The rest is shorter than the shortest level, and is waited in memory.
     """
     way: list[int] = []
     remaining = delay

@@ -1,7 +1,7 @@
-"""Names on Kafka, both ways: group, delay and topic to a topic's name, and a name back to its role (contract §2).
+"""Names on Kafka in both directions: group, delay and topic to a name, and a name back to its role (contract §2).
 
-A name is matched exactly, never by a pattern: `billing-RETRY-.*` would also match the events, the view, the policy
-and every topic of a group that is called `billing-RETRY`.
+A name is matched exactly, never by a pattern. `billing-RETRY-.*` would also match the events, the view, the policy, and
+every topic of a group with the name `billing-RETRY`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 from topics.durations import parse_duration, render_duration
 
 TEMPLATES = ("{group}", "{topic}-{group}")
-"""The prefixes that a configuration may choose; the second is the TDMQ 2.9.2 form."""
+"""The prefixes that a configuration may choose. The second one is the TDMQ 2.9.2 form."""
 
 LONGEST_NAME = 249
-"""Kafka's limit: the name plus `-<partition>` must fit a directory name of 255 bytes."""
+"""Characters. Kafka's limit: the name plus `-<partition>` must fit a directory name of 255 bytes."""
 LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class LegalNames:
-    """Every name that Kafka takes for a topic, as a container."""
+    """A container of every name that Kafka accepts for a topic."""
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -37,7 +37,7 @@ LEGAL_NAMES = LegalNames()
 
 
 class Kind(enum.StrEnum):
-    """What a topic is for."""
+    """The purpose of a topic."""
 
     MAIN = "main"
     LEVEL = "level"
@@ -50,7 +50,7 @@ class Kind(enum.StrEnum):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """What a name means: its kind, a level's delay in ms, and the source topic where the name says it."""
+    """The meaning of a name: its kind, a level's delay in ms, and the source topic if the name contains it."""
 
     kind: Kind
     delay: int | None = None
@@ -58,26 +58,26 @@ class Role(msgspec.Struct, frozen=True):
 
 
 class Names(msgspec.Struct, frozen=True):
-    """All names of one group. Made by `build_names`, which checks them."""
+    """All names of one group. `build_names` makes them and checks them."""
 
     group: str
     template: str = "{group}"
 
     def level(self, delay: int, topic: str) -> str:
-        """The level topic where records of `topic` wait `delay` ms."""
+        """Return the level topic where records of `topic` wait `delay` ms."""
         return f"{self.prefix(topic)}-RETRY-{render_duration(delay)}"
 
     def dlq(self, topic: str) -> str:
-        """The dead letter topic for records of `topic`."""
+        """Return the dead-letter topic for records of `topic`."""
         return f"{self.prefix(topic)}-DLQ"
 
     def prefix(self, topic: str) -> str:
-        """What level topics and the DLQ begin with; all other topics begin with the group alone."""
+        """Return the prefix of level topics and the DLQ. All other topics begin with the group alone."""
         return f"{topic}-{self.group}" if self.per_topic else self.group
 
     @property
     def per_topic(self) -> bool:
-        """True when every source topic has its own level topics and DLQ."""
+        """Whether every source topic has its own level topics and DLQ."""
         return self.template == "{topic}-{group}"
 
     @property
@@ -112,7 +112,7 @@ class Names(msgspec.Struct, frozen=True):
 
     @property
     def view_group(self) -> str:
-        """The consumer group that holds how far the view's job has read the events; it has no members."""
+        """The consumer group that holds the progress of the view's job on the events. It has no members."""
         return f"{self.group}-RETRY-VIEW"
 
     @property
@@ -121,15 +121,18 @@ class Names(msgspec.Struct, frozen=True):
         return f"{self.group}-DLQ-REDRIVE"
 
     def levels_of(self, delays: Iterable[int], topics: Collection[str]) -> tuple[str, ...]:
-        """The name of every level topic, sorted, each once."""
+        """Return the name of every level topic, sorted, each once."""
         return tuple(sorted({self.level(delay, topic) for delay in delays for topic in topics}))
 
     def dlqs_of(self, topics: Collection[str]) -> tuple[str, ...]:
-        """The name of every dead letter topic, sorted, each once."""
+        """Return the name of every dead-letter topic, sorted, each once."""
         return tuple(sorted({self.dlq(topic) for topic in topics}))
 
     def role(self, name: str, topics: Collection[str]) -> Role | None:
-        """What `name` means to this group, whose main topics are `topics`; None when it is not one of its names."""
+        """Return the meaning of `name` for this group, whose main topics are `topics`.
+
+        None if it is not one of its names.
+        """
         kind = self._shared().get(name)
         if kind is not None:
             return Role(kind)
@@ -161,7 +164,7 @@ class Names(msgspec.Struct, frozen=True):
         yield from self.levels_of(delays, topics)
 
     def check(self, topics: Collection[str], delays: Collection[int]) -> None:
-        """ValueError unless every name of the group is legal on Kafka and no main topic is one of its own."""
+        """Raise ValueError unless every name of the group is legal on Kafka and no main topic is one of its own."""
         if self.template not in TEMPLATES:
             raise ValueError(f"{self.template[:60]!r} is not a prefix: write {' or '.join(TEMPLATES)}")
         check_name(self.group)
@@ -174,14 +177,20 @@ class Names(msgspec.Struct, frozen=True):
 
 
 def build_names(group: str, topics: Collection[str], delays: Collection[int], template: str = "{group}") -> Names:
-    """The names of a group, checked for these main topics and delays (ms); ValueError when one is not legal."""
+    """Return the names of a group, checked for these main topics and delays (ms).
+
+    Raises ValueError if one is not legal.
+    """
     names = Names(group, template)
     names.check(topics, delays)
     return names
 
 
 def check_name(name: str) -> None:
-    """ValueError unless Kafka takes `name` for a topic: `[a-zA-Z0-9._-]`, 1 to 249 characters, not `.` or `..`."""
+    """Raise ValueError unless Kafka accepts `name` for a topic.
+
+    A name has 1 to 249 characters of `[a-zA-Z0-9._-]`, and is not `.` or `..`.
+    """
     if len(name) > LONGEST_NAME:
         raise ValueError(f"{name[:40]!r}… has {len(name)} characters, and Kafka takes at most {LONGEST_NAME}")
     if name in (".", "..") or LEGAL.fullmatch(name) is None:
@@ -189,9 +198,9 @@ def check_name(name: str) -> None:
 
 
 def canonical_delay(name: str, prefix: str) -> int | None:
-    """The delay in ms that follows `prefix` in `name`; None unless it is spelled exactly as we spell it.
+    """Return the delay in ms that follows `prefix` in `name`. None unless it has our spelling exactly.
 
-    `billing-RETRY-60s` is not `billing-RETRY-1m`: it is someone else's topic.
+    `billing-RETRY-60s` is not `billing-RETRY-1m`: it is a topic of another owner.
     """
     if not name.startswith(prefix):
         return None

@@ -1,7 +1,7 @@
-"""The records of the policy topic: the group's retry policy, and what each instance subscribes to (INTERFACE §6).
+"""Records of the policy topic: the group's retry policy, and the subscription of each instance (INTERFACE §6).
 
-Hostile until parsed: whoever may write to the topic may write anything. What breaks the form is a value that says why,
-never an exception. What the values of a policy may be is the settings' to say, not ours.
+A record is untrusted until it is parsed: any writer to the topic may write anything. A malformed record gives a value
+that says why, never an exception. The settings decide which policy values are allowed, not this module.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from topics import versions
 KEY = b"policy"
 """The key of the group's policy."""
 INSTANCE = b"instance/"
-"""What the key of an instance's subscription begins with."""
+"""The prefix of the key of an instance's subscription."""
 
 LARGEST = 64 * 1024
-"""Bytes of a value. Ours have a few hundred; a larger one would only cost every instance its memory."""
+"""Bytes of a value. Ours have a few hundred. A larger one would only cost every instance memory."""
 LONGEST_NAME = 256
-"""Characters of who wrote a policy, and bytes of an instance's name."""
+"""Characters of `who` in a policy, and of an instance's name."""
 MOST_TOPICS = 1024
 
 LONGEST_REASON = 300
-"""Characters of why a pace is not open."""
+"""Characters of the reason why a pace is not open."""
 PARTITION = 0
-"""All is written to this one, also where the topic has more: the order of policies must be total."""
+"""The partition of all records, also if the topic has more: the order of policies must be total."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Values: TypeAlias = Mapping[str, object]
@@ -37,8 +37,8 @@ Values: TypeAlias = Mapping[str, object]
 class PolicyRecord(msgspec.Struct, frozen=True):
     """The group's policy: values as they are written in YAML, by bare keys such as `max_reconsume_times`.
 
-    `was` holds what the changed keys were before; `at` is epoch ms. Keys that we do not know are kept: a newer version
-    wrote them.
+    `was` holds the previous values of the changed keys. `at` is epoch ms. Unknown keys are kept, because a newer
+    version wrote them.
     """
 
     policy: dict[str, Any]
@@ -49,9 +49,10 @@ class PolicyRecord(msgspec.Struct, frozen=True):
 
 
 class PaceTold(msgspec.Struct, frozen=True):
-    """How an instance's deliveries go: open, throttled, outage, or what a newer version calls it; `since` is epoch ms.
+    """The pace of an instance's deliveries. `state`: open, throttled, outage, or a word of a newer version.
 
-    `in_flight` deliveries were out when it was told, of `limit` at most; `reason` says why it is not open.
+    `since` is epoch ms. When the record was written, `in_flight` deliveries were in flight, of at most `limit`.
+    `reason` says why the pace is not open.
     """
 
     state: Annotated[str, msgspec.Meta(max_length=32)]
@@ -62,10 +63,10 @@ class PaceTold(msgspec.Struct, frozen=True):
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True):
-    """What one instance subscribes to: tags by topic, as they are written in the configuration. `at` is epoch ms.
+    """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
-    `pace`: None where nothing is delivered, and from versions that did not tell. `overdue`: by how many ms its most
-    overdue retry was late; 0 from versions that did not tell.
+    `pace`: None if nothing is delivered, and in records of versions without it. `overdue`: by how many ms the most
+    overdue retry was late; 0 in records of versions without it.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -76,26 +77,29 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 
 
 class BadRecord(msgspec.Struct, frozen=True):
-    """Why a record of the policy topic is not what its key promises, as one sentence for people."""
+    """The reason why a record of the policy topic does not have the form for its key, as one sentence for people."""
 
     text: str
 
 
 class NewerRecord(msgspec.Struct, frozen=True):
-    """A record that a newer version of Reconsume wrote, with its `v`: left alone. `instance` None: it is the policy."""
+    """A record that a newer version of Reconsume wrote, with its `v`. It is left alone.
+
+    `instance` is None if it is the policy.
+    """
 
     v: int
     instance: str | None = None
 
 
 class PolicyHeard(msgspec.Struct, frozen=True):
-    """The group's policy was written; None: it was withdrawn, and each instance's configuration holds."""
+    """A policy. `record` is None if it was withdrawn: then each instance's configuration is in force."""
 
     record: PolicyRecord | None
 
 
 class InstanceHeard(msgspec.Struct, frozen=True):
-    """An instance told what it subscribes to; None: it has left in order."""
+    """The subscription of an instance. `record` is None if the instance stopped cleanly."""
 
     instance: str
     record: SubscriptionRecord | None
@@ -109,17 +113,20 @@ _SUBSCRIPTION = msgspec.json.Decoder(SubscriptionRecord)
 
 
 def instance_key(instance: str) -> bytes:
-    """The key under which an instance tells what it subscribes to."""
+    """Return the key under which an instance publishes its subscription."""
     return INSTANCE + instance.encode()
 
 
 def render_record(record: PolicyRecord | SubscriptionRecord) -> bytes:
-    """The record's value, as JSON."""
+    """Return the record's value, as JSON."""
     return _ENCODER.encode(record)
 
 
 def parse_record(key: bytes | None, value: bytes | None) -> Heard:
-    """What a record of the policy topic says. Never raises; unknown fields are ignored, all else must fit."""
+    """Return the content of a record of the policy topic. Never raises.
+
+    Unknown fields are ignored; everything else must fit.
+    """
     if value is not None and (why := bounds.excess(value, LARGEST)):
         return BadRecord(why)
     if key == KEY:
@@ -148,12 +155,12 @@ def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any, instanc
 
 
 def shown(key: bytes | None) -> str:
-    """A key for people, cut: it may hold anything."""
+    """Return a key for people. It is cut, because it may hold anything."""
     return "null" if key is None else repr(key[:40])[1:]
 
 
 def same_subscription(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two instances want the same records; the order of tags, and blanks between them, mean nothing."""
+    """Whether two instances want the same records. The order of tags, and blanks between them, mean nothing."""
     return _plain(one) == _plain(other)
 
 

@@ -1,7 +1,7 @@
-"""Which version of Reconsume wrote a JSON value that this one cannot read: its `v` says so, whatever else is in it.
+"""Recognise a JSON value that a newer version of Reconsume wrote, by its `v`, whatever else is in it.
 
-`v` rises only for a change that an older reader would misunderstand. Such a value is left alone and reported as what it
-is, not as garbage: the operator must finish or take back a roll-out, not look for who writes rubbish.
+`v` rises only for a change that an older reader would misunderstand. Such a value is left alone and is not reported as
+garbage. The operator then knows to finish or revert a roll-out, and does not search for a faulty writer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 READ = 1
-"""The highest `v` that this version reads; all its own values carry it."""
+"""The highest `v` that this version reads. All its own values carry it."""
 
 
 class _Versioned(msgspec.Struct):
@@ -32,5 +32,5 @@ def newer(value: bytes) -> int | None:
 
 
 def sentence(v: int) -> str:
-    """Say what a value with this `v` is, for people."""
+    """Return a sentence for people about a value with this `v`."""
     return f"a newer version of Reconsume wrote it (v {v}), and this one reads v {READ}"

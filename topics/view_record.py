@@ -1,7 +1,7 @@
-"""The records of the view and of the sums: a record's present state, sums by minute, and the order of two states.
+"""Records of the view and of the sums: a record's present state, sums by minute, and the order of two states.
 
-Hostile until decoded: whoever may write to these topics may write anything. What breaks the form is a value that says
-why, never an exception. Readers keep the greater state of an id, never simply the last (contract §2).
+A record is untrusted until it is decoded: any writer to these topics may write anything. A malformed record gives a
+value that says why, never an exception. Readers keep the greater state of an id, never simply the last (contract §2).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from topics import versions
 from topics.events import Count, Event, Long, order
 
 LARGEST = 16 * 1024
-"""Bytes of a value. Ours have some 500; a larger one would only cost every reader its memory and disk."""
+"""Bytes of a value. Ours have about 500. A larger one would only cost every reader memory and disk."""
 LONGEST_KEY = 1024
-"""Bytes of a key: an id is a topic's name and two numbers, a key of the sums three names and a minute."""
+"""Bytes of a key. An id is a topic's name and two numbers. A key of the sums is three names and a minute."""
 MINUTE = 60_000
 
 
 class ViewRow(Event, frozen=True, gc=False, kw_only=True):
-    """The present state of one record: the event that made it, and what is known over its whole life.
+    """The present state of one record: the event that caused it, and facts about its whole history.
 
-    Times are epoch ms; `updated_at` is when the row was written. `retries` are those of all its lives together.
+    Times are epoch ms; `updated_at` is when the row was written. `retries` includes those before each redrive.
     """
 
     last_failed_at: Long
@@ -33,7 +33,7 @@ class ViewRow(Event, frozen=True, gc=False, kw_only=True):
 
 
 class StatsRow(msgspec.Struct, frozen=True, gc=False):
-    """What happened in one minute (its begin, epoch ms) to one topic's records, by level and reason."""
+    """The counts of one minute (its begin, epoch ms) for one topic, by level and reason."""
 
     group: str
     minute: Long
@@ -48,13 +48,13 @@ class StatsRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """A tombstone: the key has left the topic."""
+    """A tombstone: the key was deleted from the topic."""
 
     key: str
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """Why a record is not what its topic promises, as one sentence for people."""
+    """The reason why a record does not have the form of its topic, as one sentence for people."""
 
     text: str
 
@@ -70,12 +70,15 @@ _STATS = msgspec.json.Decoder(StatsRow)
 
 
 def encode_row(row: ViewRow | StatsRow) -> bytes:
-    """The row as JSON."""
+    """Return the row as JSON."""
     return _ENCODER.encode(row)
 
 
 def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard:
-    """What a record of the group's view says. Never raises; unknown fields are ignored, all else must fit."""
+    """Return the content of a record of the group's view. Never raises.
+
+    Unknown fields are ignored; everything else must fit.
+    """
     heard = _heard(_VIEW, group, key, value)
     if not isinstance(heard, tuple):
         return heard
@@ -84,7 +87,10 @@ def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard
 
 
 def decode_stats(group: str, key: bytes | None, value: bytes | None) -> StatsHeard:
-    """What a record of the group's sums says. Never raises; unknown fields are ignored, all else must fit."""
+    """Return the content of a record of the group's sums. Never raises.
+
+    Unknown fields are ignored; everything else must fit.
+    """
     heard = _heard(_STATS, group, key, value)
     if not isinstance(heard, tuple):
         return heard
@@ -95,26 +101,35 @@ def decode_stats(group: str, key: bytes | None, value: bytes | None) -> StatsHea
 
 
 def stats_key(row: StatsRow) -> str:
-    """The key of sums: `<minute>|<topic>|<level>|<reason>`, with nothing where there is no level."""
+    """Return the key of sums: `<minute>|<topic>|<level>|<reason>`. Without a level, its part is empty."""
     return f"{row.minute}|{row.topic}|{row.level or ''}|{row.reason}"
 
 
 def _names(key: str, row: StatsRow) -> bool:
-    """Whether the key is the row's. A missing level may be written in any way: writers differ in how they join null."""
+    """Whether the key belongs to the row.
+
+    A missing level may be written in any way, because writers differ in how they join null.
+    """
     if row.level is not None:
         return key == stats_key(row)
     return key.startswith(f"{row.minute}|{row.topic}|") and key.endswith(f"|{row.reason}")
 
 
 def view_order(row: ViewRow) -> Order:
-    """The place of a state in its record's life, then when it was written; on a tie the later offset is the greater."""
+    """Return the sort key of a state: the order of its event, then when the row was written.
+
+    On a tie the later offset is the greater.
+    """
     return (*order(row), row.updated_at)
 
 
 def _heard(
     decoder: msgspec.json.Decoder[R], group: str, key: bytes | None, value: bytes | None
 ) -> tuple[str, R] | Forgotten | BadRow:
-    """What both forms have in common: the key and a row of this group, a tombstone, or what is wrong."""
+    """Return the key and a row of this group, a tombstone, or what is wrong.
+
+    This is the part that both kinds of records share.
+    """
     name = _key(key)
     if isinstance(name, BadRow):
         return name

@@ -1,5 +1,5 @@
-"""Decisions without input or output: no socket, thread, clock, random, log, Kafka or HTTP.
+"""Pure decision code: it uses no socket, thread, clock, random number, log, Kafka client or HTTP.
 
-Time comes in as a value (`Now`), records come in by calls, and everything that must happen in the world goes out
-through the ports in `ports.py`. The same code therefore runs on uvloop in production and on a virtual clock in tests.
+The time comes in as a value (`Now`), and records come in by method calls. Every effect on the world goes out through
+the ports in `ports.py`. The same code therefore runs on uvloop in production and on a virtual clock in tests.
 """

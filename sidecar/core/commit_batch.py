@@ -1,4 +1,4 @@
-"""What goes to the committer, and what comes back: many verdicts, one transaction, an answer for each."""
+"""The batch that a lane gives to the committer (many settled records, one transaction), and its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sidecar.core.record import Partition, Record
 
 
 class SettledRecord(NamedTuple):
-    """A settled record: it is done once `writes` are in Kafka."""
+    """A record whose decision is made. It is done once `writes` are in Kafka."""
 
     record: Record
     decision: Commit | Written
@@ -21,7 +21,7 @@ class SettledRecord(NamedTuple):
 
 
 class PartitionCommit(NamedTuple):
-    """One partition's part in a batch: its assignment, and its progress once the whole batch is done."""
+    """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done."""
 
     epoch: int
     progress: Progress
@@ -29,22 +29,26 @@ class PartitionCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """One transaction: the writes of all entries, and the progress of every partition that they come from."""
+    """One transaction: the writes of all entries, and the progress of their partitions and of others."""
 
     entries: tuple[SettledRecord, ...]
     commits: Mapping[Partition, PartitionCommit]
     alone: bool = False
-    """A single entry that was refused before, tried by itself."""
+    """Whether it holds a single entry that Kafka refused before and that is retried by itself."""
 
 
 RefusedBy: TypeAlias = Literal["topic", "place", "record"]
-"""What a refusal is about: the target topic (no record can go there now), the target partition (no leader, or too few
-replicas in sync: records for other partitions can go), or this record alone (too large)."""
+"""The extent of a refusal. `topic`: the target topic accepts no record now. `place`: the target partition has no
+leader, or too few replicas in sync; records for other partitions can be written. `record`: this record alone is too
+large."""
 
 
 class Refusal(NamedTuple):
-    """The broker will not take an entry's writes. `about` says how far that reaches, `reason` is for people, `where`
-    names the topic, or the partition, that takes nothing: one entry is tried there for all."""
+    """An entry whose writes the broker refuses.
+
+    `about`: how far the refusal reaches. `reason`: a text for people. `where`: the topic or partition that accepts
+    nothing; one entry is retried there on behalf of all.
+    """
 
     entry: SettledRecord
     about: RefusedBy
@@ -54,11 +58,11 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What became of a batch. Every entry is in exactly one of `done`, `refused`, `again`, or in a `fenced` partition.
+    """The result of a batch. Every entry is in exactly one of `done`, `refused`, `again`, or in a `fenced` partition.
 
-    `fenced` partitions belong to somebody else by now. `again`: nothing is known against these, and they are not in
-    Kafka. `committed` says whether the progress of the partitions that are not fenced is in Kafka. `apart`: Kafka
-    refuses the batch and names no entry, so smaller batches must find the one that it is about.
+    `fenced`: partitions that another member owns by now. `again`: entries that are not in Kafka, although nothing is
+    known against them. `committed`: whether the progress of the partitions that are not fenced is in Kafka. `apart`:
+    Kafka refuses the batch and names no entry, so smaller batches must find the one that is the cause.
     """
 
     batch: CommitBatch

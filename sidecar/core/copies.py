@@ -1,4 +1,4 @@
-"""From a decision to the records that carry it out: the copy of the record, and the event that tells of it."""
+"""Turn a decision into the records that carry it out: the copy of the record, and the event that reports the change."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ from topics.headers_fast import for_topic
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """One record to publish. `spread` picks the partition of a record without a key: the source's number; with
-    `scattered` of one with a key too."""
+    """A record to publish.
+
+    `spread` chooses the partition of a record without a key: it is the number of the source partition. With `scattered`
+    it also chooses the partition of a record with a key.
+    """
 
     topic: str
     key: bytes | None
@@ -36,7 +39,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
 
 def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: int) -> tuple[Copy, ...]:
-    """Every record that makes the decision true, the copy first; empty when there is nothing to say."""
+    """Return the records to publish for a decision, the copy first; empty if there is nothing to write."""
     match decision:
         case Commit(life=life):
             return () if life is None else (_event(life, State.COMMIT, None, policy, now),)
@@ -57,7 +60,7 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
 
 
 def redriven_writes(record: Record, life: RetryState, policy: Policy, now: int) -> tuple[Copy, Copy]:
-    """The copy on the ready topic that begins a dead letter's new life, and the event."""
+    """Return the copy on the ready topic that starts a dead letter's retries anew, and the event."""
     return (_copy(record, policy.names.ready, life, policy), _event(life, State.REDRIVEN, None, policy, now))
 
 
@@ -72,9 +75,12 @@ def _copy(record: Record, topic: str, life: RetryState, policy: Policy, more: He
 
 
 def _passed_on(record: Record, topic: str, now: int) -> Copy:
-    """A stray as it was. Its partition changes with each hop: by its key it would stay with one owner, which may be
-    one that does not consume its topic."""
-    # Not the offset alone: with a transaction's marker behind each record all offsets of a partition may be even.
+    """Return an unchanged copy of a stray: a record of a topic that only other instances consume.
+
+    Each hop chooses another partition. The key alone would keep the record with one owner, and that owner may be an
+    instance that does not consume the topic.
+    """
+    # Not by the offset alone: if a transaction marker follows each record, all offsets of a partition may be even.
     spread = crc32(f"{record.id} {record.offset} {now}".encode())
     return Copy(topic, record.key, record.value, for_topic(record.headers or [], topic), spread, scattered=True)
 

@@ -1,4 +1,4 @@
-"""Plain counts of what happened, cheap enough for every record; an edge turns them into metrics."""
+"""Plain counters of what happened, cheap enough for every record; `sidecar/observability` turns them into metrics."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from sidecar.core.record import Record
 from topics.durations import render_duration
 
 LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
-"""ms. The target is 20 at p99 (ARCHITECTURE §12), so the scale is fine around it."""
+"""ms. The target is 20 ms at p99 (ARCHITECTURE §12), so the bounds are close together around it."""
 
 
 MOST_REASONS = 1_000
-"""A service may give every dead letter a reason of its own; it must not fill our memory with them."""
+"""Pairs of topic and reason that are counted separately. A service may give each dead letter a reason of its own;
+without this limit the reasons would fill the memory."""
 
 
 MOST_STRAYS = 20
-"""Names of unknown topics that are counted each: they come from headers, which may hold any."""
+"""Names of unknown topics that are counted separately. They come from headers, which may hold any text."""
 OTHERS = "(others)"
 UNKNOWN = "(unknown)"
-"""The label in place of the name of a topic that only a header gives."""
+"""The metric label in place of a topic name that only a header gives."""
 
 
 class Histogram:
-    """Counts of values by upper bound, their number and their sum: what a Prometheus histogram needs."""
+    """Hold the counts of values by upper bound, their number and their sum, as a Prometheus histogram needs them."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -36,12 +37,12 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Take in one value, in the unit of the bounds."""
+        """Add one value, in the unit of the bounds."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def add_all(self, values: list[int]) -> None:
-        """Take in many values, which are sorted for it: less than half of what each alone costs."""
+        """Add many values and sort the list in place: less than half of the cost of adding each value alone."""
         values.sort()
         self.total += sum(values)
         below = 0
@@ -55,45 +56,47 @@ class Histogram:
 
 
 class LaneCounters:
-    """The counts of one lane."""
+    """Hold the counters of one lane."""
 
     def __init__(self) -> None:
         self.deliveries: Counter[tuple[str, str, str]] = Counter()
-        """By (main topic, level, outcome)."""
+        """Deliveries by (main topic, level, outcome)."""
         self.retries: Counter[tuple[str, str]] = Counter()
-        """Retries in Kafka, by (topic, level)."""
+        """Retries that are in Kafka, by (topic, level)."""
         self.dead_letters: Counter[tuple[str, str]] = Counter()
-        """Dead letters in Kafka, by (topic, reason)."""
+        """Dead letters that are in Kafka, by (topic, reason)."""
         self.hops = 0
         self.forwarded = 0
-        """Due records moved to the ready topic (relay)."""
+        """Due records copied to the ready topic (relay)."""
         self.passed_over: Counter[str] = Counter()
-        """Records that the group's subscription does not want, by topic."""
+        """Records that are not in the group's subscription, by topic."""
         self.strays: Counter[str] = Counter()
         """Copies of topics that this instance does not consume, passed on or dead-lettered, by topic."""
         self.fenced_answers = 0
+        """Outcomes that came after the assignment of their partition had ended."""
         self.bad_headers = 0
         self.odd_requests = 0
-        """Retries that asked for a delay or level out of bounds: the ladder answered instead."""
+        """Retries that asked for a delay or level out of bounds. The ladder decided instead; in ordered mode, a wait
+        within its bounds."""
         self.lateness = Histogram(LATENESS_BOUNDS)
 
     def answered(self, record: Record, level: str, label: str) -> None:
-        """A delivery has its outcome."""
+        """Count the outcome of one delivery."""
         topic = record.source.topic if record.life is None else record.life.topic
         self.deliveries[topic, level, label] += 1
 
     def late(self, record: Record, wait: int | None, wall: int) -> None:
-        """A retry that waited `wait` ms in its level is let go at `wall` (epoch ms)."""
+        """Record how late a retry is released at `wall` (epoch ms) after it waited `wait` ms in its level."""
         if record.life is not None and wait is not None:
             self.lateness.add(max(0, wall - max(record.life.due_at, record.timestamp + wait)))
 
     def count(self, decision: Commit | Written) -> None:
-        """A decision is in Kafka."""
+        """Count a decision that is in Kafka."""
         match decision:
             case Retry(life=life, level=level):
                 self.retries[life.topic, "ready" if level is None else render_duration(level)] += 1
             case DeadLetter(life=life, reason=reason, stray=stray):
-                topic = UNKNOWN if stray else life.topic  # a label must not hold what a header says
+                topic = UNKNOWN if stray else life.topic  # a metric label must not hold text from a header
                 key = (topic, reason)
                 known = key in self.dead_letters or len(self.dead_letters) < MOST_REASONS
                 self.dead_letters[key if known else (topic, "other")] += 1
@@ -114,7 +117,7 @@ class LaneCounters:
 
 
 def strays_in(tallies: Iterable[LaneCounters]) -> dict[str, int]:
-    """Copies of topics that this instance does not consume, by topic, over all lanes."""
+    """Return the copies of topics that this instance does not consume, by topic, over all lanes."""
     found: Counter[str] = Counter()
     for tally in tallies:
         found += tally.strays

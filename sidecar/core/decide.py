@@ -1,7 +1,7 @@
-"""What happens to a record: two pure questions and their answers.
+"""Decide what happens to a record, by two pure functions.
 
-`after_wait` answers *may it be delivered now?* for a record whose level is over; `decide` answers *what next?* for the
-outcome of a delivery. Nothing here reads a clock or writes anything; `copies.py` turns a decision into records.
+`after_wait` decides whether a record whose level delay is over may be delivered now. `decide` decides what follows from
+the outcome of a delivery. Nothing here reads a clock or writes anything; `copies.py` turns a decision into records.
 """
 
 from __future__ import annotations
@@ -18,55 +18,57 @@ from topics.headers import RetryState, reason_class, reason_text
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Done. `life` is what the COMMIT event says; None for a record that never failed, which writes nothing."""
+    """The record is done. `life` is the retry state for the COMMIT event; None, and no event, if the record never
+    failed or in broadcast mode."""
 
     life: RetryState | None
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Publish a copy that waits in the level topic of `level` ms (None: the ready topic)."""
+    """A copy that waits in the level topic of `level` ms (None: the ready topic)."""
 
     life: RetryState
     level: int | None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """Publish a copy to the DLQ. `life` keeps the retries made: 16, not 17. `deliveries` is KIP-1191's count."""
+    """A copy for the DLQ. `life` keeps the number of retries made: 16, not 17. `deliveries` is the count of
+    KIP-1191."""
 
     life: RetryState
     reason: str
     deliveries: int
-    stray: bool = False  # this instance does not consume its topic
+    stray: bool = False  # this instance does not consume the record's topic
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """Copy on, unchanged and uncounted, to the level topic of `level` ms: its due time is still ahead."""
+    """A copy for the level topic of `level` ms, unchanged and uncounted, because the due time is still ahead."""
 
     life: RetryState
     level: int
-    stray: bool = False  # other instances consume its topic; it may be due
+    stray: bool = False  # only other instances consume the record's topic; it may be due already
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """Copy on, uncounted, to the ready topic: it is due, and the service reads that topic itself (relay)."""
+    """A copy for the ready topic, uncounted: the record is due, and the service reads that topic itself (relay)."""
 
     life: RetryState
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
+    """A wait in memory: nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
 
     ms: int
 
 
 class RetryInPlace(msgspec.Struct, frozen=True):
-    """Nothing is written; the record is retried in place in `ms` milliseconds, which is counted in memory."""
+    """A retry in place after `ms` milliseconds: nothing is written, and the retry is counted in memory."""
 
     ms: int
 
 
 class LeaveUncommitted(msgspec.Struct, frozen=True):
-    """Nothing is written and nothing is done: the next owner of the partition delivers it again."""
+    """Nothing is written and nothing is done: the next owner of the partition delivers the record again."""
 
 
 Written: TypeAlias = Retry | DeadLetter | Hop | Forward
@@ -79,7 +81,7 @@ UNKNOWN_TOPIC = "unknown-topic"
 
 
 def life_of(record: Record) -> RetryState:
-    """What the record's own headers say, or the beginning of a life for one that comes from a main topic."""
+    """Return the retry state from the record's headers, or a new one if it has none (it comes from a main topic)."""
     if record.life is not None:
         return record.life
     return RetryState(
@@ -95,7 +97,7 @@ def life_of(record: Record) -> RetryState:
 
 
 def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """What follows from the outcome of one delivery, at wall time `now` (epoch ms)."""
+    """Return what follows from the outcome of one delivery, at wall time `now` (epoch ms)."""
     match outcome:
         case Committed():
             return Commit(record.life)
@@ -147,7 +149,10 @@ def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
 
 
 def nack_wait(delay: int, now: int) -> int:
-    """ms from `now` to the first look, one every third of `delay`, at which the delay is over (contract §6)."""
+    """Return the ms from `now` to the first check that finds `delay` over.
+
+    There is a check every third of `delay` (contract §6).
+    """
     step = max(1, delay // 3)
     return -(-(now + delay) // step) * step - now
 
@@ -159,7 +164,7 @@ def _retry(record: Record, times: int, wait: int, failure: Failed, policy: Polic
 
 
 def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed) -> RetryState:
-    """The life of the copy that will be retry `times`."""
+    """Return the retry state of the copy that will be retry number `times`."""
     life, reason = record.life, reason_text(failure.reason, failure.text)
     if life is None:
         first = record.failed_at or now
@@ -178,9 +183,11 @@ def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> D
 
 
 def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
-    """A record that may not be delivered at all, because its headers are broken or unreadable (contract §3).
+    """Return the dead letter for a record that may not be delivered: its headers are broken or unreadable (contract
+    §3).
 
-    Its id is its own place, its topic the one it was found in, its count 0: nothing in it can be trusted.
+    Its id is its own partition and offset, its topic is the one it was read from, and its count is 0: nothing in its
+    headers can be trusted. In broadcast mode the record is committed instead.
     """
     if policy.broadcast:
         return Commit(None)
@@ -198,17 +205,21 @@ def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLett
 
 
 def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:
-    """A record that was out alone when its service and its sidecar died together, `deaths` times (contract §5)."""
+    """Return the dead letter for a record that was in flight alone when its service and its sidecar crashed together.
+
+    `deaths`: how often in a row that happened (contract §5).
+    """
     return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now)
 
 
 def after_wait(
     record: Record, policy: Policy, now: int, patience: int = MAX_DELAY
 ) -> Hop | Forward | Wait | DeadLetter:
-    """Whether a record whose level is over may be delivered, at wall time `now`.
+    """Decide whether a record whose level delay is over may be delivered, at wall time `now` (epoch ms).
 
-    RETRY_DUE_AT is the truth: while it is ahead, the longest level that still fits takes the record (a hop), and a
-    rest that is shorter than every level is waited out in memory; above `patience` ms in the shortest level.
+    RETRY_DUE_AT decides. While it is ahead, the record hops to the longest level that fits. If the remaining wait is
+    shorter than every level, it is spent in memory. If that wait is longer than `patience` ms, it is spent in the
+    shortest level.
     """
     life = record.life
     if life is None:
@@ -223,7 +234,10 @@ def after_wait(
 
 
 def _stray(life: RetryState, found: str, policy: Policy, now: int) -> Hop | DeadLetter:
-    """Pass a record of another instance's topic on; when no instance has taken it for too long, to the DLQ as it is."""
+    """Return the hop that passes on a record whose topic this instance does not consume.
+
+    If no instance has taken the record for `policy.unknown_topic` ms, it goes to the DLQ with its counts unchanged.
+    """
     rest = life.due_at - now
     if now - (life.due_at or life.first_failed_at) >= policy.unknown_topic:
         kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))

@@ -1,7 +1,7 @@
-"""What the outcome of a delivery means while the sidecar drains: the service beside it is being stopped too.
+"""Decide what the outcome of a delivery means while the sidecar drains: the service beside it is being stopped too.
 
-A pod that is deleted stops both, and what a service does in its last seconds says little of the record it was given:
-its connection is cut, or its pools are closed and it answers 500. Contract §5: a drain is not an attempt.
+Deleting a pod stops both. What a service answers in its last seconds says little about the record: its connection is
+cut, or its pools are closed and it answers 500. Contract §5: a drain is not an attempt.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from sidecar.core.record import Record
 
 
 def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """As `decide`, but a service that is gone is no failure of the record, and no failure is its last.
+    """Return the decision of `decide`, but leave the record uncommitted after a lost connection or a last failure.
 
-    What is forgotten so is delivered again by the next owner of its partition, who counts it if it fails there too.
+    A service that has stopped is no failure of the record. No failure leads to the DLQ either, unless the service asked
+    for that. The next owner of the partition delivers the record again, and counts the failure if it fails there too.
     """
     if isinstance(outcome, Failed) and outcome.reason == CONNECTION_LOST:
         return LEAVE_UNCOMMITTED
@@ -24,5 +25,5 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) 
 
 
 def _asked_for(outcome: Outcome) -> bool:
-    """Whether the service itself sent the record to the DLQ."""
+    """Return whether the service itself sent the record to the DLQ."""
     return isinstance(outcome, Rejected) or (isinstance(outcome, Failed) and outcome.level == -1)

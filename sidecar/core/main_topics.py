@@ -1,7 +1,7 @@
 """Which topics the headers on our own topics may name as REAL_TOPIC.
 
-Two configurations of one group run side by side during a roll-out that adds or removes a main topic. A sound life of a
-topic that this instance does not consume is therefore read as one; `decide.after_wait` passes the record on.
+During a roll-out that adds or removes a main topic, two configurations of one group run side by side. A valid retry
+state is therefore accepted even if this instance does not consume its topic; `decide.after_wait` passes the record on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from topics.names import LEGAL_NAMES
 
 
 class MainTopics:
-    """The main topics of any instance of the group, as a container: not the group's own topics, nor illegal names."""
+    """The names that may be a main topic of any instance: not the group's own topics, nor illegal names."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

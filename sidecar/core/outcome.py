@@ -1,7 +1,7 @@
-"""What came of one delivery, as a closed family of frozen values.
+"""The outcome of one delivery, as a closed family of frozen values.
 
-A delivery that fails is a value, never an exception. `match` over `Outcome` ends with `assert_never`, so a new member
-cannot be forgotten.
+A delivery that fails is a value, never an exception. `match` over `Outcome` in `decide` ends with `assert_never`, so a
+new member cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import msgspec
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The service took the record."""
+    """The service accepted the record."""
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An attempt was made and failed: one retry is spent.
+    """An attempt was made and failed: one retry is used up.
 
-    `reason` is a class such as `http-500`, `timeout`, `broken-answer`, `retry-asked`; `text` says more, for people.
-    `label` is the outcome's name in the metrics: `retry`, `timeout` or `broken_answer`.
-    `delay` (ms) or `level` (−1 DLQ, 0 ladder, n > 0 that level of the table) are what the service asked for, if it did.
-    `asked`: the service said "retry" in so many words, so it is there, whatever becomes of its records.
+    `reason`: a class such as `http-500`, `timeout`, `broken-answer`, `retry-asked`. `text`: more, for people. `label`:
+    the outcome's name in the metrics: `retry`, `timeout` or `broken_answer`. `delay` (ms) or `level` (−1 DLQ, 0 ladder,
+    n > 0 that level of the table): what the service asked for, if anything. `asked`: the service said "retry"
+    explicitly, so it is available, whatever becomes of its records.
     """
 
     reason: str
@@ -33,17 +33,17 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The service refused the record for good: straight to the DLQ."""
+    """The service refused the record for good: it goes straight to the DLQ."""
 
     reason: str
     text: str = ""
 
 
 class Throttled(msgspec.Struct, frozen=True):
-    """The service asked for time (429, or 503 with Retry-After): delivered again later, no retry is spent."""
+    """The service asked for time (429, or 503 with Retry-After). The record is delivered later; no retry is used up."""
 
     after: int
-    """Milliseconds to wait, already capped."""
+    """Milliseconds to wait, already limited."""
 
 
 class NotSent(msgspec.Struct, frozen=True):
@@ -57,15 +57,16 @@ class Expired(msgspec.Struct, frozen=True):
 
 
 class Nacked(msgspec.Struct, frozen=True):
-    """The service will not take it now: no new record is written, it comes back after the nack delay."""
+    """The service does not take the record now. No new record is written; it is delivered after the nack delay."""
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """Given up by us before anything was sent, at a drain or a rebalance: not an attempt, and not done."""
+    """The sidecar withdrew the delivery, at a drain or a rebalance: before anything was sent, or a lease of a lost
+    partition. Not an attempt, and not done."""
 
 
 CONNECTION_LOST = "connection-lost"
-"""The reason of a failure where the service hung up before its answer was complete: it may be gone."""
+"""The reason of a failure where the service hung up before its answer was complete: it may have stopped."""
 
 Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | NotSent | Expired | Nacked | Cancelled
 
@@ -76,7 +77,7 @@ NACKED = Nacked()
 
 
 def label_of(outcome: Outcome) -> str:
-    """The outcome's name in `reconsume_deliveries_total{outcome}`."""
+    """Return the outcome's name in `reconsume_deliveries_total{outcome}`."""
     match outcome:
         case Failed(label=label):
             return label
@@ -94,4 +95,4 @@ LABELS: dict[type, str] = {
     Cancelled: "cancelled",
 }
 OUTCOME_NAMES = ("commit", "retry", "dead_letter", "throttled", "not_sent", "timeout", "broken_answer", "cancelled")
-"""Every name that `label_of` can give; each counter starts at 0 for all of them."""
+"""Every name that `label_of` can return; each counter starts at 0 for all of them."""

@@ -1,4 +1,4 @@
-"""The group's retry policy: total once built, so that no decision ever meets a missing level or an empty name."""
+"""The group's retry policy: complete once built, so that no decision ever finds a missing level or an empty name."""
 
 from __future__ import annotations
 
@@ -10,41 +10,48 @@ from topics.names import Names
 
 MIN_DELAY = 1_000
 MAX_DELAY = 864_000_000
-"""What a failure may ask for, in ms: 1 s to 10 days (contract §4)."""
+"""ms: the delays that a failure may ask for, 1 s to 10 days (contract §4)."""
 
 LONGEST_PASSING = 30_000
-"""ms. Levels up to this one pass on what other instances consume: short beside a roll-out, and few copies meanwhile."""
+"""ms: the longest level that passes on records that only other instances consume. It is short compared with a roll-out,
+and few copies are made meanwhile."""
 
 SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
-"""ms between two tries in place (contract §6)."""
+"""ms between two attempts in place (contract §6)."""
 
 CLOCK_SLACK = 3_600_000
-"""How much later than the longest delay a due time may lie before it counts as forged: clocks of pods differ."""
+"""ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""
 
 
 class InPlace(msgspec.Struct, frozen=True):
-    """Ordered mode: a failure is retried where it is, every `interval` ms, `max_times` times (None: without limit)."""
+    """Ordered mode: a failure is retried in place, every `interval` ms, `max_times` times (None: without limit)."""
 
     interval: int = 1_000
     max_times: int | None = None
 
     def wait(self, asked: int | None) -> int:
-        """ms until the next try; what the service asked for is brought within RocketMQ's bounds, 10 ms to 30 s."""
+        """Return the ms until the next attempt.
+
+        What the service asked for is brought within RocketMQ's bounds, 10 ms to 30 s.
+        """
         return self.interval if asked is None else min(max(asked, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
 
 
 class Policy(msgspec.Struct, frozen=True):
     """Everything that a decision needs to know about the group.
 
-    `table` is the delay table that numbered levels point into, `delays` every level topic there is (both in ms,
-    `delays` ascending). `max_deaths`: how often a record may be out while its service and its sidecar die together
-    (None: it is not looked at). `unknown_topic`: so many ms after its due time a copy of a topic that this instance
-    does not consume is no longer passed on, but a dead letter. `instance` names this process in the events that it
-    writes. `in_place` is None unless the group is ordered; `relay`: due records go to the ready topic; `broadcast`: a
-    failure is only counted; `traced`: copies carry the trace context of the attempt before.
+    `table`: the delay table that numbered levels refer to, in ms. `delays`: the delay of every level topic, in ms,
+    ascending. `max_deaths`: how often a record may be in flight while its service and its sidecar crash together (None:
+    no limit, and no check).
+
+    `unknown_topic`: ms after its due time until which a copy of a topic that this instance does not consume is passed
+    on. After that it is a dead letter. `instance`: the name of this process in the events that it writes.
+
+    `in_place`: None unless the group is ordered. `relay`: due records go to the ready topic. `broadcast`: a failure is
+    only counted. `traced`: copies carry the trace context of the attempt before.
 
     Raises:
-        ValueError: when it could not answer every question that `decide` may ask.
+        ValueError: if there is no topic, a delay has no level topic, or `max_reconsume_times` is negative.
     """
 
     names: Names
@@ -71,21 +78,24 @@ class Policy(msgspec.Struct, frozen=True):
             raise ValueError("max_reconsume_times cannot be negative")
 
     def wait_of(self, retry: int, delay: int | None, level: int | None) -> int:
-        """How long retry `retry` (1, 2, …) waits, in ms; what was asked for wins where it is allowed."""
+        """Return how long retry `retry` (1, 2, …) waits, in ms. What the service asked for wins if it is allowed."""
         if delay is not None and not MIN_DELAY <= delay <= MAX_DELAY:
             delay = None
         asked = self.asked(delay, level)
         return self.ladder.delay(retry) if asked is None else asked
 
     def asked(self, delay: int | None, level: int | None) -> int | None:
-        """The wait that a failure asked for, in ms: its delay, else its level of the table; None when it did not."""
+        """Return the wait that a failure asked for, in ms: its delay, else its level of the table; None if it asked for
+        none."""
         if delay is None and level is not None and 1 <= level <= len(self.table):
             return self.table[level - 1]
         return delay
 
     def understands(self, delay: int | None, level: int | None) -> bool:
-        """Whether what a failure asked for is allowed; for what is not, the ladder answers (DECISIONS), or the nearer
-        bound of a wait in place."""
+        """Return whether what a failure asked for is allowed.
+
+        If it is not, the ladder decides (DECISIONS), or the nearer bound of a wait in place.
+        """
         if delay is None:
             return level is None or -1 <= level <= len(self.table)
         if self.in_place is not None:
@@ -93,26 +103,27 @@ class Policy(msgspec.Struct, frozen=True):
         return MIN_DELAY <= delay <= MAX_DELAY
 
     def level_for(self, wait: int) -> int | None:
-        """The level topic's delay that a wait of so many ms starts in; None: shorter than every level."""
+        """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all."""
         return longest_fit(wait, self.delays)
 
     def retry_topic(self, level: int | None, life: RetryState) -> str:
-        """The topic that a copy waits in; the ready topic when the wait is shorter than every level."""
+        """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
         return self.names.ready if level is None else self.names.level(level, life.topic)
 
     def dlq_of(self, topic: str) -> str:
-        """The dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
+        """Return the dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
         return self.names.dlq(self.family(topic))
 
     def family(self, topic: str) -> str:
-        """The main topic that names the levels and the DLQ for a record found in `topic`, whatever its headers say."""
+        """Return the main topic that names the levels and the DLQ for a record found in `topic`, whatever its headers
+        say."""
         role = self.names.role(topic, self.topics)
         return role.topic if role is not None and role.topic is not None else self.topics[0]
 
     def passing_level(self, found: str) -> int:
-        """The level that passes a record on which was found in topic `found`: each of the short levels in turn.
+        """Return the level that passes on a record found in topic `found`: each of the short levels in turn.
 
-        All partitions of one level may belong to instances that do not consume its topic.
+        All partitions of one level may belong to instances that do not consume the topic of the record.
         """
         role = self.names.role(found, self.topics)
         short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
@@ -120,5 +131,5 @@ class Policy(msgspec.Struct, frozen=True):
         return short[-1] if shorter is None else shorter
 
     def latest_due(self, now: int) -> int:
-        """The latest due time, epoch ms, that a header may carry at wall time `now`."""
+        """Return the latest due time, epoch ms, that a header may carry at wall time `now`."""
         return now + MAX_DELAY + CLOCK_SLACK

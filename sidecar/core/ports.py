@@ -1,4 +1,4 @@
-"""The three ports through which the core acts on the world: fetch, deliver, commit."""
+"""The ports through which the core acts on the world: fetch, deliver, commit, wake, recall and notice."""
 
 from __future__ import annotations
 
@@ -11,57 +11,58 @@ from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
 
 Reply: TypeAlias = Callable[[Record, Outcome, Now], None]
-"""Called exactly once for each delivery, later, from the event loop, never from inside `Deliver`."""
+"""Called exactly once for each delivery: later, from the event loop, never from inside `Deliver`."""
 
 
 class Deliver(Protocol):
-    """Hands a record to whoever answers for it (an HTTP service; later a lease, or the broker)."""
+    """The port that hands a record to the part that answers for it: an HTTP service, a lease, or the broker."""
 
     def __call__(self, record: Record, reply: Reply) -> None:
-        """Start one delivery; `reply` gets its outcome. Never raises for what the service does."""
+        """Start one delivery; give its outcome to `reply` later. Must not raise for what the service does."""
 
 
 class Fetch(Protocol):
-    """Steers what a lane's consumer reads. Calls return at once and take effect in order, on the consumer's thread.
+    """The port that controls what a lane's consumer reads.
 
-    A call for an assignment that has ended by then does nothing: it must not stop the partition's next one.
+    Calls return at once and take effect in order, on the consumer's thread. A call for an assignment that has ended by
+    then does nothing: it must not stop the partition's next assignment.
     """
 
     def pause(self, partition: Partition, epoch: int) -> None:
-        """Stop fetching the partition; what was fetched and not handed over is dropped."""
+        """Stop fetching the partition; drop what was fetched and not handed over."""
 
     def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        """Seek to `offset` and go on; records handed over from then on carry `turn`."""
+        """Seek to `offset` and fetch again; records handed over from then on carry `turn` as their seek count."""
 
 
 class Commit(Protocol):
-    """Commits settled records. At most one batch is out at a time; the lane's `committed` gets its result."""
+    """The port that commits settled records. At most one batch is in flight; the lane's `committed` gets its result."""
 
     def __call__(self, batch: CommitBatch) -> None:
         """Start the transaction of one batch."""
 
 
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]
-"""Told, for the log, what happened (`taken-up`, `quarantined`) to which partition after how many deaths, and where."""
+"""Called for the log: what happened (`taken-up`, `quarantined`), the partition, the number of crashes, the offset."""
 
 
 class Recall(Protocol):
-    """Takes deliveries of some partitions back. Whatever comes back is replied as Cancelled, later."""
+    """The port that withdraws deliveries of some partitions. Each withdrawn one is replied as Cancelled, later."""
 
     def __call__(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Give back what the service does not have yet; when `lost`, what it has too: no answer would count."""
+        """Withdraw what the service does not have yet; if `lost`, also what it has: no answer would count."""
 
 
 def nothing_to_recall(partitions: Collection[Partition], *, lost: bool) -> None:
-    """For a delivery that is with the service as soon as it is made."""
+    """Do nothing: for a delivery that is with the service as soon as it is made."""
 
 
 def nobody_to_tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
-    """For a lane whose log nobody reads."""
+    """Do nothing: for a lane that has no log."""
 
 
 class Ports(NamedTuple):
-    """The ways out of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
+    """The ports of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
 
     fetch: Fetch
     deliver: Deliver
@@ -75,13 +76,13 @@ class Delivery(Protocol):
     """The ports `Deliver` and `Recall` in one, for both lanes. Made and called on the event loop."""
 
     durations: Histogram
-    """Seconds that deliveries took, of those that were sent."""
+    """Seconds that deliveries took, only of those that were sent."""
 
     def __call__(self, record: Record, reply: Reply) -> None:
-        """Start one delivery; `reply` gets its outcome later, exactly once."""
+        """Start one delivery; give its outcome to `reply` later, exactly once."""
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Give back what the service does not have yet; when `lost`, what it has too: no answer would count."""
+        """Withdraw what the service does not have yet; if `lost`, also what it has: no answer would count."""
 
     def close(self) -> None:
-        """Take no more deliveries; what is not with the service is cancelled."""
+        """Accept no more deliveries; cancel those that are not with the service."""

@@ -1,7 +1,7 @@
-"""How far a partition is done, although deliveries end out of order.
+"""The progress of a partition, although deliveries end out of order.
 
-Progress is *the next offset, and the set of done offsets above it*. Both travel in the committed offset, the set as a
-bitmap in its metadata, so that a new owner repeats no attempt that was counted. Offsets have gaps (compaction,
+Progress is *the next offset, and the set of done offsets above it*. Both are in the committed offset: the set is a
+bitmap in its metadata. A new owner therefore repeats no attempt that was counted. Offsets have gaps (compaction,
 transaction markers), so nothing here assumes that the one after n is n + 1.
 """
 
@@ -17,31 +17,36 @@ from collections.abc import Collection, Set
 import msgspec
 
 SPAN = 16_384
-"""The greatest distance between the first offset that is not done and the last one begun.
+"""Offsets: the greatest distance between the first offset that is not done and the last one begun.
 
-Its bitmap is 2 048 bytes, 2 732 characters at worst as base64; Kafka takes 4 096 (`offset.metadata.max.bytes`).
+Its bitmap is 2 048 bytes, at worst 2 732 characters as base64; Kafka takes 4 096 (`offset.metadata.max.bytes`).
 """
 _TAG = "rc1"
 _OURS = re.compile(r"rc[0-9]+")
-"""How the tag of any version begins: `rc`, and a number that rises when older versions cannot read what follows."""
+"""The start of the tag of any version: `rc`, and a number that rises when older versions cannot read what follows."""
 _CLEAN, _OPEN = "c", "o"
 MOST_DEATHS = 9_999
-"""Deaths are not counted any further; more are nowhere asked for."""
+"""Crashes in a row: the count stops here, because no setting asks for more."""
 MOST_WIDTH = 99_999
-"""More partitions than any topic has."""
+"""Partitions: more than any topic has."""
 MOST_AT = 9_999_999_999_999
-"""Epoch ms of the year 2286."""
+"""Epoch ms of the year 2286: later timestamps are not kept."""
 
 
 class Progress(msgspec.Struct, frozen=True):
     """A partition's progress. `done` holds offsets at or above `next`.
 
-    `clean`: its owner has not delivered anything of it, or lived when it let go; without that mark it has died. `ours`:
-    it was committed by a sidecar. For `quarantine.py`, `deaths`: how many owners in a row had died before this one;
-    `mark`: the offset that this one delivers alone; `reach`: it lets no record behind that go (None: it does not say).
-    `width`: how many partitions the topic had when the group began to read it at the latest record (`start: latest`);
-    partitions from that number on were added later and begin at their beginning. `last_at`: the timestamp (epoch ms) of
-    the last record that was read of a level: a log that ends before `next` and is younger all through was made anew.
+    `clean`: the owner had delivered nothing of the partition, or was alive when it gave the partition up. Without this
+    mark the owner crashed. `ours`: a sidecar committed it.
+
+    For `quarantine.py`: `deaths` is how many owners in a row had crashed before this one. `mark` is the offset that
+    this owner delivers alone. `reach` is the last offset that this owner releases for delivery (None: it does not say).
+
+    `width`: how many partitions the topic had when the group began to read it at the latest record (`start: latest`).
+    Partitions from that number on were added later and are read from their beginning.
+
+    `last_at`: the timestamp (epoch ms) of the last record that was read of a level. If a log ends before `next` and all
+    of it is younger than this, the topic was created anew.
     """
 
     next: int
@@ -55,16 +60,18 @@ class Progress(msgspec.Struct, frozen=True):
     last_at: int | None = None
 
     def covers(self, offset: int) -> bool:
-        """Whether the record at `offset` is done."""
+        """Return whether the record at `offset` is done."""
         return offset < self.next or offset in self.done
 
 
 def encode(progress: Progress) -> str:
-    """The commit's metadata: a tag, the clean mark, a dot, and the done set as a compressed bitmap; behind it, each
-    after a dot and only where there are any, the deaths, how far mark and reach are from the next offset, the width,
-    and the last record's time.
+    """Return the metadata of a commit.
 
-    Offsets further off than `SPAN` are left out: that can only cost a second delivery, never a record.
+    It is a tag, the clean mark, a dot, and the done set as a compressed bitmap. Then follow, each after a dot: the
+    crashes, the distances of mark and reach from the next offset, the width, and the time of the last record. Empty
+    parts at the end are left out.
+
+    Offsets further off than `SPAN` are left out. That can only cost a second delivery, never a record.
     """
     bits = bytearray(SPAN // 8)
     for offset in progress.done:
@@ -90,12 +97,12 @@ def _place(distance: int) -> str:
 
 
 def decode(offset: int, metadata: str | None) -> Progress:
-    """The progress in a committed offset; metadata that is foreign, or a part of it that is broken, says nothing."""
+    """Return the progress in a committed offset. Foreign metadata, or a broken part of it, counts as absent."""
     head, _, rest = (metadata or "").partition(".")
     if head not in (_TAG + _CLEAN, _TAG + _OPEN):
         return Progress(offset, ours=False)
     body, _, rest = rest.partition(".")
-    numbers = [*rest.split("."), *[""] * 4]  # parts behind these are a newer version's
+    numbers = [*rest.split("."), *[""] * 4]  # a newer version may have written more parts
     mark, reach = _number(numbers[1], SPAN), _number(numbers[2], SPAN)
     return Progress(
         offset,
@@ -110,10 +117,10 @@ def decode(offset: int, metadata: str | None) -> Progress:
 
 
 def unread(metadata: str | None) -> str:
-    """Why metadata of ours cannot be read, as words for people; empty where it can be, or was never ours.
+    """Return why metadata of ours cannot be read, as a text for people; empty if it can be read or is not ours.
 
-    The next offset holds all the same. Done records above it are delivered again and their failures counted again: to
-    guess at a form that we do not know could pass over a record that is not done.
+    The next offset is valid all the same. Done records above it are delivered again, and their failures are counted
+    again. To guess at an unknown form could skip a record that is not done.
     """
     head, _, rest = (metadata or "").partition(".")
     if _OURS.match(head) is None:
@@ -136,32 +143,33 @@ def _offsets(start: int, body: str) -> frozenset[int]:
 
 
 def _bits(body: str) -> bytes:
-    """The bitmap; empty where it is broken, and never otherwise: `encode` writes none of nothing."""
+    """Return the bitmap; empty only if it is broken, because `encode` never writes an empty bitmap."""
     try:
         packed = base64.b64decode(body.encode("ascii"), altchars=b"-_", validate=True)
         unpacking = zlib.decompressobj()
-        bits = unpacking.decompress(packed, SPAN // 8 + 1)  # bounded: metadata may be a bomb
+        bits = unpacking.decompress(packed, SPAN // 8 + 1)  # bounded: metadata may be a decompression bomb
     except (zlib.error, binascii.Error, ValueError):
         return b""
     if len(bits) > SPAN // 8 or not unpacking.eof or unpacking.unused_data:
-        return b""  # only a whole bitmap carries a checksum: part of one may claim what is not done
+        return b""  # only a complete bitmap has a checksum: a part may claim offsets that are not done
     return bits
 
 
 class Tracker:
-    """What was begun and what is done in one partition under one assignment.
+    """Track what was begun and what is done in one partition under one assignment.
 
-    `begin` each offset in ascending order, `finish` each in any order. A deque of what is open or not yet passed over,
-    and a set of what is done above the first open one: 0.2–0.3 µs a record, and gaps cost nothing.
+    `begin` takes offsets in ascending order, `finish` in any order. A deque holds the offsets that are open or not yet
+    passed over, and a set holds the done ones above the first open one. It costs 0.2–0.3 µs a record, and gaps cost
+    nothing.
     """
 
     __slots__ = ("_done", "_order", "left", "next")
 
     def __init__(self, resume: Progress) -> None:
         self.next = resume.next
-        """The offset that is to be begun next, or a greater one."""
+        """The offset that is to be begun next, or a lower one if the log has a gap here."""
         self.left: set[int] = set()
-        """Offsets that were begun and then let go, unanswered: they are to be fetched and begun again."""
+        """Offsets that were begun and then dropped from memory, unanswered. They must be fetched and begun again."""
         self._order: deque[int] = deque()
         self._done: set[int] = set(resume.done)
 
@@ -171,24 +179,24 @@ class Tracker:
         return self._order[0] if self._order else self.next
 
     def span(self, offset: int) -> int:
-        """How far `offset` is from the first open one; 0 while none is open: a gap in the log is no distance."""
+        """Return how far `offset` is from the first open one; 0 if none is open: a gap in the log is no distance."""
         return offset - self._order[0] if self._order else 0
 
     @property
     def open(self) -> int:
-        """How many offsets were begun and are not done."""
+        """The number of offsets that were begun and are not done."""
         return self.open_from(self.first)
 
     def open_from(self, offset: int) -> int:
-        """How many offsets from this one on were begun and are not done."""
+        """Return how many offsets, from `offset` on, were begun and are not done."""
         return sum(1 for begun in self._order if begun >= offset and begun not in self._done)
 
     def is_done(self, offset: int) -> bool:
-        """Whether the record at `offset` is known to be done."""
+        """Return whether the record at `offset` is known to be done."""
         return offset < self.first or offset in self._done
 
     def begin(self, offset: int) -> bool:
-        """Take up an offset; False when it is already done, or was begun before and not let go."""
+        """Begin an offset; return False if it is done already, or was begun before and not let go."""
         if offset < self.next:
             if offset not in self.left:
                 return False
@@ -205,13 +213,14 @@ class Tracker:
         return False
 
     def let_go(self, offset: int) -> None:
-        """Take back that an offset was begun: it stays open, and is begun when it is fetched again."""
+        """Undo the begin of an offset: it stays open, and is begun again when it is fetched again."""
         self.left.add(offset)
 
     def cut(self, wanted: int, low: int) -> int:
-        """The log begins at `low` now, and was to be read from `wanted` on; how many offsets nobody has read.
+        """Move on to `low`, where the log begins now; return how many offsets from `wanted` on are lost unread.
 
-        What was begun stays under way: it is in memory. Gaps in the log count as offsets too.
+        Offsets dropped from memory unanswered (`left`) are lost too. The others that were begun stay under way, because
+        they are in memory. Gaps in the log count as offsets.
         """
         gone = [offset for offset in self.left if offset < low]
         for offset in gone:
@@ -223,7 +232,7 @@ class Tracker:
         return len(gone) + max(0, unread)
 
     def finish(self, offset: int) -> None:
-        """Mark an offset done."""
+        """Mark an offset as done."""
         order = self._order
         if order and order[0] == offset:
             order.popleft()
@@ -234,14 +243,14 @@ class Tracker:
             self._done.add(offset)
 
     def reached(self, offset: int) -> bool:
-        """The log ends at `offset`: markers behind the last record are passed over too. False when nothing changed."""
+        """Move on to `offset`, where the log ends, behind all markers; return False if nothing changed."""
         if offset <= self.next:
             return False
         self.next = offset
         return True
 
     def snapshot(self, extra: Collection[int] = (), *, clean: bool = False) -> Progress:
-        """The progress as it will be once `extra` is done too; changes nothing."""
+        """Return the progress as it will be once `extra` is done too; change nothing."""
         done: Set[int] = self._done.union(extra) if extra else self._done
         first = next((offset for offset in self._order if offset not in done), self.next)
         return Progress(first, frozenset(offset for offset in done if offset >= first), clean)

@@ -11,16 +11,17 @@ from topics.headers import Headers, RetryState
 from topics.headers_fast import RENDERED
 
 RECORD_COST = 1_024
-"""Bytes that a record counts for beside key, value and headers: the Python objects around it."""
+"""Bytes that a record counts for in addition to key, value and headers: the Python objects around it."""
 HEADER_COST = 192
-"""Bytes that a header counts for beside its name and value: tuple, text and bytes (146), rounded up as malloc does it.
-Without it 16 MiB of records with many small headers were 149 MB."""
+"""Bytes that a header counts for in addition to its name and value: tuple, text and bytes (146), rounded up as malloc
+does it. Without it 16 MiB of records with many small headers took 149 MB."""
 OUR_HEADERS = len(RENDERED) * HEADER_COST + 512
-"""Bytes of our ten headers, which are short, but for what a life says twice: each alone would cost a retry 0.5 us."""
+"""Bytes of our ten headers, which are short, without the id and the reason: those are added per record. To count each
+header alone would cost a retry 0.5 us."""
 
 
 class Partition(NamedTuple):
-    """A topic's partition."""
+    """A partition of a topic."""
 
     topic: str
     number: int
@@ -32,8 +33,8 @@ class Partition(NamedTuple):
 class Now(NamedTuple):
     """The time as a value.
 
-    `wall` is epoch milliseconds and says *what* time it is (due times, events). `steady` is milliseconds of a clock
-    that never jumps and says *how long* to wait: a wall clock set back must not prolong a wait.
+    `wall`: epoch milliseconds, for points in time (due times, events). `steady`: milliseconds of a clock that never
+    jumps, for durations. A wall clock that is set back must not prolong a wait.
     """
 
     wall: int
@@ -41,7 +42,7 @@ class Now(NamedTuple):
 
 
 def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, life: RetryState | None) -> int:
-    """The bytes that a record counts for while it is held in memory."""
+    """Return the bytes that a record counts for while it is held in memory."""
     weight = RECORD_COST
     if key is not None:
         weight += len(key)
@@ -59,33 +60,33 @@ def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, l
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One consumed record, free of the Kafka client.
+    """One consumed record, independent of the Kafka client.
 
-    `gc=False`: a record holds only bytes, strings and lists of them, never a cycle, and a hundred thousand of them a
-    second would keep the cycle collector busy for nothing.
+    `gc=False`: a record holds only bytes, strings and lists of them, never a cycle. A hundred thousand of them a second
+    would keep the cycle collector busy for nothing.
     """
 
     source: Partition
     offset: int
     epoch: int
-    """The assignment of the partition under which it was read; an answer for an older one is refused."""
+    """The epoch of the assignment under which the record was read. An answer with an older epoch is refused."""
     timestamp: int
     """The Kafka timestamp, epoch ms: on a level topic the broker's append time."""
     key: bytes | None
     value: bytes | None
     headers: Headers | None
-    """All headers in their order; None when a key is not UTF-8 and the client cannot read them."""
+    """All headers in their order; None if a key is not UTF-8, because the client cannot read them then."""
     life: RetryState | None
-    """What our own headers say on one of our topics. None on a main topic, where ours are ignored, unless another
-    system has retried the record before (`retry.understand`)."""
+    """The retry state from our own headers, on one of our topics. None on a main topic, where ours are ignored, unless
+    another system has retried the record before (`retry.understand`)."""
     fault: str = ""
-    """Why it may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
+    """Why the record may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
     weight: int = RECORD_COST
-    """The bytes that it counts for while it is held in memory: `weight_of`, asked once."""
+    """The bytes that the record counts for while it is held in memory: the result of `weight_of`, computed once."""
     again: int = 0
-    """Retries made in place, counted in memory alone: in ordered mode, and after a nack."""
+    """Retries made in place, in ordered mode and after a nack. They are counted only in memory."""
     failed_at: int = 0
-    """When the first try failed that is followed by one in place, epoch ms; 0 while there is none."""
+    """When the first attempt failed that was followed by one in place, epoch ms; 0 if there is none."""
 
     @property
     def id(self) -> str:
@@ -94,16 +95,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def times(self) -> int:
-        """RECONSUMETIMES, and the retries in place: how often it has been retried."""
+        """How often the record was retried: RECONSUMETIMES plus the retries in place."""
         return self.again if self.life is None else self.life.times + self.again
 
     def tried(self, now: int) -> Record:
-        """The record after a try in place that failed at wall time `now` (epoch ms), for the next one."""
+        """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""
         return replace(self, again=self.again + 1, failed_at=self.failed_at or now)
 
     @property
     def redrives(self) -> int:
-        """RETRY_REDRIVES: how often it was brought back from the DLQ."""
+        """RETRY_REDRIVES: how often the record was redriven from the DLQ."""
         return self.life.redrives if self.life is not None else 0
 
 
@@ -111,3 +112,4 @@ RecordId: TypeAlias = tuple[Partition, int]
 
 
 NEVER = 1 << 62
+"""A time (ms) that never comes; for bytes: no limit."""

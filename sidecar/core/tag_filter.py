@@ -1,4 +1,4 @@
-"""Subscriptions by tag: `*`, `TagA`, or `TagA||TagB` against the record's header TAGS (contract §6)."""
+"""Subscriptions by tag: `*`, `TagA`, or `TagA||TagB`, compared with the TAGS header of the record (contract §6)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ HEADER = "TAGS"
 
 
 def parse_tags(text: str) -> frozenset[bytes] | None:
-    """The tags of a subscription; None: all records, whatever their tag."""
+    """Return the tags of a subscription; None if it takes all records, whatever their tag."""
     return None if text == "*" else frozenset(tag.strip().encode() for tag in text.split("||"))
 
 
 class TagFilter:
-    """Which records of which main topic are wanted; called for each record of a main topic."""
+    """The tags that each main topic is subscribed with; called for each record of a main topic."""
 
     def __init__(self, tags: Mapping[str, frozenset[bytes] | None]) -> None:
         self._tags = tags
 
     def __call__(self, record: Record) -> bool:
-        """Whether the record is wanted. One without a tag is wanted by `*` alone; of several tags one suffices."""
+        """Return whether the group wants the record.
+
+        A record without a tag is wanted only by `*`. Of several tags one is enough.
+        """
         tags = self._tags.get(record.source.topic)
         if tags is None:
             return True

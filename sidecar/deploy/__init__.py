@@ -1,4 +1,8 @@
-"""The sidecar beside a service in Kubernetes: what is put into a pod, and how a manifest is changed for it.
+"""The sidecar beside a service in Kubernetes: what is added to a pod, and how a manifest is changed.
 
-Pure: texts and values in, texts and values out. Files, streams and what is told to a person are `sidecar/cli`'s.
+- `annotations` has the options, `container` builds the container and its volumes
+- `workload` changes one workload, `manifest_file` a whole file
+- `yaml_edit` changes the text of a document in place, `yaml_positions` finds where each node stands in it
+
+Pure: texts and values in, texts and values out. `sidecar/cli` handles files, streams and messages to people.
 """

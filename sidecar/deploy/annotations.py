@@ -1,4 +1,4 @@
-"""What the sidecar of one workload shall be, as its annotations say it. The admission policy reads the same ones."""
+"""The options for a workload's sidecar, as its annotations give them. The admission policy reads the same ones."""
 
 from __future__ import annotations
 
@@ -12,50 +12,54 @@ from sidecar.settings.load import STAND_INS, validate
 
 DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"
-"""`"true"` on a pod: it has a sidecar, or the admission policy is asked to put one in. Monitoring finds pods by it."""
+"""The label of a pod. `"true"`: it has a sidecar, or needs one from the admission policy. Monitoring finds pods by
+it."""
 NATIVE, PLAIN = "native", "plain"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,44}[a-z0-9])?")
-"""Of a ConfigMap or Secret; so short because the volume's name, of 63 characters at most, has it at its end."""
+"""The name of a ConfigMap or Secret. It is short because a volume's name, of 63 characters at most, ends with it."""
 QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|k|M|G)?")
 URL = "http://127.0.0.1:1/"
-"""Stands in for a URL that the ConfigMap has."""
+"""A stand-in for the URL that is in the ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarAnnotations:
-    """Each field is an annotation of the pod (`config_map` is reconsume.io/config-map); empty is not said."""
+    """The options for a sidecar. Each field is an annotation of the pod: `config_map` is reconsume.io/config-map.
+
+    An empty field is not given.
+    """
 
     image: str = ""
     config_map: str = ""
-    """The ConfigMap whose key reconsume.yaml is the configuration. What stands below is laid over it."""
+    """The ConfigMap whose key reconsume.yaml is the configuration. The fields below are laid over it."""
     group: str = ""
     topics: str = ""
-    """As in a YAML list: `orders, invoices`, or `orders, {name: invoices, tags: TagA}`."""
+    """The main topics as in a YAML list: `orders, invoices`, or `orders, {name: invoices, tags: TagA}`."""
     url: str = ""
     mode: str = ""
     bootstrap_servers: str = ""
     secrets: str = ""
-    """Names of Secrets with a comma between them; each is a folder of its name below /etc/reconsume-secrets."""
+    """Names of Secrets, separated by commas. Each is a folder of its name below /etc/reconsume-secrets."""
     memory_limit: str = ""
     container: str = ""
     """`native` (default), or `plain` for Kubernetes before 1.29."""
 
     @property
     def plain(self) -> bool:
-        """Whether it is an ordinary container, which does not start before the service and end after it."""
+        """Whether it is an ordinary container. Such a container does not start before the service and end after it."""
         return self.container == PLAIN
 
     @property
     def secret_names(self) -> tuple[str, ...]:
-        """The Secrets to mount."""
+        """The names of the Secrets to mount."""
         return tuple(name.strip() for name in self.secrets.split(",") if name.strip())
 
     def annotations(self) -> dict[str, str]:
-        """What the pod says about its sidecar."""
+        """Return the pod's annotations for these options."""
         return {annotation(name): getattr(self, name) for name in names() if getattr(self, name)}
 
     def settings(self) -> dict[str, str]:
-        """The variables that are laid over the ConfigMap."""
+        """Return the environment variables that are laid over the ConfigMap."""
         said = {
             "RECONSUME_GROUP": self.group,
             "RECONSUME_TOPICS": f"[{self.topics}]" if self.topics else "",
@@ -66,27 +70,27 @@ class SidecarAnnotations:
         return {name: value for name, value in said.items() if value}
 
     def over(self, given: Mapping[str, str | None]) -> SidecarAnnotations:
-        """This one, with what was given on top; an empty text takes a field back, None leaves it."""
+        """Return these options with the given ones on top. An empty text clears a field, None keeps it."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 def names() -> list[str]:
-    """The fields, in the order of their annotations."""
+    """Return the names of the fields, in the order of their annotations."""
     return [field.name for field in fields(SidecarAnnotations)]
 
 
 def annotation(name: str) -> str:
-    """The annotation of a field."""
+    """Return the annotation of a field."""
     return f"{DOMAIN}/{name.replace('_', '-')}"
 
 
 def read_wish(annotations: Mapping[str, str]) -> SidecarAnnotations:
-    """What a pod's annotations say."""
+    """Return the options that a pod's annotations give."""
     return SidecarAnnotations(**{name: str(annotations.get(annotation(name)) or "") for name in names()})
 
 
 def faults(wish: SidecarAnnotations) -> list[str]:
-    """What is wrong with it, one sentence each, naming the annotation or the setting."""
+    """Return the faults of the options, one sentence for each, which names the annotation or the setting."""
     found = []
     if wish.container not in ("", NATIVE, PLAIN):
         found.append(f"{annotation('container')} = {wish.container}: must be {NATIVE} or {PLAIN}")
@@ -99,7 +103,10 @@ def faults(wish: SidecarAnnotations) -> list[str]:
 
 
 def _setting_faults(wish: SidecarAnnotations) -> list[str]:
-    """What the settings that are given here would be refused for, and what is missing where no ConfigMap is named."""
+    """Return the faults of the settings that are given here.
+
+    If no ConfigMap is named, missing settings are faults too.
+    """
     layers = Layers()
     read_environment(layers, wish.settings())
     if wish.config_map:

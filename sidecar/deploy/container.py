@@ -1,6 +1,6 @@
-"""The sidecar's container and what its pod needs beside it: the one source of every manifest in `deploy/k8s`.
+"""Build the sidecar's container and the volumes of its pod: the one source of every manifest in `deploy/k8s`.
 
-Tests hold the Kustomize component and the admission policy against it.
+Tests compare the Kustomize component and the admission policy with it.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ VOLUME = "reconsume-config"
 SECRET_VOLUME = "reconsume-secret-"
 PROBE_PORT = 8472
 USUAL_GRACE = 30
-"""Seconds: what Kubernetes gives a pod that says nothing."""
+"""Seconds. The grace period of a pod that does not set one."""
 SPARE = 5
-"""Seconds of the grace period that are left when the drain has ended: to exit takes under 2 (http-delivery §6)."""
+"""Seconds of the grace period that are left after the drain. The exit takes under 2 (http-delivery §6)."""
 LONGEST_DRAIN = 3_600
 USUAL_MEMORY = "256Mi"
-"""`memory_limit` of the defaults."""
+"""The result of `memory_limit` for the default settings."""
 
 Object = dict[str, Any]
 
 
 def image() -> str:
-    """The image of this version, where the pod names none."""
+    """Return the image of this version, for a pod that names none."""
     return f"{NAME}:{version('reconsume')}"
 
 
 def memory_limit(max_held: int = 16 << 20, concurrency: int = 256) -> int:
-    """The limit in MiB for settings of `deliver` (bytes; requests in flight), rounded up to 64 MiB.
+    """Return the memory limit in MiB, rounded up to 64 MiB, for these settings of `deliver`.
 
-    A process that writes failures at full speed, what two lanes hold, what the client fetches ahead (16 and 4 MiB),
-    and an answer of 64 KiB for each request in flight.
+    `max_held` is in bytes, `concurrency` is the number of requests in flight.
     """
+    # In this order: a process that writes failures at full speed; the records that two lanes hold; what the client
+    # fetches ahead (16 and 4 MiB); an answer of 64 KiB for each request in flight.
     most = (128 << 20) + 2 * max_held + (20 << 20) + concurrency * (64 << 10)
     return -(-most // (64 << 20)) * 64
 
 
 def drain_seconds(grace: int) -> int:
-    """How long a drain may take in a pod with this grace period (seconds)."""
+    """Return the seconds that a drain may take in a pod with this grace period (seconds)."""
     return min(max(grace - SPARE, 1), LONGEST_DRAIN)
 
 
 def container(wish: SidecarAnnotations, grace: int) -> Object:
-    """The container; `grace`: the pod's grace period in seconds."""
+    """Return the container. `grace`: the pod's grace period in seconds."""
     options = ["-c", FILE] if wish.config_map else []
     made: Object = {
         "name": NAME,
@@ -57,11 +58,11 @@ def container(wish: SidecarAnnotations, grace: int) -> Object:
         "args": ["run", *options],
         "env": [*_who(), *_settings(wish, grace)],
         "ports": [{"name": NAME, "containerPort": PROBE_PORT}],
-        # Own process only: with a native sidecar the service does not start before this, and must not wait for Kafka.
+        # It checks this process only. The service starts after a native sidecar, and must not wait for Kafka.
         "startupProbe": _probe("/livez", periodSeconds=1, failureThreshold=60),
         "livenessProbe": _probe("/livez", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": _probe("/readyz", periodSeconds=10, timeoutSeconds=5, failureThreshold=3),
-        # All preStop hooks of a pod fire at once: it drains while the service still answers. SIGTERM comes later.
+        # All preStop hooks of a pod run at once: it drains while the service still answers. SIGTERM comes later.
         "lifecycle": {"preStop": {"exec": {"command": ["reconsume", "drain", *options]}}},
         "resources": {
             "requests": {"cpu": "50m", "memory": "96Mi"},
@@ -78,23 +79,26 @@ def container(wish: SidecarAnnotations, grace: int) -> Object:
 
 
 def volumes(wish: SidecarAnnotations) -> list[Object]:
-    """The pod's volumes for it."""
+    """Return the volumes that the pod needs for the sidecar."""
     configured = [{"name": VOLUME, "configMap": {"name": wish.config_map}}] if wish.config_map else []
     return [*configured, *({"name": secret_volume(name), "secret": {"secretName": name}} for name in wish.secret_names)]
 
 
 def secret_volume(secret: str) -> str:
-    """The volume of a Secret; a volume's name has no dots."""
+    """Return the name of the volume of a Secret. A volume's name has no dots."""
     return f"{SECRET_VOLUME}{secret.replace('.', '-')}"
 
 
 def is_ours(volume: str) -> bool:
-    """Whether a volume of a pod is one that the sidecar brought along."""
+    """Whether a volume of a pod belongs to the sidecar."""
     return volume == VOLUME or volume.startswith(SECRET_VOLUME)
 
 
 def security() -> Object:
-    """What the "restricted" profile of Pod Security asks of a container, and a root that cannot be written."""
+    """Return the container's security context.
+
+    It is what the "restricted" profile of Pod Security requires, with a read-only root file system.
+    """
     return {
         "runAsNonRoot": True,
         "readOnlyRootFilesystem": True,
@@ -105,7 +109,10 @@ def security() -> Object:
 
 
 def _who() -> list[Object]:
-    """The downward API: who this instance is, in client ids, transactional ids, events and metrics."""
+    """Return the variables that identify this instance, from the downward API.
+
+    They are used in client ids, transactional ids, events and metrics.
+    """
     places = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": place}}} for name, place in places.items()]
 

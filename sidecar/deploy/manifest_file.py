@@ -1,4 +1,4 @@
-"""A file of manifests with the sidecar put into each workload; every other byte stays as it is."""
+"""Change the sidecar of each workload in a file of manifests. Every other byte stays as it is."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from sidecar.errors import ConfigError
 from sidecar.settings.yaml_bounds import load
 
 SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
-"""A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2); with its directives."""
+"""A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2). Directives before it are
+part of the match."""
 LARGEST = 500_000
-"""Nodes of one document: a List of a whole namespace may have a hundred thousand."""
+"""Nodes of one document. A List of a whole namespace may have a hundred thousand."""
 Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
 
 class State(StrEnum):
-    """What became of an object."""
+    """The result for an object."""
 
     ADDED = "sidecar added"
     UPDATED = "sidecar updated"
@@ -33,21 +34,21 @@ class State(StrEnum):
 
 
 class Done(NamedTuple):
-    """What became of one object; `what` is its kind and name."""
+    """The result for one object. `what` is its kind and name."""
 
     what: str
     state: State
 
 
 class Changed(NamedTuple):
-    """The whole text, and one row for each object."""
+    """The whole new text, and one result for each object."""
 
     text: str
     objects: tuple[Done, ...]
 
 
 def change_all(name: str, text: str, change: Change) -> Changed:
-    """The text of the file `name` with `change` made to every workload in it. Raises ConfigError with all faults."""
+    """Return the text of the file `name` with `change` made to every workload. Raises ConfigError with all faults."""
     parts, done, problems = [], [], []
     for line, part in split(text):
         if SEPARATOR.fullmatch(part):
@@ -70,7 +71,7 @@ def change_all(name: str, text: str, change: Change) -> Changed:
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
-    """The documents, and the marks between them, each with the number of the line where it begins, from 0."""
+    """Yield the documents and the separators between them, each with the number of its first line, from 0."""
     place = 0
     for mark in SEPARATOR.finditer(text):
         yield text.count("\n", 0, place), text[place : mark.start()]
@@ -80,7 +81,7 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _changed(document: object, change: Change) -> tuple[object, list[Done]]:
-    """The document changed, and what became of each object in it. Raises WrongManifestError."""
+    """Return the changed document, and the result for each object in it. Raises WrongManifestError."""
     if document is None:
         return None, []
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
@@ -100,7 +101,7 @@ def _changed(document: object, change: Change) -> tuple[object, list[Done]]:
 
 
 def _is_list(document: Object) -> bool:
-    """Whether it is a List, or a list of one kind (DeploymentList), whose items say what they are."""
+    """Whether it is a List, or a list of one kind (DeploymentList) whose items state their kind."""
     kind, items = document["kind"], document.get("items")
     if kind == "List":
         return isinstance(items, list)
@@ -126,7 +127,7 @@ def _name(document: Object) -> str:
 
 
 def _where(error: yaml.YAMLError, line: int) -> str:
-    """The line of the file, and what the parser says."""
+    """Return the line of the file, and the parser's message."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return f": {problem}" if mark is None else f", line {line + mark.line + 1}: {problem}"

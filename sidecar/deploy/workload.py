@@ -1,4 +1,4 @@
-"""A workload with the sidecar in its pods, or without it: values in, values out, nothing of the input changed."""
+"""Add the sidecar to the pods of a workload, or remove it. The input is not changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where a kind has its pod."""
+"""The path to the pod in each kind."""
 ENDING = ("Job", "CronJob")
 API = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 
@@ -26,11 +26,11 @@ Object = dict[str, Any]
 
 
 class WrongManifestError(Exception):
-    """A workload that cannot have a sidecar; the text says what is wrong with it."""
+    """A workload that cannot have a sidecar. The text says what is wrong with it."""
 
 
 def is_workload(document: object) -> bool:
-    """Whether it is something of Kubernetes that makes pods."""
+    """Whether the document is a Kubernetes object that is a pod or creates pods."""
     if not isinstance(document, dict):
         return False
     kind = document.get("kind")
@@ -38,26 +38,26 @@ def is_workload(document: object) -> bool:
 
 
 def opts_out(document: Object) -> bool:
-    """Whether the label by which a sidecar is asked for says no, on it or its pod. Raises WrongManifestError."""
+    """Whether the label that asks for a sidecar is false on the workload or its pod. Raises WrongManifestError."""
     labels = [(one.get("metadata") or {}).get("labels") or {} for one in (document, _pod(document))]
     return any(str(found[LABEL]).lower() == "false" for found in labels if LABEL in found)
 
 
 def has_sidecar(document: Object) -> bool:
-    """Whether the workload's pods have one. Raises WrongManifestError."""
+    """Whether the workload's pods have a sidecar. Raises WrongManifestError."""
     spec = _pod(document)["spec"]
     return any(item["name"] == NAME for part in ("initContainers", "containers") for item in spec.get(part) or [])
 
 
 def annotations_of(document: Object) -> SidecarAnnotations:
-    """What the workload's pods say about their sidecar. Raises WrongManifestError."""
+    """Return the sidecar's options from the annotations of the workload's pods. Raises WrongManifestError."""
     metadata = _pod(document).get("metadata")
     annotations = (metadata if isinstance(metadata, dict) else {}).get("annotations")
     return read_wish(annotations if isinstance(annotations, Mapping) else {})
 
 
 def with_sidecar(document: Object, wish: SidecarAnnotations) -> Object:
-    """The workload with this sidecar; one that it had is brought up to date. Raises WrongManifestError."""
+    """Return the workload with this sidecar, new or updated. Raises WrongManifestError."""
     changed = copy.deepcopy(document)
     pod = _pod(changed)
     spec = pod["spec"]
@@ -73,7 +73,10 @@ def with_sidecar(document: Object, wish: SidecarAnnotations) -> Object:
 
 
 def _fits(spec: Object) -> None:
-    """Refuse a pod in which the sidecar could not run, or not be safe. The admission policy leaves such pods alone."""
+    """Raise WrongManifestError for a pod in which the sidecar could not run, or would not be safe.
+
+    The admission policy leaves such pods unchanged.
+    """
     if spec.get("hostNetwork") is True:
         raise WrongManifestError("hostNetwork: the sidecar's API would be on the node's loopback, for everybody there")
     if (spec.get("securityContext") or {}).get("runAsUser") == 0:
@@ -88,7 +91,7 @@ def _fits(spec: Object) -> None:
 
 
 def without_sidecar(document: Object) -> Object:
-    """The workload as it was before. Raises WrongManifestError."""
+    """Return the workload without the sidecar. Raises WrongManifestError."""
     changed = copy.deepcopy(document)
     pod = _pod(changed)
     metadata = pod.get("metadata") or {}
@@ -104,7 +107,7 @@ def without_sidecar(document: Object) -> Object:
 
 
 def _pod(document: Object) -> Object:
-    """The pod, or the pod's template, with a `spec` that has containers."""
+    """Return the pod, or the pod's template. Raises WrongManifestError if its `spec` is malformed."""
     place: Any = document
     path = TEMPLATES[document["kind"]]
     for key in path:
@@ -124,13 +127,13 @@ def _pod(document: Object) -> Object:
 
 
 def _is_ours(item: Object) -> bool:
-    """Whether a container of our name is the sidecar, whichever way it came: it runs `reconsume run`."""
+    """Whether a container of our name is the sidecar: it runs `reconsume run`, however it was added."""
     arguments = item.get("args")
     return isinstance(arguments, list) and arguments[:1] == ["run"]
 
 
 def _describe(pod: Object, wish: SidecarAnnotations) -> None:
-    """Label and annotations; ours that are not wished for any more go."""
+    """Set the label and the annotations. Remove annotations of ours that are no longer wanted."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         metadata = pod["metadata"] = {}
@@ -152,7 +155,7 @@ def _grace(spec: Object) -> int:
 
 
 def _put(spec: Object, part: str, items: list[Object], ours: Callable[[str], bool]) -> None:
-    """Ours where they were, new ones at the end, those of before that are not wanted any more out."""
+    """Replace our items in place and append new ones. Remove items of ours that are no longer wanted."""
     wanted = {item["name"]: item for item in items}
     there = spec.get(part) or []
     kept = [wanted.pop(item["name"], item) for item in there if item["name"] in wanted or not ours(item["name"])]
@@ -165,7 +168,7 @@ def _drop(spec: Object, part: str, ours: Callable[[str], bool]) -> None:
 
 
 def _set(place: Object, key: str, value: Any) -> None:
-    """Set it; what becomes empty goes, and what was empty stays as it is written."""
+    """Set the value. A value that becomes empty is removed; one that was empty stays as it is written."""
     if value:
         place[key] = value
     elif place.get(key):

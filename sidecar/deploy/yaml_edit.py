@@ -1,7 +1,7 @@
-"""A YAML document with another content, and all that stays the same left as it stands: comments, order, quotes, spaces.
+"""Change a YAML document in place. What is not changed keeps its comments, order, quotes and spaces.
 
-The text is not written anew; only what differs is put in, taken out or replaced. The result is read back, and must
-say exactly what was wanted.
+The text is not written anew: only the differences are inserted, removed or replaced. The result is then read, and must
+have exactly the wanted value.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import yaml
 from sidecar.deploy.yaml_positions import Kind, Node, locate
 
 Value = Any
-"""What YAML can say."""
+"""Any value that YAML can hold."""
 WIDTH = 1_000_000
-"""No line is folded."""
+"""Columns. It is so large that no line is folded."""
 SHARED = "what must change is shared with another place (&name, *name): write it out in both"
 
 
 class CannotReviseError(Exception):
-    """The document is written in a way that cannot be changed in place, such as by a merge or an alias."""
+    """A document that is written in a way that cannot be changed in place, such as by a merge or an alias."""
 
 
 class Edit(NamedTuple):
-    """Replace the text between two offsets."""
+    """A text that replaces what is between two offsets."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class Edit(NamedTuple):
 
 
 def revise(text: str, old: Value, new: Value) -> str:
-    """The text of a document that says `old`, changed to say `new`. Raises CannotReviseError."""
+    """Return the text of a document with the value `old`, changed to the value `new`. Raises CannotReviseError."""
     if old == new:
         return text
     root = locate(text)
@@ -52,12 +52,12 @@ def revise(text: str, old: Value, new: Value) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Sequences stand two columns behind their key, or under it, as the document has it."""
+    """A dumper that indents sequences by two columns from their key. `offset` False: not at all."""
 
     offset = True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """PyYAML puts sequences under their key when it may."""
+        """Indent a sequence if `offset` is set. PyYAML itself does not indent one below a key."""
         super().increase_indent(flow, indentless and not self.offset)
 
 
@@ -66,7 +66,7 @@ class _UnderKey(_Dumper):
 
 
 class _Reviser:
-    """Collects the edits of one document."""
+    """The edits of one document."""
 
     def __init__(self, text: str, root: Node) -> None:
         self._newline = "\r\n" if "\r\n" in text else "\n"
@@ -77,8 +77,8 @@ class _Reviser:
     def apply(self, root: Node, old: Value, new: Value) -> str:
         self._revise(root, old, new)
         text = self._text
-        # From the end to the beginning. At one place what is taken out goes first, and what was put in later stands
-        # behind what was put in before: an inner collection is added to before the outer one.
+        # From the end to the beginning. At one offset, removals come first, and a later insertion ends up behind an
+        # earlier one: text is added to an inner collection before it is added to the outer one.
         ordered = sorted(enumerate(self._edits), key=lambda one: (one[1].start, one[1].end, one[0]), reverse=True)
         for _, edit in ordered:
             text = text[: edit.start] + edit.text + text[edit.end :]
@@ -101,7 +101,7 @@ class _Reviser:
             self._put(node.start, node.end, ("" if node.end > node.start else " ") + _flow(new))
         elif isinstance(new, dict | list) and new and (node.kind is Kind.MAP or isinstance(new, list)):
             self._put(node.start, node.end, self._block(new, node.column).strip())
-        else:  # a column further: a sequence may stand in the column of its key, and nothing else may
+        else:  # one space further: only a sequence may stand in the column of its key
             self._put(node.start, node.end, f" {_flow(new)}")
 
     def _map(self, node: Node, old: dict[str, Value], new: dict[str, Value]) -> None:
@@ -133,7 +133,7 @@ class _Reviser:
             self._add(node, _flow(added)[1:-1], self._block(added, node.column))
 
     def _add(self, node: Node, inner: str, block: str) -> None:
-        """Put something behind the last child."""
+        """Insert text behind the last child."""
         if not node.flow:
             place = self._after(node)
             self._put(place, place, block)
@@ -156,7 +156,7 @@ class _Reviser:
             self._put(start, end, "")
 
     def _after(self, node: Node) -> int:
-        """Where a line behind the node begins: after the comments that stand as deep as it does."""
+        """Return the offset of the line behind the node, after the comments that are indented as deep as the node."""
         place = self._line_end(node.end)
         under_key = node.kind is Kind.SEQ and self._dumper is _UnderKey
         while (end := self._line_end(place)) > place:
@@ -180,7 +180,7 @@ class _Reviser:
 
 
 def _needs_new_commas(old: Value, new: Value) -> bool:
-    """Whether more than one part of a collection goes, or one goes and others come."""
+    """Whether more than one part of a collection is removed, or one is removed and others are added."""
     if isinstance(old, dict) and isinstance(new, dict):
         before, after = {*old}, {*new}
     elif isinstance(old, list) and _keeps_order(old, new):
@@ -191,7 +191,10 @@ def _needs_new_commas(old: Value, new: Value) -> bool:
 
 
 def _keeps_order(old: list[Value], new: Value) -> bool:
-    """Whether both are lists of named things, and the new one has the old one's in the same order, then its own."""
+    """Whether both are lists of named items, and the new list keeps the order of the old one.
+
+    New items must come after all items that are kept.
+    """
     if not isinstance(new, list) or not all(
         isinstance(item, dict) and isinstance(item.get("name"), str) for item in (*old, *new)
     ):
@@ -204,7 +207,7 @@ def _keeps_order(old: list[Value], new: Value) -> bool:
 
 
 def _has_offset(node: Node) -> bool:
-    """Whether the document's first sequence below a key stands behind that key's column."""
+    """Whether the document's first sequence below a key is indented from that key."""
     found = _first_offset(node)
     return True if found is None else found
 
@@ -220,5 +223,5 @@ def _first_offset(node: Node) -> bool | None:
 
 
 def _flow(value: Value) -> str:
-    """A value on one line: JSON, which is YAML too."""
+    """Return a value on one line, as JSON, which is also YAML."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A YAML document as a tree that knows where each node stands in the text. Nothing is changed here."""
+"""Turn a YAML document into a tree with the position of each node in the text. Nothing is changed here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 
 class Kind(StrEnum):
-    """What a node is."""
+    """The kind of a node."""
 
     MAP = "map"
     SEQ = "seq"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `start` and `end` are offsets in the text, without what follows: comments and empty lines.
+    """One node. `start` and `end` are offsets in the text, without the comments and empty lines that follow.
 
     `column`: of the first key or dash. `children`: (key, value) of a map; (None, item) of a sequence.
     """
@@ -34,12 +34,12 @@ class Node:
     children: tuple[tuple[Node | None, Node], ...] = ()
 
     def at(self, key: str) -> Node | None:
-        """The value of a key as it is written; None where it is not, or comes in by a merge."""
+        """Return the value of a key as it is written. None if the key is missing, or comes from a merge."""
         return next((value for name, value in self.children if name is not None and name.value == key), None)
 
 
 def locate(text: str) -> Node | None:
-    """The tree of the one document in `text`; None for an empty one. Raises yaml.YAMLError."""
+    """Return the tree of the one document in `text`. None if it is empty. Raises yaml.YAMLError."""
     events = iter(list(yaml.parse(text, Loader=yaml.SafeLoader)))
     for event in events:
         if isinstance(event, yaml.NodeEvent):
@@ -56,7 +56,7 @@ def _node(text: str, events: Iterator[yaml.Event], event: yaml.Event) -> Node:
     if isinstance(event, yaml.AliasEvent):
         return Node(Kind.ALIAS, False, start, end, column)
     if isinstance(event, yaml.ScalarEvent):
-        if event.style in ("|", ">"):  # its end is where the next token begins
+        if event.style in ("|", ">"):  # PyYAML puts the end where the next token begins
             end = start + len(text[start:end].rstrip())
         return Node(Kind.SCALAR, False, start, end, column, event.value)
     if isinstance(event, yaml.MappingStartEvent):
@@ -92,7 +92,10 @@ def _collection(
 
 
 def _first(text: str, child: tuple[Node | None, Node]) -> tuple[int, int]:
-    """Offset and column of the first key or dash, where the parser begins at the anchor or tag before it."""
+    """Return the offset and column of the first key or dash.
+
+    PyYAML reports the anchor or tag before it as the start.
+    """
     key, value = child
     if key is not None:
         return key.start, key.column
@@ -101,7 +104,10 @@ def _first(text: str, child: tuple[Node | None, Node]) -> tuple[int, int]:
 
 
 def _closing(text: str, place: int, sign: str) -> int:
-    """Where a flow collection closes: only commas, space and comments stand between its last child and there."""
+    """Return the offset where a flow collection closes.
+
+    Between its last child and that place there are only commas, space and comments.
+    """
     while text[place] != sign:
         place = text.index("\n", place) if text[place] == "#" else place + 1
     return place

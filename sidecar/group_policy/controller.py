@@ -1,7 +1,8 @@
-"""The group's policy on the event loop: which values are in force, why others are not, and who wants other records.
+"""Decide on the event loop which policy is in force, and compare this instance's subscription with the others.
 
-What the topic's thread reads arrives by `tell`. A policy is taken as a whole or not at all: one that cannot be built,
-or whose level topics are missing, changes nothing, and is shown until it can be had or is replaced.
+What the topic's thread reads arrives by `on_update`. A policy is applied as a whole or not at all. If it is invalid, or
+its level topics are missing, the current one stays in force. `/status` shows why until it can be applied or is
+replaced.
 """
 
 from __future__ import annotations
@@ -28,46 +29,53 @@ from topics import versions
 from topics.policy_record import BadRecord, Heard, InstanceHeard, NewerRecord, PolicyHeard, PolicyRecord
 
 KNOWN_WITHIN = 10.0
-"""Seconds that the lanes wait for the group's policy at the start. Then they go on by the configuration's: a policy
-topic without a leader must not stop the records. In strict mode they wait on."""
+"""Seconds that the lanes wait for the group's policy at the start. Then they use the configuration's values, because a
+policy topic without a leader must not stop the records. In strict mode they keep waiting."""
 
 MOST_NAMED = 30
-"""Level topics that are named in one sentence; there are 18 by default, and a record may ask for thousands."""
+"""Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 
 Apply = Callable[[Settings, Collection[str]], None]
-"""Has the lanes go on by these settings, and read these level topics besides."""
+"""Have the lanes use these settings, and also read these level topics."""
 
 _LOG = logging.getLogger("reconsume.policy")
 
 
 class PolicyController:
-    """Made on the event loop; `tell`, `wanted` and `hurried` are called by the topic's thread."""
+    """The policy that is in force in this instance. It is made on the event loop.
+
+    The topic's thread calls `on_update`, `wanted` and `hurried`.
+    """
 
     def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
         self.settings = settings
-        """Those in force: the configuration's, with the group's values over them."""
+        """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
-        """The group's policy that is in force; None: the configuration's values are."""
+        """The group's policy that is in force. None if the configuration's values are."""
         self.refused: tuple[str, ...] = ()
-        """Why the group's newest policy is not in force."""
+        """The reasons why the group's newest policy is not in force."""
         self.refusal: tuple[str, ...] = ()
-        """Strict mode: why this instance may not start."""
+        """The reasons why this instance may not start, in strict mode."""
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
         self._file, self._apply, self._known_within = settings, apply, known_within
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
-        """The `v` of the group's newest policy, where a newer version wrote it: nothing of it can be read."""
+        """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
         self._topics: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
         self._unsure = False
-        """Kafka did not say which levels hold records."""
+        """Whether Kafka did not say which levels hold records."""
         self._known = asyncio.Event()
         self._peers = Peers(instance, self.subscription)
         self._loop = asyncio.get_running_loop()
 
     async def wait_known(self) -> None:
-        """Wait until the group's policy is in force, or there is none; never returns where strict mode refuses."""
+        """Wait until the group's policy is in force, or there is none.
+
+        Outside strict mode, the wait ends after `known_within` seconds. In strict mode it never ends if this instance
+        may not start.
+        """
         if self._file.policy_mode == "strict":
             await self._known.wait()
             return
@@ -80,21 +88,24 @@ class PolicyController:
     # --- called on the thread of the topic ---------------------------------------------------------------------------
 
     def on_update(self, news: PolicyUpdate) -> None:
-        """Take in what was read."""
+        """Process an update on the event loop."""
         self._loop.call_soon_threadsafe(self._take, news)
 
     def wanted(self) -> frozenset[str]:
-        """The level topics of the policy in force; none before that is known, so that all are looked at."""
+        """Return the level topics of the policy in force. Empty until that is known, so that all are checked."""
         return levels_of(self.settings) if self._known.is_set() else frozenset()
 
     def hurried(self) -> bool:
-        """Whether a policy waits to be taken, or a removed level to be empty."""
+        """Whether to check the topics again soon.
+
+        A policy waits to be applied, a removed level still holds records, or Kafka did not say which levels do.
+        """
         return bool((self.refused and self._newer is None) or self._left) or self._unsure
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 
     def policy(self) -> dict[str, object]:
-        """What `GET /v1/policy` answers."""
+        """Return the answer to `GET /v1/policy`."""
         record = self.record
         return {
             "group": self._file.group,
@@ -108,7 +119,7 @@ class PolicyController:
         }
 
     def status(self) -> dict[str, object]:
-        """What `/status` shows of it."""
+        """Return the policy's part of `/status`."""
         return {
             "policy": {
                 "mode": self._file.policy_mode,
@@ -157,7 +168,7 @@ class PolicyController:
 
     def _see(self, look: TopicSnapshot) -> None:
         self._topics, self._unsure = look.topics, look.left is None
-        # A level that left the policy after the look began was not looked at.
+        # A level that left the policy after the snapshot began was not checked in it.
         if look.left is None or look.wanted != self.wanted() or look.left == self._left:
             return
         gone, self._left = self._left - look.left, look.left
@@ -175,7 +186,7 @@ class PolicyController:
         self._apply(self.settings, self._left)
 
     def _consider(self) -> None:
-        """Take the group's newest policy that can be read, unless something speaks against it."""
+        """Apply the group's newest policy that can be read, unless there is a reason against it."""
         problems = () if self.refusal else self._problems()
         if self.refusal:
             return
@@ -187,7 +198,7 @@ class PolicyController:
         self._begin()
 
     def _problems(self) -> tuple[str, ...]:
-        """Go on by the newest policy that can be read, or say what speaks against it."""
+        """Apply the newest policy that can be read, or return the reasons against it."""
         try:
             settings = overridden(self._file, {} if self._newest is None else self._newest.policy)
         except ConfigError as fault:
@@ -200,7 +211,7 @@ class PolicyController:
         return against
 
     def _against(self, settings: Settings) -> tuple[str, ...]:
-        """Why settings may not come into force."""
+        """Return the reasons why the settings may not come into force."""
         if self._file.policy_mode == "strict" and (found := mismatches(self._file, settings)):
             return found
         missing = levels_of(settings) - levels_of(self.settings) - self._topics
@@ -212,7 +223,7 @@ class PolicyController:
         return (f"its level topics are missing: {names}; create them: {mend_levels(settings)}",)
 
     def _refuse(self, problems: tuple[str, ...]) -> None:
-        """Say why the newest policy is not taken, once until it is for something else."""
+        """Log why the newest policy is not applied, once until the reasons change."""
         if problems != self.refused:
             who = "nobody" if self._newest is None else self._newest.who
             who = who if self._newer is None else "a newer version"
@@ -231,7 +242,7 @@ class PolicyController:
         who = "no record" if self.record is None else self.record.who
         told = ", ".join(f"{change.key} {flow(change.old)} → {flow(change.new)}" for change in changes)
         _LOG.info("the group's policy, by %s: %s", who, told, extra={"event": "policy"})
-        if self._known.is_set():  # until a look has seen them empty, levels that leave the policy are read on
+        if self._known.is_set():  # levels that leave the policy are read until a snapshot finds them empty
             self._left |= levels_of(self.settings) & self._topics
         self._left -= levels_of(settings)
         self.settings = settings

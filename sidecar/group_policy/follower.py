@@ -1,7 +1,8 @@
-"""The thread that follows the policy topic: reads it from the beginning, has this instance told (`presence`), and
-looks at which level topics outside the policy still hold waiting records.
+"""Follow the policy topic on a thread.
 
-It is never in the way: without the topic, or without Kafka, the configuration's values hold and it looks again.
+The thread reads the topic from its beginning, publishes this instance (`heartbeat.py`), and checks which level topics
+outside the policy still hold waiting records. It never blocks the records. Without the topic, or without Kafka, the
+configuration's values stay in force and the thread tries again.
 """
 
 from __future__ import annotations
@@ -30,17 +31,21 @@ from topics.policy_record import Heard, parse_record
 POLL = 0.2
 BATCH = 500
 LOOK_EVERY = 60.0
-"""Seconds between looks at the cluster's topics."""
+"""Seconds between two checks of the cluster's topics."""
 HURRY = 5.0
-"""Seconds between looks while something is awaited: the topic, a level that a policy needs, the end of a level."""
+"""Seconds between two checks while something is awaited: the topic, a level that a policy needs, or the end of a
+removed level."""
 AGAIN = 1.0
-"""Seconds after an error."""
+"""Seconds until the thread starts again, after an error or with new credentials."""
 
 _LOG = logging.getLogger("reconsume.policy")
 
 
 class TopicSnapshot(NamedTuple):
-    """What the cluster has. `left`: level topics outside `wanted` that hold records not done; None: unknown."""
+    """The topics of the cluster at one moment.
+
+    `left`: level topics outside `wanted` with records that are not processed; None if unknown.
+    """
 
     topics: frozenset[str]
     wanted: frozenset[str]
@@ -48,9 +53,10 @@ class TopicSnapshot(NamedTuple):
 
 
 class PolicyUpdate(NamedTuple):
-    """What was read since the last news. `caught_up`: the topic is read to its end, or there is none.
+    """The result of reading the topic since the last update.
 
-    `live`: the records were written while we read, not before.
+    `caught_up`: the topic was read to its end, or does not exist. `live`: the records were written while the thread was
+    reading, not before.
     """
 
     heard: tuple[Heard, ...]
@@ -60,20 +66,20 @@ class PolicyUpdate(NamedTuple):
 
 
 class PolicyListener(Protocol):
-    """Whom the thread tells, and what it asks; called on the thread."""
+    """The receiver of the thread's updates. All methods are called on the thread."""
 
     def on_update(self, news: PolicyUpdate) -> None:
-        """Take in news; returns at once."""
+        """Process an update. Must return at once."""
 
     def wanted(self) -> frozenset[str]:
-        """The level topics of the policy in force."""
+        """Return the level topics of the policy in force."""
 
     def hurried(self) -> bool:
-        """Whether something is awaited."""
+        """Return whether something is awaited."""
 
 
 class PolicySource(NamedTuple):
-    """The group, its main topics, and what this instance tells of itself."""
+    """The group, its main topics, and what this instance publishes."""
 
     names: Names
     topics: tuple[str, ...]
@@ -81,7 +87,10 @@ class PolicySource(NamedTuple):
 
 
 class PolicyFollower(threading.Thread):
-    """Follows the topic until stopped, whatever happens. `reader` and `writer` are client configurations."""
+    """A thread that follows the topic until it is stopped, whatever errors occur.
+
+    `reader` and `writer` are client configurations.
+    """
 
     def __init__(
         self,
@@ -103,21 +112,20 @@ class PolicyFollower(threading.Thread):
         self._looked_at = -LOOK_EVERY
 
     def stop(self) -> None:
-        """Take the subscription back and end, within a few seconds; returns at once."""
+        """Delete this instance's subscription and end, within a few seconds. Returns at once."""
         self._stopping.set()
 
     def watched(self) -> list[WatchedThread]:
-        """Its thread."""
         return [WatchedThread("policy", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
     def run(self) -> None:
-        """Follow until stopped; after an error from the beginning."""
+        """Follow until stopped. After an error, read from the beginning."""
         while not self._stopping.is_set():
             try:
                 self._follow()
             except KafkaException as failure:
                 self._say(f"the group's policy cannot be followed: {failure}")
-            except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a fault of ours
+            except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a bug of ours
                 _LOG.exception("the group's policy cannot be followed", extra={"event": "policy-fault"})
             self._stopping.wait(AGAIN)
         self._presence.take_back()
@@ -133,7 +141,10 @@ class PolicyFollower(threading.Thread):
             consumer.close()
 
     def _keys_hold(self, consumer: Consumer) -> bool:
-        """Whether the clients may go on; else both are made anew, and all is read and told again."""
+        """Whether the clients may continue with their credentials.
+
+        If not, both clients must be made again, and everything is read and published again.
+        """
         if self._credentials.apply_to(consumer, *self._presence.clients):
             return True
         self._presence.renew()
@@ -168,7 +179,11 @@ class PolicyFollower(threading.Thread):
         self._desk.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
 
     def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
-        """The topic cannot be read now: gone, or not for us to read. Look for it again later."""
+        """Log that the topic cannot be read. Raises KafkaException if the error is fatal.
+
+        If the error is not retriable, stop reading: the topic is gone, or this user may not read it. A later check
+        looks for it again.
+        """
         self._say(f"the group's policy cannot be read: {error.str()}")
         if error.fatal():
             raise KafkaException(error)
@@ -184,7 +199,7 @@ class PolicyFollower(threading.Thread):
 
     def _look(self, consumer: Consumer) -> None:
         self._looked_at = time.monotonic()
-        wanted = self._desk.wanted()  # before the look: it must not be newer than what was looked at
+        wanted = self._desk.wanted()  # asked first: it must not be newer than the topics below
         there = consumer.list_topics(timeout=METADATA_WITHIN).topics
         place = self._place
         stray = {
@@ -204,7 +219,7 @@ class PolicyFollower(threading.Thread):
             self._presence.tell()
 
     def _say(self, text: str) -> None:
-        """Say what is wrong, once until it is something else."""
+        """Log what is wrong, once until it changes."""
         if text != self._said:
             self._said = text
             _LOG.warning(text, extra={"event": "policy-topic"})

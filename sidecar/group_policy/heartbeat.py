@@ -1,7 +1,7 @@
-"""What this instance tells of itself on the policy topic: what it subscribes to, and how its deliveries go.
+"""Publish this instance on the policy topic: its subscription, and the pace of its deliveries.
 
-It is told again before the others would take it for gone, at a change of the pace soon, and taken back at a clean stop.
-All calls come from the thread of the policy topic.
+A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace is sent
+within 15 s. A clean stop deletes the record. All calls come from the thread of the policy topic.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.policy_record import PARTITION, PaceTold, SubscriptionRecord, instance_key, render_record
 
 TELL_EVERY = 60.0
-"""Seconds between two heartbeats, as between two looks: a third of the others' patience (SILENT_AFTER)."""
+"""Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
+others drop an instance (SILENT_AFTER)."""
 CHANGE_EVERY = 15.0
-"""Seconds between two changes of the pace: in a storm every instance changes it, and every instance hears of all."""
+"""Shortest time, in seconds, between two published changes of the pace. In a storm every instance changes its pace, and
+every instance reads all changes."""
 FLUSH_WITHIN = 2.0
 LATE = 60_000
-"""ms from which on it is told soon that a retry is overdue: as long as the alert and the doctor wait."""
+"""ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
 
 
 class InstanceInfo(NamedTuple):
-    """What is told: the instance's name, tags by topic, and at the moment the pace (None: nothing is delivered) and by
-    how many ms its most overdue retry is late."""
+    """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
+
+    `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late.
+    """
 
     instance: str
     subscription: Mapping[str, str]
@@ -36,7 +40,10 @@ class InstanceInfo(NamedTuple):
 
 
 class Heartbeat:
-    """Tells it. `say` is given what goes wrong, as a sentence. Nothing is connected before the first word."""
+    """The publisher of this instance's record. `say` is called with each problem, as a sentence.
+
+    No client is made before the first heartbeat.
+    """
 
     def __init__(
         self,
@@ -55,19 +62,22 @@ class Heartbeat:
 
     @property
     def clients(self) -> list[Producer]:
-        """The producer, once there is one."""
+        """The producer, if there is one yet."""
         return [] if self._producer is None else [self._producer]
 
     def renew(self) -> None:
-        """Tell all again by a new producer, which has the newest keys."""
+        """Publish everything again, by a new producer with the newest credentials."""
         self._producer, self._told_at = None, -TELL_EVERY
 
     def tell(self) -> None:
-        """The heartbeat, at a look that has found the topic, unless it was told just now. Raises KafkaException."""
+        """Publish the heartbeat, unless it was just published. Raises KafkaException.
+
+        It is called when a check has found the topic.
+        """
         self._tell(TELL_EVERY / 2)
 
     def turn(self, *, there: bool) -> None:
-        """See to what is under way; while the topic is `there`, tell of another pace. Raises KafkaException."""
+        """Serve the producer. While the topic is `there`, publish another state. Raises KafkaException."""
         if self._producer is None:
             return
         self._producer.poll(0)
@@ -75,7 +85,7 @@ class Heartbeat:
             self._tell(self._change_every)
 
     def _present(self) -> tuple[tuple[str | None, bool], PaceTold | None, int]:
-        """The state whose change is told soon, and what is told with it."""
+        """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         return (None if pace is None else pace.state, overdue >= LATE), pace, overdue
 
@@ -101,7 +111,7 @@ class Heartbeat:
             self._say("the subscription cannot be told to the other instances: what was told before waits for Kafka")
 
     def take_back(self) -> None:
-        """A clean stop: the others need not wait for three missing heartbeats."""
+        """Delete this instance's record at a clean stop, so that others need not wait for three missing heartbeats."""
         if self._producer is not None:
             try:
                 self._write(self._producer, None)

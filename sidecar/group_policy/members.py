@@ -1,6 +1,7 @@
-"""Who else is in the group and what they subscribe to: instances of one group must want the same records (contract §6).
+"""Track the other instances of the group and their subscriptions.
 
-With different subscriptions a record is passed over or delivered by the chance of whose partition it is in.
+Instances of one group must want the same records (contract §6). If their subscriptions differ, chance decides whether a
+record is delivered: it depends on which instance owns its partition.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from sidecar.core.record import Now
 from topics.policy_record import SubscriptionRecord, same_subscription
 
 SILENT_AFTER = 180_000
-"""ms. An instance that has not told for so long, three times its heartbeat, is gone and does not count."""
+"""ms, three times the heartbeat. An instance that was silent for so long is gone and does not count."""
 MOST = 4_096
-"""Instances that are kept at most: whoever may write to the topic may name any number."""
+"""Instances that are kept. A writer to the topic may name any number."""
 MOST_SIGNS = 1024 * 1024
-"""Characters of subscriptions other than ours that are kept at most; a subscription may have 64 Ki."""
+"""Characters of subscriptions other than ours that are kept. One subscription may have 64 Ki."""
 
 
 class Member(NamedTuple):
-    """What another instance subscribes to, in how many characters (0: the same as ours), and until when that counts.
+    """The subscription of another instance.
 
-    `until` is in steady ms.
+    `signs`: its characters, 0 if it is the same as ours. `until`: the end of its validity, in steady ms.
     """
 
     subscription: Mapping[str, str]
@@ -40,7 +41,10 @@ class GroupMembers:
         self._signs = 0
 
     def hear(self, instance: str, record: SubscriptionRecord | None, now: Now, *, live: bool) -> None:
-        """Take in what an instance told. Unless heard `live`, how long ago that was is only known by its own clock."""
+        """Process the record of an instance. `record` is None if the instance stopped cleanly.
+
+        Unless the record was read `live`, only the clock of that instance says how old it is.
+        """
         if instance == self._instance:
             return
         before = self._members.pop(instance, None)
@@ -56,7 +60,7 @@ class GroupMembers:
             self._signs += signs
 
     def differing(self, now: Now) -> dict[str, Mapping[str, str]]:
-        """The instances that subscribe to something else, and to what; forgets those that are silent."""
+        """Return the instances with another subscription, and that subscription. Drop the silent ones."""
         self._members = {name: member for name, member in self._members.items() if member.until > now.steady}
         self._signs = sum(member.signs for member in self._members.values())
         return {

@@ -1,4 +1,4 @@
-"""The other instances of the group, by their heartbeats: whether they want the same records, said once."""
+"""Compare the other instances of the group with this one: log once whether they want the same records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = logging.getLogger("reconsume.policy")
 
 
 class Peers:
-    """The subscriptions of the others against this instance's own. All calls come on the event loop."""
+    """The subscriptions of the other instances, compared with this one's. All calls come on the event loop."""
 
     def __init__(self, instance: str, subscription: Mapping[str, str]) -> None:
         self._own = subscription
@@ -24,22 +24,22 @@ class Peers:
         self._newer_told = False
 
     def hear(self, instance: str, record: SubscriptionRecord | None, *, live: bool) -> None:
-        """Take in a heartbeat; None: the instance has left in order."""
+        """Process a heartbeat. `record` is None if the instance stopped cleanly."""
         self._roster.hear(instance, record, now(), live=live)
 
     def hear_newer(self, instance: str, v: int) -> None:
-        """Say once that heartbeats of a newer version cannot be read; each instance sends one a minute."""
+        """Log once that heartbeats of a newer version cannot be read. Each instance sends one a minute."""
         if not self._newer_told:
             self._newer_told = True
             text, extra = "subscriptions of newer instances are not compared; %s", {"event": "policy-newer-instances"}
             _LOG.info(text, f"{instance}: {versions.sentence(v)}", extra=extra)
 
     def differing(self) -> dict[str, Mapping[str, str]]:
-        """The instances that want other records, and which."""
+        """Return the instances that want other records, with their subscriptions."""
         return self._roster.differing(now())
 
     def compare(self) -> None:
-        """Say once that another instance wants other records, and once that all agree again."""
+        """Log once that another instance wants other records, and once that all agree again."""
         differing = self.differing()
         if differing and differing != self._differing:
             name, other = next(iter(differing.items()))

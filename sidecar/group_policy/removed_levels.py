@@ -1,7 +1,7 @@
-"""Which level topics outside the policy still hold waiting records: a level that was removed is read until it is empty.
+"""Find the level topics outside the policy that still hold waiting records.
 
-Kafka knows: what the retry group has committed, against where the log ends. The end counts transaction markers, and so
-does the lane's progress once it has read to the end.
+A level that left the policy is read until it is empty. To find out, the committed offset of the retry group is compared
+with the end of the log. The end counts transaction markers. So does the lane's progress, once it has read to the end.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from sidecar.kafka.errors import raise_partition_errors
 from topics.names import Kind, Names
 
 ANSWER_WITHIN = 1.0
-"""Seconds. An offset that a dead pod's transaction holds back is unknown for longer; then all is asked again."""
+"""Seconds. If a crashed pod's open transaction holds back an offset, the offset stays unknown for longer. Then
+everything is asked again."""
 
 
 def unlisted_levels(
     names: Names, mains: Collection[str], there: Iterable[str], wanted: Collection[str]
 ) -> frozenset[str]:
-    """The level topics of the group that are there and not wanted. Matched exactly, never by a pattern."""
+    """Return the group's level topics that exist and are not wanted. Names match exactly, never by a pattern."""
     found = set()
     for name in there:
         if "-RETRY-" in name and name not in wanted:  # most topics of a cluster are not ours
@@ -32,13 +33,15 @@ def unlisted_levels(
 
 
 def undrained_levels(consumer: Consumer, partitions: Mapping[str, int]) -> frozenset[str] | None:
-    """Those of the topics (with their numbers of partitions) that hold records which the consumer's group has not
-    done; None when Kafka does not say."""
+    """Return the topics with records that the consumer's group has not processed. None if Kafka does not say.
+
+    `partitions`: the number of partitions by topic.
+    """
     places = [(topic, number) for topic, count in partitions.items() for number in range(count)]
     if not places:
         return frozenset()
     try:
-        # Asked in this order: what is done meanwhile makes a topic look fuller than it is, never emptier.
+        # In this order, records processed meanwhile make a topic look fuller than it is, never emptier.
         committed = _offsets(consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_WITHIN))
         begins = _found(consumer, places, OFFSET_BEGINNING)
         ends = _found(consumer, places, OFFSET_END)
@@ -51,11 +54,11 @@ def _left(
     place: Partition, committed: Mapping[Partition, int], begins: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> bool:
     begin = begins[place]
-    return ends[place] > max(begin, committed[place])  # not committed is negative
+    return ends[place] > max(begin, committed[place])  # without a commit it is negative
 
 
 def _found(consumer: Consumer, places: Iterable[tuple[str, int]], which: int) -> dict[Partition, int]:
-    """The first or the end offset of each partition, in one request."""
+    """Return the first or the end offset of each partition, in one request."""
     asked = [TopicPartition(*place, which) for place in places]
     return _offsets(consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN))
 

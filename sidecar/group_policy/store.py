@@ -1,6 +1,7 @@
-"""The policy topic for the command line: read it whole, write one record and wait for the broker's word.
+"""Read and write the policy topic for the command line and the dashboard.
 
-A broker that does not answer is one `BrokerError` with one sentence, in seconds.
+The topic is read as a whole. A write waits until the broker confirms it. A broker that does not answer raises
+BrokerError with one sentence, within seconds.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from topics.policy_record import (
 
 BATCH = 500
 MOST, MOST_BYTES = 1_000, 2 * 1024 * 1024
-"""Policies that are kept of a topic, and their bytes; parsed they take some twenty times as much at worst."""
+"""Policies of a topic that are kept, and their bytes. Parsed they take about twenty times as much at worst."""
 UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-"""A topic that was made a moment ago: `topics apply && policy set` must not fail."""
+"""Errors of a topic that was created a moment ago. `topics apply && policy set` must not fail because of them."""
 AGAIN = 0.1
 CLIENT = "reconsume-policy"
 
 
 class Entry(NamedTuple):
-    """A policy as it lies in the topic; `record` None: it was withdrawn; `fault`: why it cannot be read.
+    """A policy as the topic holds it. `record` is None if it was withdrawn, or if `fault` says why it cannot be read.
 
-    `newer`: a newer version of Reconsume wrote it, so that it is no mistake.
+    `newer`: a newer version of Reconsume wrote it, so the policy is no mistake.
     """
 
     offset: int
@@ -58,9 +59,9 @@ class PolicyStore:
         self._kafka, self._names = kafka, names
 
     def entries(self) -> list[Entry]:
-        """The newest policies that the topic has, and the last that can be read, in order.
+        """Return the newest policies of the topic in order, and the last one that can be read.
 
-        Raises ContractError without the topic, BrokerError.
+        Raises ContractError if the topic does not exist, and BrokerError if it cannot be read.
         """
         if not Admin(self._kafka).find([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
@@ -80,7 +81,7 @@ class PolicyStore:
             consumer.close()
 
     def write(self, record: PolicyRecord) -> int:
-        """Write a policy; its offset, once every in-sync replica has it. Raises BrokerError."""
+        """Write a policy. Return its offset once every in-sync replica has it. Raises BrokerError."""
         landed: list[Message] = []
         faults: list[str] = []
 
@@ -98,7 +99,10 @@ class PolicyStore:
         return landed[0].offset() or 0
 
     def _messages(self, consumer: Consumer, end: int, deadline: float) -> Iterator[Message]:
-        """All records up to the end; after compaction only the end of the partition may tell it."""
+        """Yield all records before the offset `end`.
+
+        After compaction the last offset may be missing: then only the client's end-of-partition event marks the end.
+        """
         while time.monotonic() < deadline:
             for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
                 error = message.error()
@@ -114,7 +118,10 @@ class PolicyStore:
 
 
 def newest(found: Iterable[tuple[Entry, int]]) -> list[Entry]:
-    """The last of them that fit into MOST_BYTES, and the last that can be read wherever it is; with their bytes."""
+    """Return the last entries within MOST and MOST_BYTES, and the last readable one wherever it is.
+
+    `found` has each entry with its size in bytes.
+    """
     kept, total, good = deque[tuple[Entry, int]](), 0, None
     for entry, size in found:
         kept.append((entry, size))
@@ -127,7 +134,7 @@ def newest(found: Iterable[tuple[Entry, int]]) -> list[Entry]:
 
 
 def entry_of(message: Message) -> Entry | None:
-    """A message as an entry; None when it is no policy."""
+    """Return a message as an entry. None if it is no policy."""
     if message.key() != KEY:
         return None
     offset: Any = message.offset()
@@ -142,17 +149,20 @@ def entry_of(message: Message) -> Entry | None:
 
 
 def in_force(entries: list[Entry]) -> PolicyRecord | None:
-    """The policy that instances follow: the last one that can be read; None when there is none, or it was withdrawn."""
+    """Return the policy that instances follow: the last one that can be read.
+
+    None if there is none, or if it was withdrawn.
+    """
     good = [entry for entry in entries if not entry.fault]
     return good[-1].record if good else None
 
 
 def unread_of(entries: list[Entry]) -> str:
-    """Why the group's policy cannot be read, where a newer version wrote it; empty when this version can."""
+    """Return why a newer version's policy cannot be read. Empty if this version can read the group's policy."""
     rest = [entry for entry in entries if entry.newer or not entry.fault]
     return rest[-1].fault if rest else ""
 
 
 def values_of(record: PolicyRecord | None) -> Mapping[str, object]:
-    """A policy's values; none without a policy."""
+    """Return the values of a policy. Empty without a policy."""
     return {} if record is None else record.policy

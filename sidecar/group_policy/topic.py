@@ -1,4 +1,4 @@
-"""What the policy topic says: the group's policy, and which instances there are. Read once, for several checks."""
+"""Read the policy topic once for several checks: the group's policy, and which instances there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, p
 
 BATCH = 500
 MOST = 2 * 1024 * 1024
-"""Bytes of records that are kept; parsed they take some twenty times as much at worst."""
+"""Bytes of records that are kept. Parsed they take about twenty times as much at worst."""
 POLICY, INSTANCE = "policy", "instance/"
 
 T = TypeVar("T")
@@ -36,9 +36,10 @@ class PolicyTopicRecord(NamedTuple):
 
 
 class Latest:
-    """The last record of the policy and of each instance, in the order in which they were written, within MOST bytes.
+    """The last record of the policy and of each instance, in the order of writing, within MOST bytes.
 
-    Whoever may write to the topic may name any number of instances: those heard of first are forgotten then.
+    A writer to the topic may name any number of instances. Above the limit, the oldest records of instances are
+    dropped.
     """
 
     def __init__(self) -> None:
@@ -46,13 +47,13 @@ class Latest:
         self._bytes = 0
 
     def add(self, told: PolicyTopicRecord, size: int) -> None:
-        """One more record, of so many bytes."""
+        """Add a record of `size` bytes."""
         match told.heard:
             case PolicyHeard():
                 name = POLICY
             case InstanceHeard(instance=instance):
                 name = INSTANCE + instance
-            case _:  # no check asks for it
+            case _:  # no check uses it
                 return
         self._forget(name)
         self._found[name] = (told, size)
@@ -61,7 +62,6 @@ class Latest:
             self._forget(next(one for one in self._found if one != POLICY))
 
     def records(self) -> tuple[PolicyTopicRecord, ...]:
-        """All that is kept."""
         return tuple(told for told, _ in self._found.values())
 
     def _forget(self, name: str) -> None:
@@ -69,7 +69,10 @@ class Latest:
 
 
 def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord, ...] | None:
-    """The last record of the policy and of each instance; None where the topic does not exist. Raises BrokerError."""
+    """Return the last record of the policy and of each instance. None if the topic does not exist.
+
+    Raises BrokerError.
+    """
     found, denied = cluster.topics([names.policy])
     if denied:
         raise DeniedError(f"this user may not see {names.policy}")
@@ -86,12 +89,15 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
 
 
 def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
-    """Have it read the topic from its beginning; where that is, and its end. Raises KafkaException."""
+    """Call `assign_all`, and retry it while the broker is busy. Raises KafkaException."""
     return retry_transient(lambda: assign_all(consumer, topic), ANSWER_SECONDS, busy)
 
 
 def read_to(consumer: Consumer, end: int, topic: str) -> tuple[PolicyTopicRecord, ...]:
-    """The last records up to an offset; raises KafkaException. After compaction only the partition's end tells it."""
+    """Return the last records before the offset `end`. Raises KafkaException, and BrokerError if it takes too long.
+
+    After compaction the last offset may be missing: then only the client's end-of-partition event marks the end.
+    """
     found = Latest()
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
@@ -105,7 +111,7 @@ def read_to(consumer: Consumer, end: int, topic: str) -> tuple[PolicyTopicRecord
             elif error.code() == KafkaError._PARTITION_EOF:
                 return found.records()
             elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
-                raise KafkaException(error)  # a right on the group is needed for nothing here
+                raise KafkaException(error)  # no right on the group is needed here
     raise BrokerError(f"{topic} could not be read to its end within {ANSWER_SECONDS:g} s")
 
 
@@ -113,11 +119,12 @@ METADATA_WITHIN = 5.0
 
 
 def assign_all(consumer: Consumer, topic: str) -> tuple[int, int]:
-    """Have the consumer read the topic from its beginning; where that is, and where it ends now. Raises KafkaException.
+    """Have the consumer read the topic from its beginning. Return that offset and the end offset.
 
-    By numbers: asked for "the beginning" before the leader is known, librdkafka asks again only after 500 ms.
+    Raises KafkaException.
     """
     place = TopicPartition(topic, PARTITION)
     begin, end = consumer.get_watermark_offsets(place, timeout=METADATA_WITHIN, cached=False)
+    # By number: if asked for "the beginning" before the leader is known, librdkafka asks again only after 500 ms.
     consumer.assign([TopicPartition(topic, PARTITION, begin)])
     return begin, end

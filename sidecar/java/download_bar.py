@@ -1,4 +1,4 @@
-"""Draws the progress of a download on stderr; the only place of `dev` that knows a terminal."""
+"""Draw the progress of a download on stderr. Only this module of `sidecar/java` uses a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sidecar.java.jars import Progress as Report
 
 @contextmanager
 def progress_bar(what: str = "Apache Kafka") -> Iterator[Report]:
-    """A callback for `fetch` that draws a bar on stderr while the block runs, and leaves nothing behind.
+    """Yield a callback for `fetch` that draws a bar on stderr. The bar is removed at the end of the block.
 
-    Nothing is drawn where stderr is no terminal.
+    Nothing is drawn if stderr is no terminal.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

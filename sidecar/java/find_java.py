@@ -1,4 +1,4 @@
-"""Finds the Java that runs Kafka and Spark, and says in one sentence what to do when there is none."""
+"""Find the Java for Kafka and Spark. If there is none, one sentence says what to do."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from pathlib import Path
 from sidecar.errors import SetupError
 
 LEAST_JAVA = 17
-"""Brokers of Apache Kafka 4 and Apache Spark 4 are compiled for Java 17."""
+"""The oldest Java version that works: brokers of Apache Kafka 4 and Apache Spark 4 are compiled for Java 17."""
 INSTALL = "install it with `apt-get install openjdk-17-jre-headless` or `brew install openjdk@17`, or set JAVA_HOME"
 
 
 def find_java(environ: Mapping[str, str] = os.environ, what: str = "Kafka") -> Path:
-    """The `java` of JAVA_HOME, else of PATH, for `what`; SetupError when there is none, or it is older than 17."""
+    """Return the `java` of JAVA_HOME, else of PATH. Raises SetupError if there is none, or it is older than 17.
+
+    `what` is the program that needs Java; the error names it.
+    """
     home = environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else environ.get("PATH", os.defpath))
     if found is None:
@@ -39,4 +42,4 @@ def _version(java: str) -> int | None:
     if match is None:
         return None
     major = int(match[1])
-    return int(match[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8
+    return int(match[2] or 0) if major == 1 else major  # Java 8 reports the version 1.8

@@ -1,7 +1,7 @@
-"""Fetches the jars of a lock file from a Maven repository into the user's cache.
+"""Download the jars of a lock file from a Maven repository into the user's cache.
 
-A jar is checked by SHA-256 before it gets its final name, and again each time it is used, so what `fetch` returns is
-always what the lock says. Nothing here starts Java or draws a progress bar.
+A jar is checked by SHA-256 before it gets its final name, and again each time it is used. The result of `fetch`
+therefore always matches the lock. Nothing here starts Java or draws a progress bar.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sidecar.errors import ConfigError, SetupError
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4
-"""Tries for one jar; the waits between them are 0.5, 1 and 2 seconds."""
+"""Attempts for one jar. The waits between them are 0.5, 1 and 2 seconds."""
 FIRST_WAIT = 0.5
 STALL = 30
-"""Seconds without one byte after which a try is given up."""
+"""Seconds without a byte after which an attempt is given up."""
 THREADS = 8
 CHUNK = 1 << 16
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are there and the bytes of the whole lock, never by two threads at once."""
+"""Called with the bytes that are present and the bytes of the whole lock, never by two threads at once."""
 
 
 class Jar(msgspec.Struct, frozen=True):
@@ -49,13 +49,13 @@ class Jar(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Where it lies in a Maven repository, and in the cache."""
+        """The path of the jar in a Maven repository, and in the cache."""
         folder = f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}"
         return f"{folder}/{self.artifact}-{self.version}.jar"
 
 
 def read_lock(lock: Path) -> tuple[Jar, ...]:
-    """The jars of a lock file, in its order. Raises ConfigError naming each line that is not one."""
+    """Return the jars of a lock file, in its order. Raises ConfigError that names each malformed line."""
     numbered = enumerate(lock.read_text("utf-8").splitlines(), 1)
     lines = [(number, line) for number, line in numbered if line.strip() and not line.startswith("#")]
     jars = [_jar(line) for _, line in lines]
@@ -73,7 +73,7 @@ def _jar(line: str) -> Jar | None:
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where jars are kept: RECONSUME_CACHE, else the user's cache folder; `jars` below it."""
+    """Return the folder of the jars: RECONSUME_CACHE/jars, else reconsume/jars in the user's cache folder."""
     if own := environ.get("RECONSUME_CACHE"):
         return Path(own).expanduser() / "jars"
     root = environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -81,7 +81,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def maven_mirror(environ: Mapping[str, str] = os.environ) -> str:
-    """The Maven repository to fetch from: RECONSUME_MAVEN_MIRROR, else Maven Central."""
+    """Return the Maven repository to download from: RECONSUME_MAVEN_MIRROR, else Maven Central."""
     return (environ.get("RECONSUME_MAVEN_MIRROR") or MAVEN_CENTRAL).rstrip("/")
 
 
@@ -93,9 +93,9 @@ def fetch(
     mirror: str | None = None,
     first_wait: float = FIRST_WAIT,
 ) -> list[Path]:
-    """The paths of all jars of `lock`, in its order, fetching those that the cache lacks.
+    """Return the paths of all jars of `lock`, in its order. Download those that are not in the cache.
 
-    Safe to run in several processes at once. Raises SetupError naming the jar that cannot be had.
+    Several processes may call it at once. Raises SetupError that names the jar which cannot be downloaded.
     """
     jars = read_lock(lock) if isinstance(lock, Path) else lock
     count = _Count(sum(jar.size for jar in jars), progress)
@@ -108,7 +108,7 @@ def fetch(
 
 
 class _Count:
-    """Adds up what the threads have, and tells it on."""
+    """The sum of the bytes that all threads have, reported to `progress`."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._total, self._progress = total, progress
@@ -121,7 +121,7 @@ class _Count:
 
 
 class _Source:
-    """One mirror seen through one cache."""
+    """One mirror, with one cache."""
 
     def __init__(self, mirror: str, cache: Path, first_wait: float, count: _Count) -> None:
         self._mirror, self._cache, self._first_wait, self._count = mirror, cache, first_wait, count
@@ -141,9 +141,10 @@ class _Source:
         return target
 
     def _new_part(self, folder: Path) -> Path:
-        """An own name for each try, and a rename at the end: two processes may fetch the same jar at once."""
+        """Create an empty file for one download. Raises SetupError if the folder cannot be written."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # A name of its own, and a rename at the end: two processes may download the same jar at once.
             handle, name = tempfile.mkstemp(prefix=".part-", dir=folder)
         except OSError as error:
             sentence = f"cannot keep jars in {self._cache}: {error.strerror} (another folder: RECONSUME_CACHE)"
@@ -178,7 +179,7 @@ class _Source:
                     file.write(chunk)
                     self._count.add(len(chunk))
                     counted = got
-                if reply.length:  # urllib reports a body cut short by nothing else
+                if reply.length:  # the only sign from urllib that a body was cut short
                     raise http.client.IncompleteRead(b"", reply.length)
         except BaseException:
             self._count.add(-counted)
@@ -191,7 +192,7 @@ def _sha256(path: Path) -> str:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether another try may help: not for an answer such as 403 or 404, nor for a local file."""
+    """Whether another attempt may help. It does not after a response such as 403 or 404, nor for a local file."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code >= 500 or error.code in (408, 429)
     return isinstance(error, urllib.error.URLError | http.client.HTTPException | TimeoutError | ConnectionError)

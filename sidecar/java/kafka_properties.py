@@ -1,7 +1,7 @@
-"""The `kafka:` section for Kafka's Java client, which Spark uses: librdkafka's names and forms in Java's.
+"""Translate the section `kafka` for Kafka's Java client, which Spark uses.
 
-Only what is needed to reach the cluster and to prove who we are: the rest of the section tunes the sidecar's client.
-Pure but for the files of certificates, which are read by the function that is given.
+Only the properties for the connection and for the client's identity are translated. The rest of the section tunes the
+sidecar's client. Nothing is read here, except the files of certificates and keys by the given function `read`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Read = Callable[[str], str]
-"""The text of a file; raises OSError."""
+"""A function that returns the text of a file. Raises OSError."""
 
 CONNECTION = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
-"""What begins so decides whether a connection comes about: it is translated or refused, never passed over."""
+"""Prefixes of the properties that decide whether a connection succeeds. Each is translated or refused, never
+ignored."""
 SAME = frozenset(
     {"bootstrap.servers", "client.dns.lookup", "sasl.kerberos.service.name", "sasl.kerberos.min.time.before.relogin"}
 )
@@ -26,7 +27,8 @@ UNTRANSLATABLE = {
     "ssl.crl.location": "Java takes revocation lists from its own security properties",
     "sasl.kerberos.kinit.cmd": "Java logs in by itself, from the key table",
 }
-"""Names with a reason of their own; the values that are Java's own behaviour are let through."""
+"""Properties that are refused with a reason of their own. A value that is Java's own behaviour (JAVAS_OWN) is
+allowed."""
 JAVAS_OWN = {("enable.ssl.certificate.verification", "true")}
 LOGIN = "org.apache.kafka.common.security"
 MODULES = {
@@ -37,14 +39,14 @@ MODULES = {
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 PKCS8 = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
 PBES2 = bytes.fromhex("06092a864886f70d01050d")
-"""The object identifier by which a key says that it is locked in that way, which is how OpenSSL 3 locks one."""
+"""The object identifier in a key that is encrypted by PBES2, as OpenSSL 3 does it."""
 CONVERT = "`openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY -out KEY8`, or with -nocrypt for one without a password"
 FILE = "write the Java client's own properties into a file and name it with --kafka-properties"
 
 
 @dataclass(slots=True)
 class Translation:
-    """What the Java client gets, and what could not be said to it."""
+    """The properties for the Java client, and a sentence for each property that has no translation."""
 
     properties: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -55,7 +57,7 @@ class Translation:
 
 
 def to_java(kafka: Mapping[str, str], read: Read) -> Translation:
-    """The properties for Java, and one sentence for each that has none; never both for one property."""
+    """Return the properties for Java, and one sentence for each that has none; never both for one property."""
     done = Translation()
     left = {name: value for name, value in kafka.items() if name in SAME or name.startswith(CONNECTION)}
     done.properties.update({name: left.pop(name) for name in SAME & left.keys()})
@@ -71,7 +73,10 @@ def to_java(kafka: Mapping[str, str], read: Read) -> Translation:
 
 
 def take_sasl(left: dict[str, str], done: Translation) -> None:
-    """Mechanism and credentials: Java has both name and password in one text, the JAAS configuration."""
+    """Translate the mechanism and the credentials.
+
+    Java has the name and the password in one text, the JAAS configuration.
+    """
     mechanism = left.pop("sasl.mechanisms", None) or left.pop("sasl.mechanism", None)
     left.pop("sasl.mechanism", None)
     if mechanism is None:
@@ -91,7 +96,7 @@ def take_sasl(left: dict[str, str], done: Translation) -> None:
 
 
 def take_kerberos(left: dict[str, str], done: Translation) -> None:
-    """A key table and its principal; the service's name is the same for both clients."""
+    """Translate the key table and its principal. The name of the service is the same for both clients."""
     keytab, principal = left.pop("sasl.kerberos.keytab", None), left.pop("sasl.kerberos.principal", None)
     if keytab is None or principal is None:
         done.refuse("sasl.mechanisms=GSSAPI", "it needs sasl.kerberos.keytab and sasl.kerberos.principal")
@@ -103,18 +108,18 @@ def take_kerberos(left: dict[str, str], done: Translation) -> None:
 
 
 def jaas(module: str, given: Mapping[str, str], plain: str = "") -> str:
-    """One entry of a JAAS configuration."""
+    """Return one entry of a JAAS configuration."""
     quoted = " ".join(f'{name}="{escaped(value)}"' for name, value in given.items())
     return f"{module} required {plain}{quoted};"
 
 
 def escaped(text: str) -> str:
-    """A text between the quotes of a JAAS configuration."""
+    """Return a text as it stands between the quotes of a JAAS configuration."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def take_trust(left: dict[str, str], done: Translation) -> None:
-    """Whom we trust, and whether the broker's name is looked at."""
+    """Translate the CA to trust, and whether the broker's name is checked."""
     if (location := left.pop("ssl.ca.location", None)) is not None:
         if location == "probe":
             done.refuse("ssl.ca.location=probe", "name the file of the CA's certificates")
@@ -127,7 +132,11 @@ def take_trust(left: dict[str, str], done: Translation) -> None:
 
 
 def take_key(left: dict[str, str], done: Translation, read: Read) -> None:
-    """Who we are, by TLS: a PKCS#12 store as it is; PEM files by their text, since Java wants both parts in one."""
+    """Translate the client's identity for TLS.
+
+    A PKCS#12 store is passed on by its path. PEM files are passed on by their text, because Java wants both parts in
+    one store.
+    """
     if (store := left.pop("ssl.keystore.location", None)) is not None:
         done.properties |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": store}
         if (password := left.pop("ssl.keystore.password", None)) is not None:
@@ -149,7 +158,7 @@ def take_key(left: dict[str, str], done: Translation, read: Read) -> None:
 
 
 def readable(key: str) -> bool:
-    """Whether Kafka's Java client reads this key: measured with 3.9 on Java 17."""
+    """Whether Kafka's Java client can read this key. Measured with 3.9 on Java 17."""
     begin = next((line for line in PKCS8 if line in key), None)
     if begin is None:
         return False
@@ -160,7 +169,10 @@ def readable(key: str) -> bool:
 
 
 def taken_pem(left: dict[str, str], name: str, done: Translation, read: Read) -> str | None:
-    """A certificate or key: given as text, or by its file."""
+    """Return a certificate or key that is given as text or by its file. None if it is not given.
+
+    Empty if its file cannot be read; the property is then refused.
+    """
     location, text = left.pop(f"{name}.location", None), left.pop(f"{name}.pem", None)
     if location is None:
         return text
@@ -172,11 +184,11 @@ def taken_pem(left: dict[str, str], name: str, done: Translation, read: Read) ->
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """A Java properties file."""
+    """Return the text of a Java properties file."""
     return "".join(f"{name}={line(value)}\n" for name, value in properties.items())
 
 
 def line(value: str) -> str:
-    """A value on one line of a properties file."""
+    """Return a value on one line of a properties file."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return f"\\{text}" if text.startswith(" ") else text

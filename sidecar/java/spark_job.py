@@ -1,6 +1,6 @@
-"""The Spark job as a process of ours: what it needs is there before it starts, and it never outlives us.
+"""Run the Spark job as a child process. Its requirements are met before it starts, and it never outlives its parent.
 
-The job's own package is started and not imported: who needs no view needs no Spark.
+The job's package is started and not imported: users without the view need no Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sidecar.java.orphan_guard import OrphanGuard
 
 SPARK_LOCK = Path(__file__).with_name("spark.lock")
 TAIL = 2_000
-"""Characters of the job's log that are shown when it ends without a word."""
+"""Characters of the job's log that are shown if the job ends without an error message."""
 
 
 class Cluster(NamedTuple):
@@ -36,14 +36,17 @@ class Cluster(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A folder that only we may read and that is removed with us, and the guard that ends what we have started."""
+    """A private folder that is removed when this process ends, and the guard that ends the started processes."""
 
     folder: Path
     guard: OrphanGuard
 
 
 def prepare() -> list[Path]:
-    """The jars that Spark needs for Kafka, fetched if they must be; SetupError without PySpark or Java."""
+    """Return the jars that Spark needs for Kafka. Download those that are missing.
+
+    Raises SetupError without PySpark or Java, or if a jar cannot be downloaded.
+    """
     if importlib.util.find_spec("pyspark") is None:
         raise SetupError("the view is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'")
     find_java(what="Spark")
@@ -53,7 +56,7 @@ def prepare() -> list[Path]:
 
 @contextmanager
 def guarded_folder() -> Iterator[Place]:
-    """A folder for secrets and logs; whatever becomes of us, it is removed."""
+    """Yield a folder for secrets and logs. It is removed, however this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="reconsume-view-"))
     guard = OrphanGuard(folder)
     try:
@@ -63,33 +66,39 @@ def guarded_folder() -> Iterator[Place]:
 
 
 class Started:
-    """The job's process. The guard knows of it only while it runs: afterwards its id may be another process's."""
+    """The process of the job.
+
+    The guard knows its id only while it runs: afterwards the id may belong to another process.
+    """
 
     def __init__(self, command: Sequence[str], guard: OrphanGuard, **pipes: Any) -> None:
-        # A process group of its own: Ctrl-C in a terminal is ours to pass on.
+        # A process group of its own: this process passes on Ctrl-C in a terminal.
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, text=True, **pipes)
         self._guard = guard
         guard.watch([self._process.pid])
 
     @property
     def lines(self) -> Iterator[str]:
-        """What it prints, where that is a pipe."""
+        """The lines that the job prints, if its output is a pipe."""
         assert self._process.stdout is not None
         return iter(self._process.stdout)
 
     def forward_signals(self) -> None:
-        """From now on SIGTERM and Ctrl-C go to the job, and when it has ended so do we."""
+        """From now on, send SIGTERM to the job on SIGTERM and on Ctrl-C.
+
+        This process goes on until the job has ended.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._process.send_signal(signal.SIGTERM))
 
     def wait(self) -> int:
-        """Its exit code, negative for a signal."""
+        """Wait for the end of the job. Return its exit code, negative for a signal."""
         code = self._process.wait()
         self._guard.watch([])
         return code
 
     def end(self) -> None:
-        """Kill it, if it still runs, and read no more of what it prints."""
+        """Kill the job if it still runs, and stop reading its output."""
         self._process.kill()
         self.wait()
         if self._process.stdout is not None:
@@ -97,21 +106,24 @@ class Started:
 
 
 def start(place: Place, words: Sequence[str], cluster: Cluster, jars: Sequence[Path], **pipes: Any) -> Started:
-    """Start `python -m spark` with these words; it reads secrets from a file: its arguments are shown by `ps`."""
+    """Start `python -m spark` with these arguments.
+
+    The job reads the secrets from a file, because `ps` shows its arguments.
+    """
     properties = cluster.properties
     if not isinstance(properties, Path):
         file = place.folder / "kafka.properties"
         file.touch(0o600)
         file.write_text(properties_text(properties), "utf-8")
         properties = file
-    # -P: a folder of the user's that is called spark must not be taken for ours.
+    # -P: a user's folder with the name spark must not be imported instead of ours.
     command = [sys.executable, "-P", "-m", "spark", *words, "--kafka-properties", str(properties)]
     command += ["--bootstrap", cluster.bootstrap, "--jars", ",".join(map(str, jars))]
     return Started(command, place.guard, **pipes)
 
 
 def run_job(words: Sequence[str], cluster: Cluster) -> int:
-    """Run the job until it ends; its exit code. Raises SetupError when it was killed."""
+    """Run the job until it ends. Return its exit code. Raises SetupError if a signal ended it."""
     jars = prepare()
     with guarded_folder() as place:
         started = start(place, ["run", *words], cluster, jars)
@@ -123,7 +135,7 @@ def run_job(words: Sequence[str], cluster: Cluster) -> int:
 
 
 class Answer(NamedTuple):
-    """What a query found."""
+    """The result of a query."""
 
     columns: tuple[str, ...]
     rows: Iterator[Mapping[str, object]]
@@ -131,7 +143,10 @@ class Answer(NamedTuple):
 
 @contextmanager
 def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
-    """Run one query over a group's present state. Raises ReconsumeError with Spark's sentence, also while rows come."""
+    """Run one query over a group's present state.
+
+    Raises ReconsumeError with Spark's sentence, also while the rows are read.
+    """
     jars = prepare()
     with guarded_folder() as place, (place.folder / "log").open("w+", encoding="utf-8") as log:
         words = ["sql", f"--query={query}", "--group", group]
@@ -145,7 +160,7 @@ def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
 
 
 def read_lines(started: Started, log: IO[str]) -> Iterator[list[object]]:
-    """The lists that it prints. Raises ReconsumeError for its error, or when it ends without one."""
+    """Yield the lists that the job prints. Raises ReconsumeError for its error, or if its exit code is not 0."""
     for line in started.lines:
         value = json.loads(line)
         if isinstance(value, dict):

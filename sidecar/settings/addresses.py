@@ -1,4 +1,4 @@
-"""Where the service is reached and where we listen: the shapes of URLs and addresses. Nothing is opened here."""
+"""Parse and check the URLs of the service and the addresses on which the sidecar listens. Nothing is opened here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ UNIX_URL = re.compile(r"unix:(/[^:?#\s]+):(/\S*)")
 URL_FORMS = "http://host:port/path or unix:/path/of.sock:/path"
 LISTEN_FORMS = "host:port, [v6]:port or unix:/path/of.sock"
 LONGEST_SOCKET_PATH = 107
-"""Linux keeps 108 bytes for a socket's path, with the closing zero."""
+"""Bytes of a socket's path. Linux keeps 108, including the closing zero."""
 
 
 class Listen(NamedTuple):
-    """Where to listen: `path` of a Unix socket, or else `host` and `port` (0: any free one)."""
+    """An address to listen on: the `path` of a Unix socket, or `host` and `port`. Port 0 means any free port."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Listen(NamedTuple):
 
 
 def check_url(url: str) -> None:
-    """ValueError unless deliveries could go to `url`."""
+    """Raise ValueError unless `url` is a valid target for deliveries."""
     if url.startswith("unix:"):
         match = UNIX_URL.fullmatch(url)
         if match is None:
@@ -40,7 +40,7 @@ def check_url(url: str) -> None:
 
 
 def split(url: str) -> SplitResult:
-    """The parts of a URL with a port that is a port; ValueError."""
+    """Return the parts of a URL. Raises ValueError if the URL or its port is invalid, or the port is 0."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -67,7 +67,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_listen(text: str) -> Listen:
-    """The address to listen on; ValueError."""
+    """Return the address that `text` gives to listen on. Raises ValueError if it is malformed."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         check_socket_path(path)
@@ -79,7 +79,7 @@ def parse_listen(text: str) -> Listen:
 
 
 def check_socket_path(path: str) -> None:
-    """ValueError unless `path` is absolute and short enough for a Unix socket."""
+    """Raise ValueError unless `path` is absolute, without spaces, and short enough for a Unix socket."""
     if not path.startswith("/") or re.search(r"\s", path):
         raise ValueError("must name the socket by its absolute path, as in unix:/run/app/app.sock")
     if len(path.encode()) > LONGEST_SOCKET_PATH:

@@ -1,6 +1,6 @@
-"""What settings must agree on: each check names the settings that it reads and says what does not fit.
+"""Checks between settings. `CHECKS` lists each check with the settings that it reads.
 
-A check runs only when none of its settings is wrong by itself, so that no fault is reported twice.
+A check is skipped if one of its settings is wrong by itself, so that no fault is reported twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[Settings], Iterator[Fault]]
 
 
 def url_is_given(settings: Settings) -> Iterator[Fault]:
-    """Push has somewhere to push to."""
+    """Yield a fault if push mode has no URL."""
     if settings.deliver.mode == "push" and settings.deliver.url is None:
         text = "is required in push mode, like http://127.0.0.1:8080/events or unix:/run/app/app.sock:/events"
         yield Fault(("deliver", "url"), text, given=False)
@@ -31,11 +31,14 @@ REQUESTS = (
     *("url", "health_url", "concurrency", "timeout", "envelope"),
     *("forward_headers", "dead_letter_statuses", "outage_failures", "outage_interval"),
 )
-"""Settings of `deliver` that only a request to the service can honour."""
+"""Settings of `deliver` that apply only to requests to the service."""
 
 
 def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
-    """Where the service reads Kafka itself, what only a delivery could honour is a mistake, and not passed over."""
+    """Yield a fault for each delivery setting that has no effect in relay mode, unless it has its default.
+
+    The service reads Kafka itself there. Such a setting is a mistake, so it is reported and not ignored.
+    """
     if settings.deliver.mode != "relay":
         return
     text = "has no effect in relay mode, where the service reads Kafka itself; leave it out"
@@ -46,14 +49,17 @@ def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
 
 
 def pull_sends_no_requests(settings: Settings) -> Iterator[Fault]:
-    """Where the service makes the calls, what only a request to it could honour is a mistake, and not passed over."""
+    """Yield a fault for each request setting that has no effect in pull mode, unless it has its default.
+
+    The service makes the calls there. Such a setting is a mistake, so it is reported and not ignored.
+    """
     if settings.deliver.mode == "pull":
         text = "is for push mode; in pull mode the service calls the sidecar; leave it out"
         yield from unusual(settings.deliver, REQUESTS, text)
 
 
 def unusual(deliver: Deliver, names: Sequence[str], text: str) -> Iterator[Fault]:
-    """A fault for each of these settings that is not as it is by default."""
+    """Yield a fault for each of the settings `names`, and for `batch.max_size`, that differs from its default."""
     for name in names:
         if (value := getattr(deliver, name)) != Deliver.model_fields[name].default:
             yield Fault(("deliver", name), text, value)
@@ -62,7 +68,10 @@ def unusual(deliver: Deliver, names: Sequence[str], text: str) -> Iterator[Fault
 
 
 def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
-    """Order needs one record at a time, which stays where it is until it is answered."""
+    """Yield a fault for each setting that is incompatible with ordered delivery.
+
+    Order needs one record at a time, and that record must stay in place until it is answered.
+    """
     deliver, path = settings.deliver, ("deliver", "order")
     if deliver.order == "none":
         return
@@ -78,7 +87,10 @@ def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
 
 
 def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
-    """What every instance gets is pushed, and never waits for a failed one."""
+    """Yield a fault for each setting that is incompatible with broadcast.
+
+    Every instance gets every record by push, and no record waits for a failed one.
+    """
     deliver, path = settings.deliver, ("deliver", "broadcast")
     if not deliver.broadcast:
         return
@@ -92,7 +104,7 @@ def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
 
 
 def urls_are_local(settings: Settings) -> Iterator[Fault]:
-    """Deliveries stay on this machine unless the user says otherwise."""
+    """Yield a fault for each URL outside loopback, unless `deliver.allow_remote` is set."""
     deliver = settings.deliver
     for name, url in (("url", deliver.url), ("health_url", deliver.health_url)):
         if url is not None and not deliver.allow_remote and not is_local_url(url):
@@ -101,7 +113,7 @@ def urls_are_local(settings: Settings) -> Iterator[Fault]:
 
 
 def ladder_fits(settings: Settings) -> Iterator[Fault]:
-    """The table rises, and the ladder can be built over it."""
+    """Yield a fault if the level table does not rise, or the ladder cannot be built over it."""
     try:
         build_ladder(settings.retry.ladder, settings.retry.levels)
     except ValueError as error:
@@ -109,7 +121,7 @@ def ladder_fits(settings: Settings) -> Iterator[Fault]:
 
 
 def names_fit(settings: Settings) -> Iterator[Fault]:
-    """Every topic name is one that Kafka takes, and no main topic is one of our own."""
+    """Yield a fault if Kafka refuses one of the topic names, or a main topic is one of the group's own topics."""
     try:
         build_names(settings.group, settings.topic_names, settings.delays, settings.topic_prefix)
     except ValueError as error:
@@ -117,7 +129,10 @@ def names_fit(settings: Settings) -> Iterator[Fault]:
 
 
 def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
-    """A rebalance may not wait until Kafka takes the waiting member for dead."""
+    """Yield a fault if `lock_timeout` is not shorter than `max.poll.interval.ms`.
+
+    A rebalance must stop waiting before Kafka removes the waiting member from the group.
+    """
     text = settings.kafka.get("max.poll.interval.ms", "")
     limit = int(text) if text.isdecimal() else MAX_POLL_INTERVAL
     if settings.lock_timeout >= limit:
@@ -126,14 +141,14 @@ def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
 
 
 def api_is_guarded(settings: Settings) -> Iterator[Fault]:
-    """An API that others can reach asks for a token."""
+    """Yield a fault if the API listens outside loopback without a token."""
     listen = parse_listen(settings.api.listen)
     if listen.path is None and not is_loopback(listen.host) and settings.api.token_file is None:
         yield Fault(("api", "listen"), "is outside loopback, and needs api.token_file", settings.api.listen)
 
 
 def listeners_differ(settings: Settings) -> Iterator[Fault]:
-    """Two listeners cannot share a port, unless the system chooses it."""
+    """Yield a fault for each pair of listeners on one port or socket, unless the system chooses the port."""
     api, probes = settings.listen, settings.probe_listen
     if probes is not None and clash(api, probes):
         text = "is the same as api.listen; null serves the probes there"
@@ -144,7 +159,10 @@ def listeners_differ(settings: Settings) -> Iterator[Fault]:
 
 
 def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
-    """A dashboard that others can reach asks who they are, and what is done there is written down."""
+    """Yield a fault for each missing protection of the dashboard, and if it has no effect in broadcast mode.
+
+    Outside loopback the dashboard needs tokens. With tokens it needs an audit file, because it then allows actions.
+    """
     ui = settings.ui
     if not ui.enabled:
         return
@@ -158,7 +176,7 @@ def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
 
 
 def clash(one: Listen, other: Listen) -> bool:
-    """Whether two listeners want the same socket or port."""
+    """Whether two listeners need the same socket or port."""
     if one.path is not None or other.path is not None:
         return one.path == other.path
     wild = {"0.0.0.0", "::"}
@@ -194,7 +212,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
 
 
 def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Fault]:
-    """The faults between settings; checks that read one of `wrong` are left out."""
+    """Return the faults between settings. Skip each check that reads one of `wrong`.
+
+    A check is also skipped if it reads a setting in which an earlier check found a fault.
+    """
     found: list[Fault] = []
     blind = list(wrong)
     for check, reads in CHECKS:
@@ -206,6 +227,6 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
 
 
 def touches(one: KeyPath, other: KeyPath) -> bool:
-    """Whether one path leads to, or into, the other."""
+    """Whether one path leads to the other or into it."""
     short = min(len(one), len(other))
     return one[:short] == other[:short]

@@ -1,4 +1,4 @@
-"""Faults as sentences: the key, the value, what is allowed, and where the value came from."""
+"""Turn faults into sentences: the key, the value, what is allowed, and where the value came from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One wrong setting; `given` is whether there is a value to show."""
+    """One wrong setting. `given`: whether there is a value to show."""
 
     path: KeyPath
     text: str
@@ -30,12 +30,12 @@ class Fault:
 
 
 def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
-    """Our faults from pydantic's error details, each with one sentence."""
+    """Yield our faults for pydantic's error details, each with one sentence."""
     listed = list(errors)
     for error in listed:
         path: KeyPath = tuple(error["loc"])
         if any(path == tuple(other["loc"])[: len(path)] and len(other["loc"]) > len(path) for other in listed):
-            continue  # a list whose items are wrong is called too short as well
+            continue  # pydantic also reports a list as too short if its items are wrong
         raised = error.get("ctx", {}).get("error")
         match error["type"]:
             case "missing":
@@ -51,12 +51,12 @@ def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
 
 
 def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator[Fault]:
-    """One fault for each part of a value that was refused."""
+    """Yield one fault for each refused part of a value."""
     for below, text in raised.parts:
         part = value
         try:
             for step in below:
-                part = part[step]  # type: ignore[index]  # whatever YAML gave; the except is the check
+                part = part[step]  # type: ignore[index]  # any value from YAML; the except is the check
         except (KeyError, IndexError, TypeError):
             yield Fault((*path, *below), text, given=False)
         else:
@@ -64,7 +64,7 @@ def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator
 
 
 def must_be(path: KeyPath) -> str:
-    """What the setting at `path` takes."""
+    """Return the sentence about the values that the setting at `path` accepts."""
     field = field_at(path)
     if field is None or (len(path) > 1 and isinstance(path[-1], int)):
         return "must be a topic's name or {name, tags}"
@@ -72,7 +72,7 @@ def must_be(path: KeyPath) -> str:
 
 
 def unknown(path: KeyPath) -> str:
-    """That there is no such key, with the likeliest meant."""
+    """Return the sentence about an unknown key, with the most similar known key."""
     name, known = str(path[-1]), siblings(path)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
@@ -83,21 +83,24 @@ def unknown(path: KeyPath) -> str:
 
 
 def sentence(fault: Fault, layers: Layers) -> str:
-    """The fault for people, without any secret."""
+    """Return the fault as a sentence for people, without any secret."""
     origin = layers.origin(fault.path)
     place = f" ({origin})" if origin is not None else ""
     return f"{dotted(fault.path)}{shown(fault)}: {fault.text}{place}"
 
 
 def plain(value: object) -> str:
-    """A value as YAML would have it: a text that could be taken for a number or true is quoted."""
+    """Return a value as YAML writes it. A text that YAML could read as a number or as true is quoted."""
     if isinstance(value, str):
         return f'"{value}"' if OTHER_KIND.fullmatch(value) else value
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shown(fault: Fault) -> str:
-    """` = value`, cut to a line and masked; empty when there is none, or when it could hold a secret."""
+    """Return ` = value`, cut to one line and masked.
+
+    Empty if there is no value, or if the value could hold a secret.
+    """
     if not fault.given or fault.path == ("kafka",):
         return ""
     value = masked(fault.path, fault.value)

@@ -1,7 +1,7 @@
-"""The tree of settings as data: every leaf with its path, what it allows, and how its value is written.
+"""The tree of settings as data: the path of every leaf, what it accepts, and how its value is written.
 
-The sentences of errors, the JSON Schema, `config show` and the reference table all read it, so that none of them can
-say something else than the check does.
+The sentences of errors, the JSON Schema, `config show` and the reference table all read this tree. None of them can
+therefore contradict the check.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sidecar.settings.model import Settings
 from sidecar.settings.values import Checked, KeyPath
 
 SWITCH = "enabled"
-"""A section that has this key may be given as true or false alone."""
+"""A section with this key may also be given as true or false alone."""
 
 
 def leaves(
     model: type[BaseModel] = Settings, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """Every setting that is not a section, in the order of the file, with its path."""
+    """Yield every setting that is not a section, with its path, in the order of the file."""
     for name, field in model.model_fields.items():
         section = section_of(field)
         if section is None:
@@ -34,13 +34,13 @@ def leaves(
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The class of a section; None for a leaf."""
+    """Return the class of a section. None for a leaf."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def field_at(path: KeyPath) -> FieldInfo | None:
-    """The field that `path` names, or that it leads into (an item of a list); None when there is no such key."""
+    """Return the field that `path` names or leads into (an item of a list). None if there is no such key."""
     model: type[BaseModel] | None = Settings
     field: FieldInfo | None = None
     for part in path:
@@ -54,7 +54,7 @@ def field_at(path: KeyPath) -> FieldInfo | None:
 
 
 def siblings(path: KeyPath) -> tuple[str, ...]:
-    """The keys that may stand where the last part of `path` stands."""
+    """Return the keys that are allowed in the place of the last part of `path`."""
     if not path[:-1]:
         return tuple(Settings.model_fields)
     above = field_at(path[:-1])
@@ -63,7 +63,7 @@ def siblings(path: KeyPath) -> tuple[str, ...]:
 
 
 def member_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The class of a list's members, when they are mappings."""
+    """Return the class of a list's members. None if they are not mappings."""
     for kind in typing.get_args(field.annotation):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -71,12 +71,12 @@ def member_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def checked_of(field: FieldInfo) -> Checked | None:
-    """The check that a field carries; None for choices, true/false, sections and the topics."""
+    """Return the check of a field. None for choices, true/false, sections and the topics."""
     return next((mark for mark in field.metadata if isinstance(mark, Checked)), None)
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a field takes, to complete "must be …"."""
+    """Return the values that a field accepts, as words that complete "must be …"."""
     checked = checked_of(field)
     if checked is not None:
         return checked.allowed
@@ -88,7 +88,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def written(field: FieldInfo, value: Any) -> Any:
-    """A value of `field` as it is written in YAML."""
+    """Return a value of `field` as it is written in YAML."""
     checked = checked_of(field)
     if checked is not None:
         return checked.give(value)
@@ -98,18 +98,21 @@ def written(field: FieldInfo, value: Any) -> Any:
 
 
 def takes_text(field: FieldInfo) -> bool:
-    """Whether a text from outside is the value itself: a group called `1e3` is a name, and no number."""
+    """Whether a text from outside is itself the value, and is not read as YAML.
+
+    A group called `1e3` is a name, not a number.
+    """
     checked = checked_of(field)
     return (checked is not None and checked.as_text) or typing.get_origin(field.annotation) is Literal
 
 
 def is_nullable(field: FieldInfo) -> bool:
-    """Whether null is a value of the field."""
+    """Whether the field accepts null."""
     return type(None) in typing.get_args(field.annotation)
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the configuration file."""
+    """Return the JSON Schema of the configuration file."""
     schema = Settings.model_json_schema()
     for model, properties in models_of(Settings, schema["properties"], schema["$defs"]):
         for name, field in model.model_fields.items():
@@ -127,7 +130,7 @@ def json_schema() -> dict[str, Any]:
 def models_of(
     model: type[BaseModel], properties: dict[str, Any], classes: dict[str, Any]
 ) -> Iterator[tuple[type[BaseModel], dict[str, Any]]]:
-    """Each section's class with its properties in the schema."""
+    """Yield the class of each section with its properties in the schema."""
     yield model, properties
     for field in model.model_fields.values():
         section = section_of(field)

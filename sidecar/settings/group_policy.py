@@ -1,6 +1,6 @@
-"""The group's policy as settings: which keys may be set for all instances, and what a configuration becomes by them.
+"""The group's policy as settings: which keys apply to all instances, and how they change a configuration.
 
-The values are checked by the very code that checks the file, so that a bad one is refused with the same sentence.
+The code that checks the file also checks these values. A bad value is therefore refused with the same sentence.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ KEYS: dict[str, tuple[str, str]] = {
     "timeout": ("deliver", "timeout"),
     "concurrency": ("deliver", "concurrency"),
 }
-"""What may be set for the whole group, and the setting that it replaces: what can change while records are out."""
+"""Keys that can be set for the whole group, each with the setting that it replaces. All of them can change while
+records are in flight."""
 
 GROUP = "the group's policy"
-"""Where a value comes from that the record gives."""
+"""The origin of the values that the policy record gives."""
 
 
 class Difference(NamedTuple):
-    """A key whose value differs between two configurations, as it is written in YAML."""
+    """A key whose value differs between two configurations. Both values are as written in YAML."""
 
     key: str
     old: object
@@ -43,15 +44,14 @@ class Difference(NamedTuple):
 
 
 def policy_values(settings: Settings) -> dict[str, object]:
-    """The policy of a configuration, as it is written in YAML."""
+    """Return the policy of a configuration, as it is written in YAML."""
     return {key: written(field_of(key), value_at(settings, path)) for key, path in KEYS.items()}
 
 
 def overridden(settings: Settings, values: Mapping[str, object], origin: str = GROUP) -> Settings:
-    """The settings with the group's values over their own; keys that we do not know are passed over.
+    """Return the settings with the group's values over their own. Unknown keys are ignored.
 
-    Raises:
-        ConfigError: with a sentence for each value that no file could have either.
+    Raises ConfigError with a sentence for each value that would also be wrong in a file.
     """
     layers = Layers(tree_of(settings))
     for key, value in values.items():
@@ -61,7 +61,7 @@ def overridden(settings: Settings, values: Mapping[str, object], origin: str = G
 
 
 def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
-    """The values that `KEY=VALUE` texts mean, as they are written in YAML; ConfigError for those that are wrong."""
+    """Return the values of `KEY=VALUE` texts, as written in YAML. Raises ConfigError if one is wrong."""
     layers, given = Layers(tree_of(settings)), dict(pairs)
     for key, text in given.items():
         assign(layers, KEYS[key], text, origin)
@@ -70,13 +70,13 @@ def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origi
 
 
 def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:
-    """Each key of the policy whose value differs."""
+    """Return each key of the policy whose value differs."""
     before, after = policy_values(old), policy_values(new)
     return tuple(Difference(key, before[key], after[key]) for key in KEYS if before[key] != after[key])
 
 
 def mismatches(settings: Settings, group: Settings) -> tuple[str, ...]:
-    """A sentence for each key of which the configuration and the group's policy say different things."""
+    """Return a sentence for each key with different values in the configuration and in the group's policy."""
     return tuple(
         f"{dotted(key)}: the configuration says {flow(mine)} and the group's policy says {flow(theirs)}; "
         "write the group's value into the configuration, or have the group follow: "
@@ -86,7 +86,10 @@ def mismatches(settings: Settings, group: Settings) -> tuple[str, ...]:
 
 
 def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
-    """Where each value of the policy in force comes from: `record`, `file` (or what overrides it), or `default`."""
+    """Return where each value of the policy in force comes from: `record`, `file` or `default`.
+
+    `file` includes the environment and `--set`.
+    """
     found: dict[str, str] = {}
     for key, (section, name) in KEYS.items():
         given = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
@@ -95,12 +98,12 @@ def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
 
 
 def dotted(key: str) -> str:
-    """The setting that a key of the policy replaces, as users write it."""
+    """Return the setting that a key of the policy replaces, as users write it."""
     return ".".join(KEYS[key])
 
 
 def flow(value: object) -> str:
-    """A value on one line, as YAML and `policy set` take it."""
+    """Return a value on one line, in the form that YAML and `policy set` accept."""
     match value:
         case None:
             return "null"
@@ -113,19 +116,19 @@ def flow(value: object) -> str:
 
 
 def levels_of(settings: Settings) -> frozenset[str]:
-    """The level topics that settings need."""
+    """Return the level topics that the settings need."""
     return frozenset(settings.names.levels_of(settings.delays, settings.topic_names))
 
 
 def mend_levels(settings: Settings) -> str:
-    """The command that creates the level topics that settings need, whatever the file says."""
+    """Return the command that creates the level topics of these settings, whatever the file says."""
     values = policy_values(settings)
     ladder, levels = flow(values["ladder"]), flow(values["levels"])
     return f"reconsume topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'"
 
 
 def checked(layers: Layers) -> Settings:
-    """The settings of a tree; ConfigError with every fault."""
+    """Return the settings of a tree. Raises ConfigError with every fault."""
     settings, faults = validate(layers.tree)
     problems = layers.faults + [sentence(fault, layers) for fault in faults]
     if settings is None or problems:
@@ -134,7 +137,7 @@ def checked(layers: Layers) -> Settings:
 
 
 def tree_of(settings: Settings) -> dict[str, Any]:
-    """The settings as the file would have them, every key written out."""
+    """Return the settings as the tree of a file in which every key is written."""
     layers = Layers()
     for path, field in leaves():
         layers.put(path, written(field, value_at(settings, path)), "")
@@ -142,7 +145,7 @@ def tree_of(settings: Settings) -> dict[str, Any]:
 
 
 def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
-    """The value of one setting."""
+    """Return the value of one setting."""
     value: Any = settings
     for part in path:
         value = getattr(value, part)
@@ -150,7 +153,7 @@ def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
 
 
 def field_of(key: str) -> FieldInfo:
-    """The field that a key of the policy replaces."""
+    """Return the field that a key of the policy replaces."""
     field = field_at(KEYS[key])
-    assert field is not None  # a test sees that each key has one
+    assert field is not None  # a test checks that each key has a field
     return field

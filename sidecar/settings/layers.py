@@ -1,6 +1,6 @@
-"""File, environment and `--set` laid over each other, with the origin of every value.
+"""Merge the file, the environment and `--set`, and keep the origin of every value.
 
-Nothing is checked here but whether a text can be read at all; what a value may be is the model's to say.
+The only check here is whether a text can be parsed. The model decides which values are allowed.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from sidecar.settings.values import KeyPath
 from sidecar.settings.yaml_text import dotted, read_yaml
 
 LONGEST = 1024 * 1024
-"""Characters of a configuration."""
+"""Characters of a configuration file. A longer file is refused."""
 PREFIX = "RECONSUME_"
 NOT_SETTINGS = ("RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR")
-"""Variables of the embedded broker, which has no configuration file."""
-# Kubernetes puts these into every pod for each Service; a Service that is called `reconsume` must not stop the sidecar.
+"""Variables of the Java downloads (`sidecar/java/jars.py`), which have no configuration file."""
+# Kubernetes adds these to every pod for each Service. A Service with the name `reconsume` must not stop the sidecar.
 SERVICE_LINK = re.compile(r"RECONSUME(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 UNDERSCORED = {"log.level": "log_level"}
-"""librdkafka's properties with an underscore; a variable's name cannot tell the two apart."""
+"""librdkafka's properties with an underscore. A variable's name cannot distinguish it from a dot."""
 
 
 @dataclass(slots=True)
 class Layers:
-    """What was given, as one tree; `origins` says by path where each part came from."""
+    """The given values as one tree. `origins` holds, by path, where each part came from."""
 
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
-        """Set one value, over whatever was there."""
+        """Set one value, and replace what was there."""
         place = self.tree
         for part in path[:-1]:
             below = place.get(part)
@@ -49,14 +49,14 @@ class Layers:
         self.origins[path] = origin
 
     def origin(self, path: KeyPath) -> str | None:
-        """Where the value at `path` came from; None when nobody gave it."""
+        """Return where the value at `path` came from. None if it was not given."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]]
         return None
 
     def gives(self, path: tuple[str, ...]) -> bool:
-        """Whether somebody set the value at `path`, be it only as part of something larger."""
+        """Whether the value at `path` was given, alone or as part of a larger value."""
         place: object = self.tree
         for part in path:
             if not isinstance(place, dict) or part not in place:
@@ -65,13 +65,16 @@ class Layers:
         return True
 
     def open_switches(self) -> None:
-        """`ui: true` is short for `ui: {enabled: true}`."""
+        """Expand `ui: true` to `ui: {enabled: true}`."""
         for name, value in self.tree.items():
             if switched((name,), value) != (name,):
                 self.tree[name] = {SWITCH: value}
 
     def drop_empty_sections(self) -> None:
-        """A section whose keys are all commented out is null to YAML; it means that nothing is set there."""
+        """Remove the sections that are null.
+
+        If all keys of a section are commented out, YAML reads the section as null. It means that nothing is set there.
+        """
         for name in [name for name, value in self.tree.items() if value is None]:
             place = field_at((name,))
             if place is not None and section_of(place) is not None:
@@ -79,7 +82,7 @@ class Layers:
 
 
 def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
-    """Lay the file's values down; a missing file is a fault only when it is `needed`."""
+    """Read the values of the file. A missing file is a fault only if it is `needed`."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST + 1)
@@ -105,13 +108,13 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
 
 
 def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
-    """Lay the variables `RECONSUME_…` over what is there, outer levels first."""
+    """Lay the variables `RECONSUME_…` over the tree, outer levels first."""
     for variable, path in sorted(variables(environ), key=lambda found: (len(found[1]), found[0])):
         assign(layers, path, environ[variable], variable)
 
 
 def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each variable that is a setting, with the setting's path."""
+    """Yield each variable that is a setting, with the path of the setting."""
     for variable in environ:
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
@@ -125,7 +128,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]
 
 
 def read_sets(layers: Layers, sets: Sequence[str]) -> None:
-    """Lay each `a.b=value` over what is there, in their order."""
+    """Lay each `a.b=value` over the tree, in the given order."""
     for text in sets:
         key, sign, value = text.partition("=")
         path = tuple(key.strip().split("."))
@@ -138,7 +141,7 @@ def read_sets(layers: Layers, sets: Sequence[str]) -> None:
 
 
 def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> None:
-    """Set one value that came as text: itself where the setting is a text, else read as YAML."""
+    """Set one value that came as text: unchanged if the setting is a text, else read as YAML."""
     place = field_at(path)
     is_property = path[0] == "kafka" and len(path) > 1
     if is_property or (place is not None and takes_text(place) and not (is_nullable(place) and is_null(text))):
@@ -153,12 +156,12 @@ def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> Non
 
 
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
-    """Where a value belongs: true or false for a section with a switch is the switch's."""
+    """Return the path of a value. True or false for a section with a switch belongs to the switch."""
     place = field_at(path) if isinstance(value, bool) else None
     section = None if place is None else section_of(place)
     return path if section is None or SWITCH not in section.model_fields else (*path, SWITCH)
 
 
 def is_null(text: str) -> bool:
-    """Whether a text means null to YAML."""
+    """Whether YAML reads a text as null."""
     return text.strip() in ("", "~", "null", "Null", "NULL")

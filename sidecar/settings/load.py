@@ -1,6 +1,6 @@
-"""The one way to settings: file, environment and `--set`, checked, or every fault together.
+"""Load the settings: file, environment and `--set`, checked. If any are wrong, all faults are reported together.
 
-The sidecar's only reader of the environment's `RECONSUME_…`, and nothing is read before `load` is called.
+Only this module reads settings from the process environment, and only when `load` is called.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from sidecar.settings.values import KeyPath
 
 DEFAULT_FILE = Path("reconsume.yaml")
 STAND_INS: dict[str, Any] = {"group": "g", "topics": ["t"], "kafka": {"bootstrap.servers": "b:1"}}
-"""Put where a required setting is missing or wrong, so that the others can still be checked against each other."""
+"""Values for required settings that are missing or wrong. With them the other settings can still be checked against
+each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and for each where it came from."""
+    """The settings, with the origin of each."""
 
     settings: Settings
     layers: Layers
@@ -38,7 +39,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """One setting in force, as it may be shown; `origin` is `default`, a file and line, a variable, or `--set`."""
+    """One setting in force, in a form that may be shown.
+
+    `origin` is `default`, a file and line, a variable, or `--set`.
+    """
 
     key: str
     value: Any
@@ -46,18 +50,21 @@ class Effective:
 
 
 def load(file: Path | None = None, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Settings:
-    """The checked settings; ConfigError with every fault. Without `file`, reconsume.yaml is read if it is there."""
+    """Return the checked settings. Raises ConfigError with every fault.
+
+    Without `file`, reconsume.yaml is read if it exists.
+    """
     return load_with_origins(file, sets, environ).settings
 
 
 def load_with_origins(
     file: Path | None = None, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> Loaded:
-    """As `load`, with the origin of each value."""
+    """Return the same settings as `load`, with the origin of each value. Raises ConfigError with every fault."""
     layers = Layers()
     read_file(layers, file or DEFAULT_FILE, needed=file is not None)
     if layers.faults and not layers.tree:
-        raise ConfigError(layers.faults)  # what cannot be read must not be told to lack each setting too
+        raise ConfigError(layers.faults)  # an unreadable file must not also be reported for each setting that it lacks
     read_environment(layers, os.environ if environ is None else environ)
     read_sets(layers, sets)
     layers.drop_empty_sections()
@@ -71,7 +78,7 @@ def load_with_origins(
 
 
 def validate(tree: dict[str, Any]) -> tuple[Settings | None, list[Fault]]:
-    """The settings, or None, and all faults of the single settings and of those between them."""
+    """Return the settings and all faults, of single settings and between settings. None instead of faulty settings."""
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
@@ -82,7 +89,7 @@ def validate(tree: dict[str, Any]) -> tuple[Settings | None, list[Fault]]:
 
 
 def faults_between(tree: dict[str, Any], faults: Sequence[Fault]) -> list[Fault]:
-    """What the good settings do not agree on, when others are wrong by themselves."""
+    """Return the faults between the valid settings, if other settings are wrong by themselves."""
     wrong = [fault.path for fault in faults]
     try:
         rest = Settings.model_validate(without(tree, wrong))
@@ -92,7 +99,7 @@ def faults_between(tree: dict[str, Any], faults: Sequence[Fault]) -> list[Fault]
 
 
 def without(tree: dict[str, Any], wrong: Sequence[KeyPath]) -> dict[str, Any]:
-    """The tree with the wrong settings taken out, and stand-ins for those that are required."""
+    """Return the tree without the wrong settings, and with stand-ins for the required ones."""
     rest = copy.deepcopy(tree)
     for path in wrong:
         name, *below = path
@@ -104,7 +111,10 @@ def without(tree: dict[str, Any], wrong: Sequence[KeyPath]) -> dict[str, Any]:
 
 
 def remove(section: dict[str, Any], path: Sequence[str | int]) -> None:
-    """Take out the setting that `path` leads to or into; below a section only `deliver.batch` goes deeper."""
+    """Remove the setting that `path` leads to or into.
+
+    Below a section, only `deliver.batch` has one more level.
+    """
     name, *below = path
     inner = section.get(str(name))
     if below and name == "batch" and isinstance(inner, dict):
@@ -114,7 +124,7 @@ def remove(section: dict[str, Any], path: Sequence[str | int]) -> None:
 
 
 def effective(loaded: Loaded) -> list[Effective]:
-    """Every setting in force, secrets masked, each property of `kafka` by itself."""
+    """Return every setting in force, with secrets masked and one row for each property of `kafka`."""
     rows: list[Effective] = []
     for path, field in leaves():
         value: Any = loaded.settings

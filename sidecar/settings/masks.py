@@ -1,4 +1,4 @@
-"""What must never be shown: which settings are secrets, and how a value is shown without giving one away."""
+"""Decide which settings are secrets, and show a value without revealing one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SECRET = re.compile(
     re.I,
 )
 NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
-"""They say where a secret is, and not what it is."""
+"""Names that match `SECRET`, but hold the place of a secret and not the secret itself."""
 FILE = re.compile(r"[a-z.]+\.file")
-# Up to the last @: a password may hold others, and slashes.
+# Up to the last @, because a password may contain @ and slashes.
 USER_INFO = re.compile(r"(?<=//)\S*@")
 
 
@@ -26,13 +26,16 @@ def is_secret(path: KeyPath) -> bool:
 
 
 def is_path(path: KeyPath, value: object) -> bool:
-    """Whether it is the path of a secret's file; what is none may be the secret itself, written in the wrong place."""
+    """Whether the value is the path of a secret's file.
+
+    Any other value may be the secret itself, written in the wrong place.
+    """
     named = isinstance(path[-1], str) and FILE.fullmatch(path[-1]) is not None
     return named and isinstance(value, str) and value.startswith("/")
 
 
 def masked(path: KeyPath, value: object) -> object:
-    """The value as it may be shown: secrets and passwords in URLs hidden, also inside mappings and lists."""
+    """Return the value with secrets and passwords in URLs masked, also inside mappings and lists."""
     if is_secret(path) and not is_path(path, value):
         return MASK
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The whole configuration as one frozen value, and what follows from it."""
+"""The whole configuration as one frozen value, and the values derived from it."""
 
 from __future__ import annotations
 
@@ -127,19 +127,19 @@ class Settings(Section):
     @field_validator("kafka")
     @classmethod
     def with_secret(cls, kafka: Kafka, info: ValidationInfo) -> Kafka:
-        """The properties know the folder of the secret too; nothing of it is read here."""
+        """Add the folder of the secret to the properties. Nothing in the folder is read here."""
         folder = info.data.get("kafka_secret")
         return kafka if folder is None else Kafka(kafka.given, Path(folder))
 
     @field_validator("topics")
     @classmethod
     def last_entry_wins(cls, topics: tuple[Subscription, ...]) -> tuple[Subscription, ...]:
-        """A second subscription to a topic replaces the first (contract §6)."""
+        """Keep the last subscription to each topic (contract §6)."""
         return tuple({topic.name: topic for topic in topics}.values())
 
     @functools.cached_property
     def topic_names(self) -> tuple[str, ...]:
-        """The main topics' names."""
+        """The names of the main topics."""
         return tuple(topic.name for topic in self.topics)
 
     @functools.cached_property
@@ -149,27 +149,33 @@ class Settings(Section):
 
     @functools.cached_property
     def ladder(self) -> Ladder:
-        """What each retry waits; ValueError when ladder and levels do not agree, which `load` has checked."""
+        """The wait before each retry.
+
+        Raises ValueError if ladder and levels do not agree; `load` has checked that they do.
+        """
         return build_ladder(self.retry.ladder, self.retry.levels)
 
     @functools.cached_property
     def delays(self) -> tuple[int, ...]:
-        """Every delay that has a level topic, rising, in ms."""
+        """Every delay that has a level topic, in ms, ascending."""
         return level_delays(self.ladder, self.retry.levels)
 
     @property
     def listen(self) -> Listen:
-        """Where the API listens."""
+        """The address on which the API listens."""
         return parse_listen(self.api.listen)
 
     @property
     def probe_listen(self) -> Listen | None:
-        """Where the probes listen; None when only the API serves them."""
+        """The address on which the probes listen. None if only the API serves them."""
         return None if self.api.probe_listen is None else parse_listen(self.api.probe_listen)
 
 
 def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
-    """The group as its users' rights see it. `direct`: the service of a relay writes retries by itself."""
+    """Return the properties of the group that its users' rights depend on.
+
+    `direct`: the service of a relay writes retries itself.
+    """
     deliver = settings.deliver
     return GroupShape(
         names=settings.names,

@@ -1,4 +1,4 @@
-"""The reference of all settings, made from the settings themselves: rows for a table, and the page in the documents."""
+"""Build the reference of all settings from the settings: rows for a table, and the page in `docs/`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Any other property goes under `kafka:` as it is.
 
 
 def reference() -> list[dict[str, str]]:
-    """One row a setting: key, what is allowed, default, meaning."""
+    """Return one row for each setting: key, allowed values, default and meaning."""
     return [
         {
             "key": ".".join(path),
@@ -58,7 +58,7 @@ def reference() -> list[dict[str, str]]:
 
 
 def default_of(field: FieldInfo) -> str:
-    """A field's default as it would be written in YAML; `required` where there is none."""
+    """Return a field's default as it is written in YAML. `required` if it has none."""
     if field.default is PydanticUndefined:
         return "required"
     value: Any = written(field, field.default)
@@ -68,7 +68,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 def markdown_page() -> str:
-    """The reference page."""
+    """Return the reference page."""
     rows = [
         f"| `{row['key']}` | {row['allowed']} | `{row['default']}` | {row['meaning']} |".replace("||", "\\|\\|")
         for row in reference()
@@ -79,5 +79,5 @@ def markdown_page() -> str:
 
 
 def harmless(values: tuple[str, ...]) -> str:
-    """The values that are ours anyway."""
+    """Return the note about the values that the sidecar uses anyway. Empty if there are none."""
     return f" (always {' or '.join(f'`{value}`' for value in values)})" if values else ""

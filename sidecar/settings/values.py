@@ -1,7 +1,7 @@
-"""The kinds of value that a setting can have: how each is read, written back and described.
+"""The kinds of values that a setting can have: how each is read, written back and described.
 
-One class, `Checked`, joins them to pydantic, so that the check, the sentence in an error, the JSON Schema and the
-reference table come from one place. No setting is named here, and nothing is read from the outside.
+`Checked` connects a kind to pydantic. The check, the sentence of an error, the JSON Schema and the reference table
+therefore have one source. No setting is named here, and nothing outside is read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pydantic_core import CoreSchema, core_schema
 from topics.durations import parse_duration, render_duration
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""Where a value stands: names of mappings and positions in lists."""
+"""The place of a value: keys of mappings and positions in lists."""
 
 
 class RefusedError(ValueError):
-    """Several faults inside one value: `parts` holds, for each, the path from that value on and a sentence."""
+    """Several faults inside one value. `parts` holds, for each, the path below that value and a sentence."""
 
     def __init__(self, parts: list[tuple[KeyPath, str]]) -> None:
         self.parts = parts
@@ -31,10 +31,11 @@ class RefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A pydantic annotation: `read` turns YAML's form into ours, or raises ValueError with a sentence.
+    """A pydantic annotation for one kind of value.
 
-    `allowed` completes "must be …"; `plain` is the JSON Schema of YAML's form; `write` is the way back; `as_text`
-    says that a text from the environment is taken as it is, instead of being read as YAML.
+    `read` turns the form of YAML into ours, or raises ValueError with a sentence. `write` does the opposite. `allowed`
+    completes "must be …". `plain` is the JSON Schema of the form of YAML. `as_text`: a text from the environment is
+    used unchanged, instead of being read as YAML.
     """
 
     read: Callable[[object], Any]
@@ -45,16 +46,16 @@ class Checked:
     nullable: bool = False
 
     def or_null(self) -> Checked:
-        """The same, and null besides."""
+        """Return the same kind, which also accepts null."""
         kind = {"anyOf": [dict(self.plain), {"type": "null"}]}
         return replace(self, allowed=f"{self.allowed}, or null", plain=kind, nullable=True)
 
     def take(self, value: object) -> Any:
-        """`value` in our form; ValueError."""
+        """Return `value` in our form. Raises ValueError if it is refused."""
         return None if value is None and self.nullable else self.read(value)
 
     def give(self, value: object) -> object:
-        """The value as it is written in YAML."""
+        """Return the value as it is written in YAML."""
         return None if value is None else self.write(value)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -65,7 +66,7 @@ class Checked:
 
 
 def whole(low: int, high: int) -> Checked:
-    """A whole number from `low` to `high`; true and false are none."""
+    """Return the kind of a whole number from `low` to `high`. True and false are not numbers."""
     allowed = f"a whole number from {low} to {high}"
 
     def read(value: object) -> int:
@@ -77,7 +78,7 @@ def whole(low: int, high: int) -> Checked:
 
 
 def fraction(low: float, high: float) -> Checked:
-    """A number from `low` to `high`, a part of a whole."""
+    """Return the kind of a part of a whole: a number from `low` to `high`."""
     allowed = f"a number from {low:g} to {high:g}"
 
     def read(value: object) -> float:
@@ -89,7 +90,10 @@ def fraction(low: float, high: float) -> Checked:
 
 
 def duration(low: str, high: str) -> Checked:
-    """A length of time from `low` to `high`, kept in ms; a number without a unit is refused, never guessed."""
+    """Return the kind of a duration from `low` to `high`, kept in ms.
+
+    A number without a unit is refused; the unit is never guessed.
+    """
     least, most = parse_duration(low), parse_duration(high)
     allowed = f"a duration from {low} to {high}"
     read = functools.partial(read_duration, least=least, most=most, allowed=allowed)
@@ -101,7 +105,7 @@ DURATION_PATTERN = r"^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"
 
 
 def read_duration(value: object, least: int, most: int, allowed: str) -> int:
-    """The milliseconds of a duration between `least` and `most`; ValueError."""
+    """Return the milliseconds of a duration. Raises ValueError unless it is between `least` and `most`."""
     if is_bare_number(value):
         raise ValueError(f"must be {allowed}, with a unit: {value}s or {value}ms, say")
     if not isinstance(value, str):
@@ -116,7 +120,7 @@ def read_duration(value: object, least: int, most: int, allowed: str) -> int:
 
 
 def is_bare_number(value: object) -> bool:
-    """Whether a duration or size lacks its unit: 15, or "15" from the environment."""
+    """Whether a duration or size has no unit: 15, or "15" from the environment."""
     if isinstance(value, str):
         return re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,9})?", value) is not None
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -127,7 +131,10 @@ SIZE_PATTERN = r"^[0-9]+(B|KiB|MiB|GiB)$"
 
 
 def parse_size(text: str) -> int:
-    """The bytes of `64KiB` or `16MiB`; ValueError for anything else, also for a number alone."""
+    """Return the bytes of `64KiB` or `16MiB`.
+
+    Raises ValueError for anything else, also for a number without a unit.
+    """
     match = re.fullmatch(r"([0-9]{1,12})(B|KiB|MiB|GiB)", text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a size: write it like 64KiB or 16MiB")
@@ -135,13 +142,13 @@ def parse_size(text: str) -> int:
 
 
 def render_size(count: int) -> str:
-    """So many bytes in the largest unit that divides them: 65 536 is `64KiB`."""
+    """Return the bytes in the largest unit that divides them: 65 536 is `64KiB`."""
     unit = next(unit for unit, size in SIZE_UNITS.items() if count % size == 0 and (count > 0 or unit == "B"))
     return f"{count // SIZE_UNITS[unit]}{unit}"
 
 
 def size(low: str, high: str) -> Checked:
-    """A number of bytes from `low` to `high`, written with a unit."""
+    """Return the kind of a number of bytes from `low` to `high`, written with a unit."""
     least, most = parse_size(low), parse_size(high)
     allowed = f"a size from {low} to {high}"
 
@@ -160,7 +167,10 @@ def size(low: str, high: str) -> Checked:
 
 
 def text(allowed: str, pattern: str, check: Callable[[str], object] | None = None) -> Checked:
-    """A text that fits `pattern` as a whole; `check` may raise ValueError with a sentence of its own."""
+    """Return the kind of a text that matches `pattern` as a whole.
+
+    `check` may raise ValueError with its own sentence.
+    """
     form = re.compile(pattern)
 
     def read(value: object) -> str:
@@ -176,7 +186,7 @@ def text(allowed: str, pattern: str, check: Callable[[str], object] | None = Non
 
 
 def many(item: Checked, what: str, least: int = 0, most: int = 1024) -> Checked:
-    """A list of `item`; the faults of all its members are reported, each at its position."""
+    """Return the kind of a list of `item`. The faults of all members are reported, each at its position."""
 
     def read(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
@@ -190,7 +200,7 @@ def many(item: Checked, what: str, least: int = 0, most: int = 1024) -> Checked:
 
 
 def read_each(item: Checked, values: list[object] | tuple[object, ...]) -> tuple[Any, ...]:
-    """Each of `values` read; RefusedError with every fault."""
+    """Return each of `values` as `item` reads it. Raises RefusedError with every fault."""
     taken: list[Any] = []
     faults: list[tuple[KeyPath, str]] = []
     for index, value in enumerate(values):
@@ -204,6 +214,6 @@ def read_each(item: Checked, values: list[object] | tuple[object, ...]) -> tuple
 
 
 class Section(BaseModel):
-    """Frozen, strict about types, and no key that we do not know."""
+    """A section of the configuration: frozen, strict about types, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")

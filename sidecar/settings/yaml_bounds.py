@@ -1,7 +1,7 @@
-"""YAML that stands for more than is written: aliases of aliases make millions of values of a few hundred bytes.
+"""Refuse YAML that stands for far more than is written.
 
-Counted before anything is made of the text: the nodes as they are composed, then what they stand for with every alias
-followed. PyYAML does neither.
+Aliases of aliases turn a few hundred bytes into millions of values. Everything is counted before a value is built: the
+nodes while they are composed, then their values with every alias followed. PyYAML does neither.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 import yaml
 
 MOST = 10_000
-"""Keys and values of a document, every alias followed. A configuration has a few hundred."""
+"""Keys and values of a document, with every alias followed. A configuration has a few hundred."""
 
 DEEPEST = 100
-"""Levels; PyYAML, and what walks its values, recurse. The definition of a custom resource has some forty."""
+"""Levels of nesting. PyYAML recurses, and so does the code that walks its values. The definition of a custom resource
+has about forty."""
 
 
 class Composer(yaml.SafeLoader):
-    """Composes a document of so many nodes at most. Raises yaml.YAMLError with the line where it has more."""
+    """A YAML loader for a document of at most `most` nodes.
+
+    Raises yaml.YAMLError, with the line of the excess, if the document has more.
+    """
 
     def __init__(self, text: str, most: int = MOST) -> None:
         super().__init__(text)
         self._most, self._count, self._depth = most, 0, 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """One more node."""
+        """Count one node, and compose it. Raises yaml.YAMLError if there are too many, or if it is too deep."""
         self._count += 1
         self._depth += 1
         if self._count > self._most:
@@ -36,7 +40,7 @@ class Composer(yaml.SafeLoader):
         return node
 
     def document(self) -> yaml.Node | None:
-        """The one document's node, None for an empty text."""
+        """Return the node of the one document. None for an empty text."""
         node = self.get_single_node()
         if node is not None:
             expect_few(node, self._most if self._most <= MOST else self._count + MOST)
@@ -44,7 +48,10 @@ class Composer(yaml.SafeLoader):
 
 
 def expect_few(root: yaml.Node, most: int) -> None:
-    """Raise yaml.YAMLError, with its line, for a value that stands for more than `most`, or for itself."""
+    """Raise yaml.YAMLError if a value stands for more than `most` values, or contains itself.
+
+    The error has the line of that value.
+    """
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
@@ -65,19 +72,23 @@ def expect_few(root: yaml.Node, most: int) -> None:
 
 
 def parts(node: yaml.Node) -> list[yaml.Node]:
-    """The nodes that a collection holds, keys too; none for a scalar."""
+    """Return the nodes that a collection holds, including keys. Empty for a scalar."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def too_many(mark: yaml.Mark | None, most: int) -> yaml.MarkedYAMLError:
-    """What is said of it."""
+    """Return the error for a value that stands for more than `most` values."""
     return yaml.MarkedYAMLError(problem=f"stands for more than {most} values, aliases followed", problem_mark=mark)
 
 
 def load(text: str, most: int) -> object:
-    """The value of the one document in `text`: at most `most` nodes, and MOST by aliases. Raises yaml.YAMLError."""
+    """Return the value of the one document in `text`. Raises yaml.YAMLError.
+
+    The text may have `most` nodes. With every alias followed it may stand for `most` values, or, if `most` is above
+    MOST, for MOST more than its nodes.
+    """
     composer = Composer(text, most)
     try:
         node = composer.document()

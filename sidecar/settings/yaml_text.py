@@ -1,4 +1,7 @@
-"""One YAML text to plain values, with the line of each key; broken YAML and doubled keys are faults with a place."""
+"""Turn one YAML text into plain values, with the line of each key.
+
+Broken YAML and duplicate keys become faults with their place.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from sidecar.settings.yaml_bounds import Composer
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text read: its value, the line on which each key or item stands, and what is wrong with it as a text."""
+    """A text that was read: its value, the line of each key or item, and the faults of the text itself."""
 
     value: object
     lines: dict[KeyPath, int]
@@ -22,18 +25,18 @@ class Document:
 
 
 def read_yaml(text: str) -> Document:
-    """The text as plain values; never raises for what the text says."""
+    """Return the text as plain values. Never raises because of what the text says."""
     try:
         return compose(text)
     except yaml.YAMLError as error:
         return Document(None, {}, (describe(error),))
     except (ValueError, OverflowError, RecursionError):
-        # A date such as 2026-13-45, or a number of ten thousand digits: PyYAML lets Python's own errors through.
+        # PyYAML passes on Python's own errors, for a date such as 2026-13-45 or a number of ten thousand digits.
         return Document(None, {}, ("holds a value that cannot be read (an impossible date or number)",))
 
 
 def compose(text: str) -> Document:
-    """The text as plain values; yaml.YAMLError."""
+    """Return the text as plain values. Raises yaml.YAMLError."""
     loader = Composer(text)
     try:
         node = loader.document()
@@ -53,14 +56,14 @@ def compose(text: str) -> Document:
 
 
 def walk(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
-    """The path and line of every key and item below `node`."""
+    """Yield the path and line of every key and item below `node`."""
     for part, place, value in children(node):
         yield (*path, part), place.start_mark.line + 1
         yield from walk(value, (*path, part))
 
 
 def children(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
-    """Each key or index, the node where it is written, and the node of its value."""
+    """Yield each key or index, the node where it is written, and the node of its value."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
@@ -71,7 +74,7 @@ def children(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]
 
 
 def describe(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the text itself: the line may hold a password."""
+    """Return what is wrong and where, without the text itself, because the line may hold a password."""
     problem, mark = getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
     hidden = re.sub(r"['\"].{2,}['\"]", "…", str(problem).partition("\n")[0])
     place = "" if mark is None else f" on line {mark.line + 1}, column {mark.column + 1}"
@@ -79,7 +82,7 @@ def describe(error: yaml.YAMLError) -> str:
 
 
 def dotted(path: KeyPath) -> str:
-    """A path as users write it: `topics[1].name`."""
+    """Return a path as users write it: `topics[1].name`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,4 +1,4 @@
-"""Taking up what the consumer hands over: which records of a run may begin, and when their partition must be parked."""
+"""Admit what the consumer hands over: which records of a run may begin, and when their partition must be paused."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sidecar.core.tag_filter import TagFilter
 
 
 class LaneOptions(NamedTuple):
-    """What a lane takes up, and how much of it.
+    """What a lane admits, and how much of it.
 
-    `room`: bytes that may be handed over and not done before the consumer holds back. `order`: what is delivered one at
-    a time, if anything. `wanted`: which records are delivered; None: all.
+    `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
+    time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
     """
 
     room: int
@@ -27,12 +27,13 @@ class LaneOptions(NamedTuple):
 
 
 Admitted: TypeAlias = tuple[Record, int]
-"""A record to begin with, and the ms that are left of its level."""
+"""A record to begin with, and the ms that remain of its level delay."""
 
 
 class AdmissionLimit(NamedTuple):
-    """`roomy`: there is memory to wait for records that are near. `most`: the bytes that the partition may hold.
+    """How much of a partition may be admitted.
 
+    `roomy`: there is memory to hold records that are due soon. `most`: the bytes that the partition may hold.
     `because`: why it may hold no more.
     """
 
@@ -44,10 +45,10 @@ class AdmissionLimit(NamedTuple):
 def admit(
     part: PartitionState, run: FetchedRecords, lot: PausedPartitions, now: Now, allowed: AdmissionLimit
 ) -> Iterator[Admitted]:
-    """The records of a run that begin now, each once.
+    """Yield the records of a run that begin now, each once.
 
-    Ends early, with the partition parked, at the first record that is far off, beyond the partition's span, or more
-    than the partition may hold.
+    Ends early, with the partition paused, at a record that is not due soon, lies beyond the span, or exceeds the bytes
+    of the partition.
     """
     near = HOLD_WITHIN if allowed.roomy else RESUME_EARLY
     tracker = part.tracker

@@ -1,6 +1,7 @@
-"""Many records that one answer committed, taken in at once: what `Lane.answered` does, but once for each partition.
+"""Apply one batch response to many records at once, with the same result as `Lane.answered` for each of them.
 
-Only the commonest outcome is worth it, a main record that the service took: it costs a third of what it costs alone.
+What that does for each record, this does once for each partition. It is only for the most common outcome, a main-topic
+record that the service accepted: there it costs a third of what it costs alone.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ from sidecar.core.record import Now, Record
 
 
 class BulkAnswers:
-    """Gathers them while the gate tells a batch's outcomes; `settle` is called when all are told."""
+    """Collect the accepted records while the dispatcher passes on the outcomes of a batch.
+
+    `apply` is called after the last outcome.
+    """
 
     def __init__(self, gate: Dispatcher, tenure: Ownership, tally: LaneCounters, suspects: Quarantine) -> None:
         self._gate, self._tenure, self._tally, self._suspects = gate, tenure, tally, suspects
         self._records: list[Record] = []
 
     def add(self, record: Record) -> None:
-        """The service took this record too."""
+        """Add a record that the service accepted."""
         self._records.append(record)
 
     def apply(self, finish: Callable[[PartitionState, Record], None], now: Now) -> Iterator[PartitionState]:
-        """Finish all of them; each partition when it is done with."""
+        """Finish all collected records; yield each partition when its records are finished."""
         for records in self._runs():
             self._gate.committed_many(records, now)
             part = self._tenure.owner_of(records[0])
@@ -44,7 +48,7 @@ class BulkAnswers:
             yield part
 
     def _runs(self) -> Iterator[list[Record]]:
-        """The records, those of one partition and assignment that came one after the other together."""
+        """Yield the records in runs: records of one partition and assignment that follow each other."""
         run: list[Record] = []
         records, self._records = self._records, []
         for record in records:

@@ -9,17 +9,18 @@ from itertools import count
 from sidecar.core.record import NEVER, Partition, Record
 
 HOLD_WITHIN = 3_000
-"""Up to so many ms ahead a record waits in memory; further off its partition is parked (ARCHITECTURE §5)."""
+"""ms. A record that is due within this time waits in memory. For a later one its partition is paused instead
+(ARCHITECTURE §5)."""
 
 RESUME_EARLY = 1_150
-"""A parked partition is resumed so many ms early: an idle broker thread takes up to 1.00 s to fetch again (measured).
+"""ms by which a paused partition is resumed early: an idle broker thread takes up to 1.00 s to fetch again (measured).
 
-Resumed at the due time itself, a record would be 650 ms late in the median.
+If it were resumed at the due time itself, a record would be 650 ms late in the median.
 """
 
 SHARE = 4
-"""While what waits in memory takes more than this part of a lane's room, nothing joins it that would wait longer than
-`HOLD_WITHIN`: it would keep the lane from everything else."""
+"""One part in this many of a lane's room. While the waiting records take more than that, no record joins them that
+would wait longer than `HOLD_WITHIN`: it would keep the lane from everything else."""
 
 
 class DelayQueue:
@@ -33,19 +34,19 @@ class DelayQueue:
 
     @property
     def patience(self) -> int:
-        """ms that one more record may wait here."""
+        """The ms that one more record may wait here."""
         return NEVER if self._load < self._most else HOLD_WITHIN
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def put(self, record: Record, until: int) -> None:
-        """Keep a record until the steady time `until`."""
+        """Keep a record until the steady time `until` (ms)."""
         self._load += record.weight
         heapq.heappush(self._heap, (until, next(self._arrival), record))
 
     def due(self, steady: int) -> list[Record]:
-        """Take every record whose time has come, earliest first."""
+        """Remove and return every record whose time has come, earliest first."""
         taken = []
         while self._heap and self._heap[0][0] <= steady:
             taken.append(heapq.heappop(self._heap)[2])
@@ -53,24 +54,26 @@ class DelayQueue:
         return taken
 
     def next_at(self) -> int:
-        """The steady time of the next release; `NEVER` when nothing waits."""
+        """Return the steady time of the next release; `NEVER` if nothing waits."""
         return self._heap[0][0] if self._heap else NEVER
 
     def over(self, steady: int) -> list[Record]:
-        """The records whose time has come and that are still here."""
+        """Return the records whose time has come and that are still here."""
         return [record for until, _, record in self._heap if until <= steady]
 
     def later(self, steady: int) -> list[Record]:
-        """The records whose time is still to come."""
+        """Return the records whose time has not come yet."""
         return [record for until, _, record in self._heap if until > steady]
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget the records of partitions that are given up."""
+        """Drop the records of partitions that are given up."""
         self._keep([item for item in self._heap if item[2].source not in partitions])
 
     def take(self, partition: Partition) -> list[Record]:
-        """Take the records of a partition, whenever they are due; not those that are retried in place, whose count is
-        nowhere else."""
+        """Remove and return the records of a partition, whenever they are due.
+
+        Those that are retried in place stay, because their count is kept nowhere else.
+        """
         taken = [item[2] for item in self._heap if item[2].source == partition and not item[2].again]
         if taken:
             self._keep([item for item in self._heap if item[2].source != partition or item[2].again])
@@ -82,7 +85,7 @@ class DelayQueue:
         self._load = sum(item[2].weight for item in items)
 
     def count_by_topic(self) -> dict[str, int]:
-        """How many records wait, by the topic that they were read from."""
+        """Return how many records wait, by the topic that they were read from."""
         counts: dict[str, int] = {}
         for _, _, record in self._heap:
             counts[record.source.topic] = counts.get(record.source.topic, 0) + 1

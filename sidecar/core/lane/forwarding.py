@@ -1,9 +1,8 @@
-"""The straight way of a relay: the records at the head of a run that are due now go into the next batch, all at once,
-and are done all at once.
+"""The fast path of a relay: due records at the head of a run enter the next batch together, and are done together.
 
-It is what `intake`, `decide.after_wait` and `copies`, and later the lane, say of each of them alone; a relay's speed is
-what this costs. Whatever needs a second look (not due, broken, of a topic not known here, beyond the span, refused
-before) goes the usual way.
+It does in bulk what `admission`, `decide.after_wait`, `copies` and the lane do for each record alone. The speed of a
+relay depends on its cost. Records that need more work take the usual path: not due, broken, of a topic not known here,
+beyond the span, or refused before.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
 class Stores(Protocol):
-    """The parts of a lane that take what is forwarded."""
+    """The parts of a lane that receive what is forwarded."""
 
     outbox: Outbox
     counters: LaneCounters
@@ -37,14 +36,14 @@ class Stores(Protocol):
 
 
 def forward_due(part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, lane: Stores) -> FetchedRecords:
-    """Forward the due records at the head of a run; the rest of it."""
+    """Forward the due records at the head of a run; return the rest of the run."""
     entries: list[SettledRecord] = []
     late: list[int] = []
     taken = load = 0
     wait, tracker, ready, wall = part.level_delay or 0, part.tracker, policy.names.ready, now.wall
     topics = policy.topics
     for record in run.records:
-        life, offset = record.life, record.offset  # no life where the headers are broken or cannot be read
+        life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
         if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
             break
         due = max(life.due_at, record.timestamp + wait)
@@ -64,7 +63,7 @@ def forward_due(part: PartitionState, run: FetchedRecords, policy: Policy, now: 
 
 
 def settle_forwarded(entries: Iterable[SettledRecord], lane: Stores) -> Iterator[SettledRecord]:
-    """Forwarded records are in Kafka, and so is their progress; yields the entries that this is no answer to."""
+    """Finish forwarded records that are in Kafka with their progress; yield the entries that need the usual path."""
     for (kind, _, _), row in groupby(entries, _KIND):
         if kind is not Forward or lane.outbox.held:
             yield from row

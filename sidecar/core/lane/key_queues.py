@@ -1,7 +1,7 @@
-"""Ordered mode: one line of records for each key, or for each partition; only the first of a line may be delivered.
+"""Ordered mode: a queue of records for each key, or for each partition.
 
-A line's first record stays first until it is done, through every retry in place, so what is behind it is never
-delivered before it (contract §6). Lines belong to partitions, and go with them.
+Only the first record of a queue may be delivered. It stays first until it is done, through every retry in place. So the
+records behind it are never delivered before it (contract §6). Queues belong to partitions, and are dropped with them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Key: TypeAlias = tuple[Partition, bytes | None]
 
 
 class KeyQueues:
-    """The lines of one lane. Records join in the order of their offsets."""
+    """The key queues of one lane. Records are added in the order of their offsets."""
 
     def __init__(self, by: OrderBy) -> None:
         self._by = by
         self._lines: dict[Key, deque[Record]] = {}
 
     def enqueue(self, record: Record) -> bool:
-        """Stand in line; True when the record is the first and may go, as often as it asks."""
+        """Add a record to its queue; return True if it is the first, also on a repeated call, and may be delivered."""
         if self._by == "key" and record.key is None:
             return True  # records without a key have no order among themselves
         key = self._key(record)
@@ -38,7 +38,7 @@ class KeyQueues:
         return False
 
     def finish(self, record: Record) -> Record | None:
-        """The first of a line is done; who is the first now."""
+        """Remove the first record of a queue, which is done; return the record that is first now, or None."""
         key = self._key(record)
         line = self._lines.get(key)
         if line is None or line[0].offset != record.offset:
@@ -50,8 +50,10 @@ class KeyQueues:
         return None
 
     def shed(self, partition: Partition, gone: Collection[int]) -> list[Record]:
-        """Take out of a partition's lines what stands behind a first record, and the first ones at the offsets `gone`;
-        the records behind."""
+        """Remove the records behind the first ones from the queues of a partition, and return them.
+
+        The first records at the offsets `gone` are removed too.
+        """
         behind: list[Record] = []
         for key in [key for key in self._lines if key[0] == partition]:
             first, *rest = self._lines[key]
@@ -63,7 +65,7 @@ class KeyQueues:
         return behind
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget the lines of partitions that are given up."""
+        """Drop the queues of partitions that are given up."""
         self._lines = {key: line for key, line in self._lines.items() if key[0] not in partitions}
 
     def _key(self, record: Record) -> Key:

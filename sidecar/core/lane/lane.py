@@ -1,8 +1,8 @@
-"""The lane: holds a record until it may be delivered, delivers it, decides what the outcome means, commits that.
+"""The lane: hold a record until it may be delivered, deliver it, decide what the outcome means, commit the decision.
 
-Driven by calls (from the consumer, the service, the committer and the timer) and acting through ports, all on one
-thread. Nothing else moves a record. The way of one record, read from top to bottom: `received`, `send`, `answered`,
-`committed`. How a lane gets and gives up partitions is in `ownership.py`.
+The consumer, the service, the committer and the timer call it, and it acts through ports, all on one thread. Nothing
+else moves a record. The way of one record, from top to bottom: `received`, `send`, `answered`, `committed`. How a lane
+gets and gives up partitions is in `ownership.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sidecar.core.record import Now, Record
 
 
 class Lane:
-    """One lane. `waits` maps each topic to its level's delay in ms (0: ready topic); a main topic is not in it."""
+    """One lane. `waits` maps each topic to its level delay in ms (0: ready topic); a main topic is not in it."""
 
     def __init__(
         self, policy: Policy, waits: Mapping[str, int], ports: Ports, gate: Dispatcher, terms: LaneOptions
@@ -67,14 +67,20 @@ class Lane:
         gate.join(self)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
-        """Decide by another policy from now on; what waits already keeps its due time. `waits`: as at the start."""
+        """Decide by another policy from now on; records that wait already keep their due time.
+
+        `waits`: as in the constructor.
+        """
         self._policy = policy
         self.ownership.apply_delays(waits)
 
     # --- the way of one record -------------------------------------------------------------------------------------
 
     def received(self, runs: Iterable[FetchedRecords], now: Now) -> None:
-        """Take up what the consumer hands over; runs of an older assignment or from before a seek are dropped."""
+        """Admit what the consumer hands over.
+
+        Runs of an older assignment, from before a seek, or of a paused or closing partition are dropped.
+        """
         for run in runs:
             part = self._parts.get(run.partition)
             if (
@@ -130,7 +136,7 @@ class Lane:
             self.ready.append(record)
 
     def send(self, record: Record, now: Now) -> bool:
-        """Deliver one ready record (called by the gate); False when its partition was given up or is stopped."""
+        """Deliver one ready record (called by the dispatcher); return False if its partition does not allow it now."""
         part = self.ownership.owner_of(record)
         if part is None or part.closing:
             return False
@@ -139,14 +145,14 @@ class Lane:
             return False
         if part.suspicion is not None and not self.quarantine.may_deliver(part, part.suspicion, record, now):
             return False
-        if record.life is not None and record.again == 0:  # a try in place has no due time of its own
+        if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
             self.counters.late(record, part.level_delay, now.wall)
         part.in_flight += 1
         self._ports.deliver(record, self.answered)
         return True
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
-        """Take in what came of a delivery; an answer for an older assignment is counted and dropped."""
+        """Process the outcome of a delivery; an answer for an older assignment is counted and dropped."""
         if self._gate.gathering and outcome is COMMITTED and record.life is None:
             self._bulk_answers.add(record)
             return
@@ -155,7 +161,7 @@ class Lane:
         part = self.ownership.owner_of(record)
         if part is None:
             self.counters.fenced_answers += outcome is not CANCELLED
-            self._timer.schedule(now)  # it may have begun an outage, whose end somebody must look for
+            self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
             part.in_flight -= 1
             if part.suspicion is not None:
@@ -169,14 +175,14 @@ class Lane:
         self._go_on(now)
 
     def answered_in_bulk(self, now: Now) -> None:
-        """Take in what one answer to many records committed (called by the gate), and go on."""
+        """Process the records that one batch response committed (called by the dispatcher), and continue."""
         for part in self._bulk_answers.apply(self._finish, now):
             self._changed(part, now)
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
         self._gate.dispatch(now)
-        self._timer.wake_by(self._gate.pace.probe_at)  # an outage began, or a probe has gone that may hang
+        self._timer.wake_by(self._gate.pace.probe_at)  # an outage may have begun, or a probe was sent that may hang
 
     def _decide(self, part: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
@@ -195,7 +201,7 @@ class Lane:
             case _:
                 self._write(part, record, decision, now)
                 if self.outbox.out is not None:
-                    return  # its result will look at what is to be done next
+                    return  # the result of the batch in flight schedules the next step
         self._timer.schedule(now)
 
     def _write(self, part: PartitionState, record: Record, decision: Commit | Written, now: Now) -> None:
@@ -203,7 +209,7 @@ class Lane:
         self.outbox.add(SettledRecord(record, decision, writes_of(record, decision, self._policy, now.wall)))
 
     def committed(self, result: CommitResult, now: Now) -> None:
-        """Take in the committer's answer for the batch that was out."""
+        """Process the committer's result of the batch in flight."""
         self.outbox.ended(now, committed=result.committed)
         if result.apart:
             self.outbox.apart(result.batch)
@@ -215,7 +221,7 @@ class Lane:
             self._refused_copies.refused(result.refused, now)
         self.ownership.committed(result, now)
         self._timer.uncommitted |= not result.committed
-        self._gate.dispatch(now)  # what stood in line behind a dead letter may go
+        self._gate.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
 
     def _written(self, entry: SettledRecord, with_progress: bool, now: Now) -> None:
@@ -226,7 +232,7 @@ class Lane:
         self.counters.count(entry.decision)
         dirty = part.dirty
         self._finish(part, entry.record)
-        if with_progress:  # its batch said that it is done
+        if with_progress:  # the progress in its batch covers this record already
             part.dirty = dirty
         if self.outbox.held and self.outbox.accepted(entry):
             self._refused_copies.accepted_again(now)
@@ -250,7 +256,7 @@ class Lane:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Do what is due at `now`; the lane asks for the next call by `wake`."""
+        """Do what is due at `now`; the lane asks for the next call through the port `wake`."""
         self._timer.fired()
         self._gate.pace.tick(now, self._gate.in_flight)
         self.quarantine.tick(now)

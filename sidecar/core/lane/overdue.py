@@ -1,9 +1,10 @@
-"""How late the records of a lane's levels are: by what the lane has in memory, and by how far each level's log is due.
+"""How late the records of a lane's levels are, by two measures: the records in memory, and how far each log is due.
 
-The second is told from outside (`kafka/consumer/due_offsets.py`): for each partition the first offset that is not due
-yet. A partition whose first open offset is below it, and does not move from one look to the next, is overdue for
-whatever reason: a partition that the client does not fetch, a record that no part of the lane has any more. No cause
-need be known for it.
+The second comes from outside (`kafka/consumer/due_offsets.py`): for each partition the first offset that is not due
+yet. A partition is overdue if its first open offset is below that one and does not move from one check to the next.
+
+The cause need not be known: the client may not fetch the partition, or no part of the lane may have the record any
+more.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Parts(Protocol):
     parts: dict[Partition, PartitionState]
 
     def status(self, steady: int) -> list[PartitionStatus]:
-        """Every partition's present state."""
+        """Return the present state of every partition."""
 
 
 class Waiting(Protocol):
-    """A lane, as far as records wait in it."""
+    """The parts of a lane in which records wait."""
 
     ready: deque[Record]
     delayed: DelayQueue
@@ -37,11 +38,14 @@ class Waiting(Protocol):
 
     @property
     def ownership(self) -> Parts:
-        """Its partitions."""
+        """The partitions of the lane."""
 
 
 class Stand(NamedTuple):
-    """A due offset that has not moved: since the look at `since`, seen last by the look at `seen` (steady ms)."""
+    """A due offset that has not moved.
+
+    `since`: the steady time (ms) of the check that saw it first. `seen`: the steady time of the check that saw it last.
+    """
 
     first: int
     since: int
@@ -49,20 +53,20 @@ class Stand(NamedTuple):
 
 
 class Standing:
-    """What the looks at the heads of one lane's partitions have shown."""
+    """Track what the checks of one lane's due offsets have shown."""
 
     def __init__(self) -> None:
         self.worst = 0
-        """ms by which the most overdue record was late at the last look; any thread may read it."""
+        """ms by which the most overdue record was late at the last check; any thread may read it."""
         self._stands: dict[Partition, Stand] = {}
 
     def looked(self, heads: Mapping[Partition, int], lane: Waiting, now: Now) -> None:
-        """Take in the first offset of each partition that is not due yet."""
+        """Check the first offset of each partition that is not due yet (`heads`) against the state of the lane."""
         asked_to_wait = {(record.source, record.offset) for record in lane.delayed.later(now.steady)}
         stands: dict[Partition, Stand] = {}
         for source, part in lane.ownership.parts.items():
             first = front(part)
-            # What the service has, or has asked for later, is no wedge; who gets no answer for ever has a timeout.
+            # A record that the service has, or asked to get later, is not stuck. Each delivery has a timeout.
             if part.level_delay is None or part.in_flight or (source, first) in asked_to_wait:
                 continue
             if first < heads.get(source, first):
@@ -75,7 +79,7 @@ class Standing:
         return Stand(first, old.since if old is not None and old.first == first else steady, steady)
 
     def stuck(self, part: PartitionState, steady: int) -> int:
-        """For how long (ms) its first due offset has stood, by two looks at least; else 0."""
+        """Return for how long (ms) the first due offset has not moved, by two checks at least; else 0."""
         stand = self._stands.get(part.source)
         if stand is None or stand.since == stand.seen or part.in_flight or stand.first != front(part):
             return 0
@@ -83,16 +87,17 @@ class Standing:
 
 
 def front(part: PartitionState) -> int:
-    """The first offset of which anything is still to come.
+    """Return the first offset of which anything is still to come.
 
-    A parked partition with nothing open was read up to where it goes on: below that are transaction markers alone.
+    A paused partition with nothing open was read up to the offset where it continues: below that are only transaction
+    markers.
     """
     first = part.tracker.first
     return max(first, part.paused.offset) if part.paused is not None and first == part.tracker.next else first
 
 
 def overdue(lane: Waiting, standing: Standing, now: Now) -> dict[Partition, int]:
-    """By how many ms the most overdue record of each level partition is late; only those where one is."""
+    """Return by how many ms the most overdue record of each level partition is late; only partitions that have one."""
     late: dict[Partition, int] = {}
     parts = {source: part for source, part in lane.ownership.parts.items() if part.level_delay is not None}
     for source, due in earliest(parts, lane, now.steady):
@@ -103,32 +108,35 @@ def overdue(lane: Waiting, standing: Standing, now: Now) -> dict[Partition, int]
 
 
 def earliest(parts: Mapping[Partition, PartitionState], lane: Waiting, steady: int) -> Iterator[tuple[Partition, int]]:
-    """When each record was due (epoch ms) that waits for a place in flight, or for a topic that takes its failure."""
+    """Yield the partition and the due time (epoch ms) of each record that waits in memory although it is due.
+
+    It waits for an in-flight slot, or for a topic that accepts its copy.
+    """
     if not parts:
         return
     refused: Iterable[Record] = (held.refusal.entry.record for held in lane.outbox.held.values())
     withheld = (part.withheld for part in parts.values())
     for record in chain(lane.ready, lane.delayed.over(steady), refused, *withheld):
         part = parts.get(record.source)
-        if part is not None and record.again == 0:  # a try in place has no due time of its own
+        if part is not None and record.again == 0:  # an attempt in place has no due time of its own
             yield record.source, part.due(record)
 
 
 def missed(part: PartitionState, steady: int) -> int:
-    """By how many ms a partition that is parked until its head is due should have gone on already."""
+    """Return for how many ms a partition has stayed paused after its next record was due."""
     parked = part.paused
     return 0 if parked is None or parked.because != "not due" else max(0, steady - parked.at - RESUME_EARLY)
 
 
 def statuses(lane: Waiting, standing: Standing, now: Now) -> list[PartitionStatus]:
-    """Every partition's present state, with how late it is; one that is stuck says where."""
+    """Return the present state of every partition, with how late it is; a stuck partition says where."""
     late, parts = overdue(lane, standing, now), lane.ownership.parts
     waiting = {source for source, _ in earliest(parts, lane, now.steady)}
     shown = []
     for status in lane.ownership.status(now.steady):
         source = Partition(status.topic, status.partition)
         state = status.state
-        # Any other state says what keeps it; and what waits in memory waits for the pace, which has its own.
+        # Any other state gives its reason. A record in memory waits for the pace, which has a state of its own.
         if state in ("open", "not due") and source not in waiting and standing.stuck(parts[source], now.steady):
             state = f"stuck: {where(parts[source])}"
         shown.append(status._replace(state=state, overdue_for=late.get(source)))
@@ -136,7 +144,7 @@ def statuses(lane: Waiting, standing: Standing, now: Now) -> list[PartitionStatu
 
 
 def where(part: PartitionState) -> str:
-    """Where the first due record of a partition must be that nothing comes of."""
+    """Return where the first due record of a stuck partition must be."""
     if part.paused is not None:
         return "parked"
     if part.tracker.first == part.tracker.next:

@@ -1,7 +1,25 @@
 """How a lane gets partitions and gives them up (contract §7, ARCHITECTURE §6).
 
-Revoked: nothing more is released, what is out is waited for, its progress is committed, then the partition is given up.
-Lost: dropped at once, nothing is committed. Whatever carries an older assignment epoch afterwards is refused.
+    state    | what it means                                | leaves to, when
+    ---------|----------------------------------------------|----------------
+    assigned | records are fetched and delivered            | paused: its next record is not due, or no room is left
+    assigned |                                              | blocked: Kafka refuses its copies
+    assigned |                                              | closing: it is revoked
+    assigned |                                              | gone: it is lost, fenced, cut short, or assigned anew
+    paused   | not fetched; records in memory are delivered | assigned: its time has come, and it has room again
+    paused   |                                              | blocked, closing, gone: as from assigned
+    blocked  | not fetched, and no record is delivered      | assigned: Kafka seems to accept its copies again
+    blocked  |                                              | paused: the same, but another reason to pause remains
+    blocked  |                                              | closing, gone: as from assigned
+    closing  | no record is delivered; answers are awaited  | gone: all is answered and committed, or it is lost
+    gone     | no state is left; late answers are refused   | assigned: it is assigned anew, with a new epoch
+
+`admission.py` and `paused.py` pause and resume partitions, `refused_copies.py` blocks them, and this module does the
+rest. The states are fields of `PartitionState`: `paused`, `blocked` and `closing`.
+
+A revoked partition is released in order: deliveries in flight are awaited, their progress is committed, then the
+partition is given up. A lost partition is dropped at once, and nothing is committed. Anything that carries an older
+assignment epoch afterwards is refused.
 """
 
 from __future__ import annotations
@@ -25,11 +43,11 @@ from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.durations import render_duration
 
 SLOWED = "slowed by failures"
-"""Why a partition is parked that holds more than its share in an outage that the service answers."""
+"""Why a partition is paused that holds more than its share, in an outage in which the service still answers."""
 
 
 class Stores(Protocol):
-    """Where a lane keeps records that a partition takes along when it goes, and the pace that it goes by."""
+    """The parts of a lane that hold records of a partition and drop them when it goes, and the pace of the lane."""
 
     ready: deque[Record]
     delayed: DelayQueue
@@ -43,7 +61,7 @@ class Stores(Protocol):
 
 
 class Release(NamedTuple):
-    """Partitions that are being given up, and whom to tell when they are."""
+    """Partitions that are being given up, and the callback for the end of that."""
 
     partitions: frozenset[Partition]
     done: Callable[[], None]
@@ -55,64 +73,66 @@ class Ownership:
     def __init__(self, waits: Mapping[str, int], stores: Stores) -> None:
         self.parts: dict[Partition, PartitionState] = {}
         self.load = 0
-        """Bytes of everything handed over and not done; the consumer's thread reads it."""
+        """Bytes of everything handed over and not done; the consumer thread reads it."""
         self.uncommitted_at_loss = 0
-        """Records, at most, that were answered and whose partition went before Kafka had heard: delivered again."""
+        """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
         self.records_lost: Counter[str] = Counter()
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
         self.uncommitted = False
-        """Whether progress is to be committed although no record was done: a start, or a log that was cut."""
+        """Whether progress must be committed although no record was done: a start offset, or a log that was cut."""
         self._waits = waits
         self._stores = stores
         self._releases: list[Release] = []
 
     def owner_of(self, record: Record) -> PartitionState | None:
-        """The partition of a record; None when it is no longer ours, or ours anew."""
+        """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
         part = self.parts.get(record.source)
         return part if part is not None and part.epoch == record.epoch else None
 
     def apply_delays(self, waits: Mapping[str, int]) -> None:
-        """Know the delays of other topics from now on; a partition that is ours keeps its own, as its name does."""
+        """Use other level delays for the partitions assigned from now on.
+
+        An assigned partition keeps its own delay, as the name of its topic does.
+        """
         self._waits = waits
 
     def add_bytes(self, part: PartitionState, weight: int) -> None:
-        """Count bytes taken up, or (negative) done with."""
+        """Add the bytes of admitted records, or (negative) of records that are done."""
         part.load += weight
         self.load += weight
 
     def admission_limit(self, part: PartitionState) -> AdmissionLimit:
-        """How much of a partition may be taken up: as much as there is, unless one of two things slows it down.
-
-        What stands in line behind a record that is retried in place may stand there for ever, and would fill the room
-        of the whole lane. So these partitions share a quarter of the room, and the others go on. While answered
-        failures slow the pace down, one partition's poison could fill the room too: each may hold half its share.
-        """
+        """Return how much of a partition may be admitted: all, unless one of two things slows it down."""
         room, most, because = self._stores.room, NEVER, ""
+        # While answered failures slow the pace down, the poison records of one partition could fill the room of all.
+        # Each partition may therefore hold half of its share.
         if self._stores.pace.slowed:
             most, because = room // (2 * len(self.parts)), SLOWED
+        # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
+        # So these partitions share a quarter of the room, and the others continue.
         if self._stores.key_queues is not None and part.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self.parts.values()))
             most, because = min((share, "behind a retry"), (most, because))
         return AdmissionLimit(self.load < room // 2, most, because)
 
     def assigned(self, grants: Iterable[AssignedPartition]) -> None:
-        """Take up partitions where their last owner left off."""
+        """Start partitions where their last owner left off."""
         for grant in grants:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
             part = PartitionState(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
             part.width, part.last_at = grant.progress.width, grant.progress.last_at
-            if part.width is not None and not grant.progress.ours:  # a crash must not move the start
+            if part.width is not None and not grant.progress.ours:  # commit it, so that a crash does not move the start
                 part.dirty = self.uncommitted = True
             self.parts[grant.partition] = part
             self._stores.quarantine.granted(part, grant.progress)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        """The log begins at `low` now, behind `wanted`, the offset to be read next: count what nobody has read.
+        """Count the records that are lost unread, because the log begins at `low` now.
 
-        What was read stays under way. A parked partition is read on from an offset of its own: if that is gone too,
-        it is told then.
+        `wanted`: the offset to be read next, below `low`. What was read stays under way. A paused partition continues
+        at an offset of its own: if that is gone too, the consumer reports it then.
         """
         part = self.parts.get(partition)
         if part is not None and part.epoch == epoch and part.paused is None:
@@ -120,19 +140,19 @@ class Ownership:
             part.dirty = self.uncommitted = True
 
     def truncated(self, partition: Partition, high: int) -> None:
-        """The log ends at `high` now: drop the partition, which is granted anew, and count what was not done."""
+        """Drop a partition whose log ends at `high` now, and count what was not done. It is assigned anew."""
         if partition in self.parts:
             self.records_lost[partition.topic] += self.parts[partition].tracker.open_from(high)
             self.lost((partition,))
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
-        """Give partitions up in order: `done` is called once what is out is answered and committed."""
+        """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
         mine = frozenset(partitions) & self.parts.keys()
         self._stores.recall(mine, lost=False)
         self._forget_waiting(mine)
         for source in mine:
             part = self.parts[source]
-            part.closing = part.dirty = True  # dirty: the last commit carries the clean mark
+            part.closing = part.dirty = True  # dirty, because the last commit carries the clean mark
         self._stores.quarantine.closing([self.parts[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
@@ -143,7 +163,7 @@ class Ownership:
         return bool(self._releases)
 
     def commit_is_urgent(self, outbox: Outbox) -> bool:
-        """Whether the next batch should start at once, because a partition waits for nothing else."""
+        """Return whether the next batch should start at once, because a partition waits for nothing else."""
         suspects = self._stores.quarantine
         if outbox.out is not None or not (self._releases or suspects.asking):
             return False
@@ -153,11 +173,11 @@ class Ownership:
         )
 
     def check_releases(self) -> None:
-        """Let partitions go that have nothing left to do, and tell whoever waits for them."""
+        """Give up the closing partitions that have nothing left to do, and report each finished release."""
         if not self._releases:
             return
         batch = self._stores.outbox.out
-        under_way = () if batch is None else batch.commits  # the last commit of these may still come to nothing
+        under_way = () if batch is None else batch.commits  # the last commit of these may still fail
         ended = [source for source, part in self.parts.items() if part.closing and part.idle and not part.dirty]
         self.drop([source for source in ended if source not in under_way])
         over = [release for release in self._releases if not release.partitions & self.parts.keys()]
@@ -166,12 +186,12 @@ class Ownership:
             release.done()
 
     def lost(self, partitions: Collection[Partition]) -> None:
-        """Drop partitions that are somebody else's by now, or whose time to finish is over; nothing is committed."""
+        """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
         self.drop(partitions)
         self.check_releases()
 
     def committed(self, result: CommitResult, now: Now) -> None:
-        """Take in how far the progress of a batch's partitions got."""
+        """Note how far a batch's result moved the progress of its partitions, and drop the fenced ones."""
         for source, share in result.batch.commits.items():
             part = self.parts.get(source)
             if part is not None and part.epoch == share.epoch:
@@ -188,7 +208,7 @@ class Ownership:
             self._stores.quarantine.committed(part, part.suspicion, progress if true else None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget partitions and everything of theirs."""
+        """Forget partitions and everything that belongs to them."""
         mine = {source for source in partitions if source in self.parts}
         if not mine:
             return
@@ -202,7 +222,7 @@ class Ownership:
             self._stores.quarantine.dropped(part)
 
     def status(self, steady: int) -> list[PartitionStatus]:
-        """Every partition's present state, by topic and number."""
+        """Return the present state of every partition, by topic and number."""
         held = self._stores.outbox.held_by_partition()
         return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.parts.items())]
 
@@ -213,7 +233,7 @@ class Ownership:
     def _forget_waiting(self, partitions: Collection[Partition]) -> None:
         stores = self._stores
         kept = [record for record in stores.ready if record.source not in partitions]
-        stores.ready.clear()  # in place: the gate holds on to this deque
+        stores.ready.clear()  # in place: the dispatcher keeps this deque
         stores.ready.extend(kept)
         stores.delayed.drop(partitions)
         if stores.key_queues is not None:

@@ -1,4 +1,4 @@
-"""One partition under one assignment: everything that a lane knows about it."""
+"""The state of one partition under one assignment, as a lane knows it. `ownership.py` has the table of the states."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sidecar.core.record import NEVER, Now, Partition, Record
 
 _OFFSET = attrgetter("offset")
 HANDED_OVER = 3_000
-"""ms that it may take from the end of a log to the lane that hears of it; a record may have come meanwhile."""
+"""ms that it may take until the lane learns of the end of a log; a record may have come meanwhile."""
 MOST_NOTES = 64
-"""Times kept of a partition: each is of a run whose partition was parked, so they are a level's delay or more apart."""
+"""Times kept of a partition. Each is of a run that ended in a pause, so they are a level delay or more apart."""
 
 
 class AssignedPartition(NamedTuple):
-    """A partition that was assigned to us, and where its last owner left off."""
+    """A partition that was assigned to this sidecar, and where its last owner left off."""
 
     partition: Partition
     epoch: int
@@ -28,10 +28,10 @@ class AssignedPartition(NamedTuple):
 
 
 class FetchedRecords(NamedTuple):
-    """Records of one partition, in order, as one hand-over from the consumer brings them.
+    """Records of one partition, in order, as one call of the consumer hands them over.
 
-    `turn` tells runs fetched before a seek from those after it. `end`: the log ends at this offset (None: unknown).
-    `high`: the broker had records up to below this offset (0: unknown). `last_at`: as in `Progress`, of a level.
+    `seek_count` distinguishes runs fetched before a seek from those after it. `end`: the log ends at this offset (None:
+    unknown). `high`: the broker had records below this offset (0: unknown). `last_at`: as in `Progress`, of a level.
     """
 
     partition: Partition
@@ -44,7 +44,10 @@ class FetchedRecords(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """A partition that is not fetched: it goes on at `offset`, not before the steady time `at` (ms)."""
+    """The pause of a partition: it continues at `offset`, not before the steady time `at` (ms).
+
+    `because`: the reason, as `/status` shows it.
+    """
 
     offset: int
     at: int
@@ -54,10 +57,12 @@ class Pause(NamedTuple):
 class AppendTimes:
     """Since when the records of a partition are known to be there, and which are known to have come later.
 
-    A record waits for its level by the broker's clock. Where that is minutes ahead of ours, what was seen before the
-    partition was parked must not begin to wait anew when it is fetched again: else it would wait out the whole
-    difference, a delay at a time. Where it is minutes behind, a level seems to be over at once, and a record that is
-    not due yet would hop from level to level without a pause.
+    A record waits for its level by the clock of the broker. If that is minutes ahead of ours, records that were seen
+    before a pause must not begin to wait anew when they are fetched again. Otherwise they would wait for the whole
+    difference, one delay at a time.
+
+    If the clock of the broker is minutes behind ours, a level seems to be over at once. A record that is not due yet
+    would then hop from level to level without a pause.
     """
 
     __slots__ = ("_end", "_end_at", "_notes")
@@ -67,20 +72,20 @@ class AppendTimes:
         self._end, self._end_at = NEVER, 0
 
     def ended(self, end: int, steady: int) -> None:
-        """The log ended at `end` a moment ago (steady ms)."""
+        """Note that the log ended at `end` a moment ago (steady ms)."""
         self._end, self._end_at = end, steady - HANDED_OVER
 
     def after(self, offset: int) -> int:
-        """The steady time (ms) after which the offset was appended, as far as is known."""
+        """Return the steady time (ms) after which the offset was appended, as far as is known."""
         return self._end_at if offset >= self._end else -NEVER
 
     def note(self, last: int, steady: int) -> None:
-        """Everything up to the offset `last` is there now (steady ms)."""
+        """Note that everything up to the offset `last` is there now (steady ms)."""
         if not self._notes or self._notes[-1][0] < last:
             self._notes.append((last, steady))
 
     def since(self, offset: int, steady: int) -> int:
-        """The steady time (ms) at which the offset was first known to be there; now, if it was not."""
+        """Return the steady time (ms) at which the offset was first known to be there; now, if it was not."""
         while self._notes and self._notes[0][0] < offset:
             self._notes.popleft()
         return self._notes[0][1] if self._notes else steady
@@ -88,7 +93,10 @@ class AppendTimes:
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of one partition. `wait` is its level's delay in ms; 0 on the ready topic, None on a main topic."""
+    """The state of one partition.
+
+    `level_delay`: the delay of its level in ms; 0 on the ready topic, None on a main topic.
+    """
 
     source: Partition
     epoch: int
@@ -102,49 +110,53 @@ class PartitionState:
     retrying: int = 0
     """Records that are being retried in place."""
     load: int = 0
+    """Bytes of its records that were admitted and are not done."""
     most: int = NEVER
-    """The `load` that it may have, in bytes, as of when it was parked for having more."""
+    """The `load` that it may have, in bytes, as of its last pause for having more."""
     dirty: bool = False
-    """Its progress moved since it was last committed."""
+    """Whether its progress moved since it was last committed."""
     urgent: bool = False
-    """It should be committed at once: something waits for that."""
+    """Whether it should be committed at once, because something waits for that."""
     committed: Progress | None = None
-    """What was committed last, by us or by its last owner."""
+    """The progress that was committed last, by this sidecar or by the last owner."""
     width: int | None = None
     last_at: int | None = None
-    """Both as in `Progress`: they go into every commit."""
+    """`width` and `last_at` are as in `Progress`: they go into every commit."""
     seen: AppendTimes = field(default_factory=AppendTimes)
     suspicion: Suspicion | None = None
-    """Why its records need care before they are delivered; None, which costs nothing, as a rule."""
+    """Why its records need care before they are delivered (`quarantine.py`). Usually None, which costs nothing."""
     closing: bool = False
     paused: Pause | None = None
     blocked: str = ""
-    """Why nothing of it is released: the topic that its failures go to refuses them."""
+    """Why no record of it is delivered: Kafka refuses its copies. Empty if it is not blocked."""
     withheld: list[Record] = field(default_factory=list)
 
     def withhold(self, record: Record) -> None:
-        """Keep it back in the order of the offsets: lower ones go first, whatever was tried and kept back again."""
+        """Keep a record back, by its offset: lower ones go first, whatever was tried and kept back again."""
         insort(self.withheld, record, key=_OFFSET)
 
     def due(self, record: Record) -> int:
-        """When a record of it could be delivered at the earliest, epoch ms."""
+        """Return when a record of it could be delivered at the earliest, epoch ms."""
         due = record.timestamp + (self.level_delay or 0)
         return due if record.life is None else max(due, record.life.due_at)
 
     @property
     def idle(self) -> bool:
-        """Nothing of it is out for delivery or on its way into Kafka."""
+        """Whether nothing of it is in flight or on its way into Kafka."""
         return self.in_flight == 0 and self.unsettled == 0
 
     @property
     def unsaved(self) -> int:
-        """How many records were answered that Kafka has not heard of; a gap in the offsets may count as records."""
+        """How many records were answered without Kafka knowing; a gap in the offsets may count as records."""
         done, known = self.tracker.snapshot(), self.committed or Progress(self.tracker.first)
         return self.unsettled + done.next - known.next + len(done.done) - len(known.done)
 
     def time_left(self, record: Record, now: Now) -> int:
-        """ms until the record's level is over; whatever the broker's clock says, never later than the level's delay
-        after it was first known to be there."""
+        """Return the ms until the level delay of a record is over.
+
+        Whatever the clock of the broker says, that is never later than the level delay after the record was first known
+        to be there.
+        """
         if self.level_delay is None or self.tracker.is_done(record.offset):
             return 0
         left = max(
@@ -156,10 +168,10 @@ class PartitionState:
         return min(left, self.seen.since(record.offset, now.steady) + self.level_delay - now.steady)
 
     def may_fetch(self, steady: int) -> bool:
-        """Whether a parked partition may go on: its time has come, it is not stopped, and its span has room again.
+        """Return whether a paused partition may continue.
 
-        A quarter of the span must be free, or a partition at its bound would be paused and sought for every record;
-        and so of its load.
+        Its time must have come, it must not be blocked or closing, and a quarter of its span and of its load must be
+        free. With less room, a partition at its limit would be paused and sought for every record.
         """
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
@@ -169,9 +181,10 @@ class PartitionState:
 
 
 class PartitionStatus(NamedTuple):
-    """One partition as `/status` shows it; `next_due_in` in ms, None when nothing is known to wait.
+    """One partition as `/status` shows it.
 
-    `overdue_for`: ms by which its most overdue record is late, None when none is (`overdue.py`).
+    `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
+    None if none is (`overdue.py`).
     """
 
     topic: str
@@ -186,7 +199,7 @@ class PartitionStatus(NamedTuple):
 
 
 def status_of(part: PartitionState, held: int, steady: int) -> PartitionStatus:
-    """The partition's present state, for people and probes."""
+    """Return the present state of a partition, for people and probes."""
     parked = part.paused
     due = None if parked is None or parked.because != "not due" else max(0, parked.at - steady)
     return PartitionStatus(

@@ -1,4 +1,7 @@
-"""Partitions that are not fetched for now: their head is far off, their span full, or their failures have no home."""
+"""Partitions whose fetching is paused.
+
+The next record is not due, the offset span or the bytes are full, or Kafka refuses their copies.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,28 @@ from sidecar.core.record import NEVER, Record
 
 
 class PausedPartitions:
-    """Parks partitions and sends them on. There is no "is paused" query in the client, so this is the only memory."""
+    """Pause and resume partitions. The client has no query for "is paused", so this is the only memory of it."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self.alarm = NEVER
-        """The earliest steady time (ms) at which a parked partition may go on."""
+        """The earliest steady time (ms) at which a paused partition may continue."""
 
     def pause(self, part: PartitionState, offset: int, at: int, because: str) -> None:
-        """Stop fetching; only the offset to go on from is kept."""
+        """Stop fetching a partition; keep only the offset to continue from."""
         part.paused = Pause(offset, at, because)
         self.alarm = min(self.alarm, at)
         self._fetch.pause(part.source, part.epoch)
 
     def block(self, part: PartitionState, reason: str) -> None:
-        """Release nothing more of it until `restart`."""
+        """Deliver nothing more of a partition until `unblock_all`."""
         part.blocked = reason
         if part.paused is None:
-            first = min((part.tracker.next, *part.tracker.left))  # some may have been let go at an earlier stop
+            first = min((part.tracker.next, *part.tracker.left))  # an earlier block may have dropped some of them
             self.pause(part, first, NEVER, "stopped")
 
     def let_go(self, part: PartitionState, records: Iterable[Record]) -> None:
-        """Forget records that a stopped partition has in memory; they are fetched again once it goes on."""
+        """Drop records that a blocked partition has in memory; they are fetched again once it continues."""
         assert part.paused is not None, "a stopped partition is parked"
         first = part.paused.offset
         for record in records:
@@ -40,7 +43,10 @@ class PausedPartitions:
         part.paused = Pause(first, NEVER, "stopped")
 
     def unblock_all(self, parts: Iterable[PartitionState], steady: int) -> list[Record]:
-        """What stopped partitions is mended: they go on if nothing else keeps them; the records that they withheld."""
+        """Unblock every partition, and return the records that they withheld.
+
+        A partition continues only if no other reason keeps it paused.
+        """
         released: list[Record] = []
         for part in parts:
             if part.blocked:
@@ -56,14 +62,17 @@ class PausedPartitions:
         self.resume_if_ready(part, steady)
 
     def resume_if_ready(self, part: PartitionState, steady: int) -> None:
-        """Let it go on if it may. The new turn tells what comes now from what was fetched before."""
+        """Let a partition continue if it may.
+
+        The new seek count distinguishes the records that come from now on from those that were fetched before.
+        """
         if part.paused is not None and part.may_fetch(steady):
             offset, part.paused, part.most = part.paused.offset, None, NEVER
             part.seek_count += 1
             self._fetch.resume(part.source, part.epoch, offset, part.seek_count)
 
     def resume_due(self, parts: Iterable[PartitionState], steady: int) -> None:
-        """Let every partition go on whose time has come."""
+        """Let every partition continue whose time has come."""
         if steady < self.alarm:
             return
         self.alarm = NEVER

@@ -1,10 +1,28 @@
-"""Finds the record that kills its service together with the sidecar, and puts it into the DLQ (contract §5).
+"""Find the record that crashes its service together with the sidecar, and put it into the DLQ (contract §5).
 
-Whoever dies leaves progress without a clean mark, so its successor knows. Until `max_deaths` − 1 owners in a row have
-died, records go out as ever: a node that is lost must not cost minutes. Then those that may have been out go one at a
-time over the whole instance, each only after a commit has marked it, and the next only after another has taken that
-mark away; a mark that is found by the owner after `max_deaths` deaths names the one. Before the first delivery from a
-partition a commit takes the clean mark away, or a death before the first commit would leave no trace, for ever.
+    stage    | what it means                                | leaves to, when
+    ---------|----------------------------------------------|----------------
+    none     | no suspicion: delivery as usual              | first, together, alone: at the next assignment
+    first    | no crash counts; delivery waits for a commit | none: that commit (not clean, no `reach`) is in Kafka
+    together | crashes: few in flight, none beyond `reach`  | first: `QUIET` ms passed, and all suspects are answered
+    alone    | more crashes: suspects go one at a time      | together: every offset up to `reach` is done
+    alone    |                                              | together: the next record is no suspect, and none is left
+    alone    |                                              | together: no record for `IDLE` ms, and no suspect is left
+    alone    |                                              | first: `QUIET` ms passed, and nothing of it is in memory
+
+At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
+follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
+
+A crashed sidecar leaves progress without a clean mark, so the next owner of the partition knows. After fewer than
+`max_deaths` − 1 crashes in a row records are delivered as usual, only fewer at a time: losing a node must not delay
+them by minutes.
+
+After more crashes, the records that may have been in flight go one at a time over the whole instance. Each goes only
+after a commit has marked it. The next goes only after another commit has taken that mark away. If the owner after
+`max_deaths` crashes finds a mark, it names the record that crashes them.
+
+Before the first delivery from a partition a commit takes the clean mark away. Otherwise a crash before the first commit
+would never leave a trace.
 """
 
 from __future__ import annotations
@@ -24,15 +42,15 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
 
 IDLE = 3_000
-"""ms without a suspect after which a partition keeps the others waiting no longer: what was out is there by then."""
+"""ms without a suspect after which a partition keeps no others waiting: what was in flight has come by then."""
 LOOK_EVERY = 1_000
-"""ms between looks for such partitions."""
+"""ms between checks for such partitions."""
 
 Write: TypeAlias = Callable[[PartitionState, Record, Commit | Written, Now], None]
 
 
 class Ways(NamedTuple):
-    """What this organ uses of its lane. `want` asks for a tick at a steady time (ms)."""
+    """What the quarantine uses of its lane. `want` asks for a tick at a steady time (ms)."""
 
     policy: Callable[[], Policy]
     ready: deque[Record]
@@ -47,18 +65,18 @@ class Quarantine:
 
     def __init__(self, gate: Dispatcher, ways: Ways) -> None:
         self.asking = False
-        """Whether some partition's progress should be committed at once."""
+        """Whether the progress of some partition should be committed at once."""
         self.alarm = NEVER
-        """The steady time (ms) of the next look for partitions that are no suspects any more."""
+        """The steady time (ms) of the next check for partitions that are suspect no longer."""
         self._gate, self._ways = gate, ways
         self._let_go: dict[Partition, Progress | None] = {}
-        """What this process committed last of partitions that it has let go: it lives, so if they return with that,
-        nobody has died."""
+        """The progress that this process committed last, by partition that it gave up. If a partition returns with the
+        same progress, no owner has crashed, because this process is alive."""
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
     def granted(self, part: PartitionState, found: Progress) -> None:
-        """A partition is ours, with the progress that its last owner left."""
+        """Set the stage of an assigned partition by the progress that its last owner left."""
         part.committed = found
         most = self._ways.policy().max_deaths
         if most is None:
@@ -73,13 +91,13 @@ class Quarantine:
             self._look_at_once()
 
     def closing(self, parts: Iterable[PartitionState]) -> None:
-        """Partitions are being given up: nothing more of them goes out, so their mark is taken away."""
+        """Take the mark away from partitions that are being given up, because nothing more of them is delivered."""
         for part in parts:
             if part.suspicion is not None and part.suspicion.mark is not None:
                 self._unmark(part, part.suspicion)
 
     def dropped(self, part: PartitionState) -> None:
-        """A partition is gone."""
+        """Forget a partition that is gone, except for its last committed progress."""
         self._let_go[part.source], gate = part.committed, self._gate
         if gate.marking == part.source:
             gate.marking = None
@@ -90,7 +108,7 @@ class Quarantine:
     # --- the way of one record ---------------------------------------------------------------------------------------
 
     def may_deliver(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
-        """Whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
+        """Return whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
         watch.begin(now)
         if not watch.met:
             self._look_at_once()
@@ -107,7 +125,10 @@ class Quarantine:
         self._look_at_once()
 
     def _deliver_limited(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
-        """As ever, but not many at once, and none that Kafka would not know of: these go alone after another death."""
+        """Allow a record only if Kafka knows that it may be in flight (`reach`), and only a few of them at once.
+
+        After another crash these records go alone.
+        """
         if not watch.reaches(record.offset):
             part.withhold(record)
             if watch.reach_out([record.offset for record in part.withheld[: watch.group]], part.in_flight):
@@ -119,7 +140,7 @@ class Quarantine:
 
     def _deliver_alone(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
         gate = self._gate
-        if watch.mark == record.offset:  # and Kafka knows: until then the gate has no room
+        if watch.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
             return True
         if record.offset in watch.cleared or not watch.suspects(record.offset, part.due(record), now):
             part.withhold(record)
@@ -127,7 +148,7 @@ class Quarantine:
                 self._together(part, watch)
             return False
         gate.alone.add(part.source)
-        if gate.in_flight:  # what is out already must be answered first
+        if gate.in_flight:  # deliveries in flight must be answered first
             self._ways.ready.appendleft(record)
             return False
         self._mark(part, watch, record)
@@ -140,7 +161,10 @@ class Quarantine:
         self._ask(part)
 
     def answered(self, part: PartitionState, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
-        """A delivery has ended: the record killed nobody, and kills nobody if it does not come again."""
+        """Clear a record whose delivery has ended with an answer: it did not crash the service.
+
+        A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
+        """
         answered = not isinstance(outcome, NotSent | Cancelled)
         if answered:
             decision = decide(record, outcome, self._ways.policy(), now.wall)
@@ -153,7 +177,7 @@ class Quarantine:
             self._release(part, 1)
 
     def _mark_next(self, part: PartitionState, watch: Suspicion) -> None:
-        """Let the commit that takes the mark away mark the next one: half as many."""
+        """Mark the next record with the same commit that takes the mark away: half as many commits."""
         ready = self._ways.ready
         following = next((record for record in ready if record.source == part.source), None)
         if following is not None and watch.follows(following.offset):
@@ -161,7 +185,10 @@ class Quarantine:
             self._mark(part, watch, following)
 
     def _unmark(self, part: PartitionState, watch: Suspicion) -> None:
-        """Take the mark away, before anything else goes out: another's death would be laid to this record."""
+        """Take the mark away before any other delivery.
+
+        Otherwise a crash caused by another record would be blamed on this one.
+        """
         watch.mark = watch.waiting = None
         self._gate.marking = part.source
         self._ask(part)
@@ -173,7 +200,7 @@ class Quarantine:
     # --- what Kafka knows --------------------------------------------------------------------------------------------
 
     def committed(self, part: PartitionState, watch: Suspicion, progress: Progress | None) -> None:
-        """A partition's progress is in Kafka (None: it is not): what waited for that may go."""
+        """Release what waited for the progress that is in Kafka now (None: the commit failed)."""
         if progress is None:
             part.urgent = self.asking = True
             return
@@ -199,13 +226,16 @@ class Quarantine:
             self._gate.send_next(self._ways.ready, record)
 
     def _release(self, part: PartitionState, most: int | None = None) -> None:
-        """Let what is withheld try again, or as many of it as can go soon."""
+        """Let withheld records try again: all of them, or the first `most`, which can go soon."""
         if not part.blocked:
             self._ways.ready.extendleft(reversed(part.withheld[:most]))
             del part.withheld[:most]
 
     def _together(self, part: PartitionState, watch: Suspicion) -> None:
-        """Nothing that can have been out has killed us; with some care for what is behind it, all go as ever."""
+        """End the delivery one at a time: no record that can have been in flight has crashed the service.
+
+        The records behind are delivered with less care, at stage `together`.
+        """
         part.suspicion = watch.calmed(self._ways.policy().max_deaths or 0, part.tracker.first)
         self._gate.leave(part.source)
         self._release(part)
@@ -214,7 +244,7 @@ class Quarantine:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Clear partitions that have outlived their suspicion; one that is stopped does not make the others wait."""
+        """Clear partitions that have outlived their suspicion; a blocked one must not make the others wait."""
         if now.steady < self.alarm:
             return
         self.alarm = NEVER
@@ -229,16 +259,15 @@ class Quarantine:
 
     def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
         if watch.over(now, part.load):
-            part.suspicion = Suspicion(
-                0, "first", opening=True
-            )  # Kafka forgets the reach before anything goes beyond it
+            # A commit takes the reach out of Kafka before any record beyond it is delivered.
+            part.suspicion = Suspicion(0, "first", opening=True)
             self._gate.leave(part.source)
             self._ask(part)
         elif watch.stage == "alone":
             if any(record.source == part.source for record in self._ways.ready):
-                watch.touched = now.steady  # it waits for the suspects of another partition
+                watch.touched = now.steady  # they wait for the suspects of another partition
             idle = now.steady - watch.touched >= IDLE
-            if part.blocked or (idle and watch.left):  # what is left comes again after a while, and goes alone then
+            if part.blocked or (idle and watch.left):  # those left come again after a while, and go alone then
                 self._gate.leave(part.source)
             elif idle:
                 self._together(part, watch)

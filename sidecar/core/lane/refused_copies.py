@@ -1,8 +1,8 @@
-"""Hold the records whose copies Kafka refuses, and stop their partition where no other record of it could do better.
+"""Hold the records whose copies Kafka refuses, and block their partition if no other record of it could do better.
 
-A missing topic stops every partition whose failures go there. A record that is too large, or whose target partition
-takes nothing, is held alone, and its partition stops only with too many of them. A stopped partition keeps nothing in
-memory: what waits there for weeks would take the room of all others.
+A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
+accepts nothing, is held alone; its partition is blocked only with too many of them. A blocked partition keeps no
+waiting records in memory: over weeks they would take the room of all others.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Stores(tenure.Stores, Protocol):
 
 
 class RefusedCopies:
-    """The refusals of one lane."""
+    """The refused copies of one lane."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
-        """Take in what Kafka will not take."""
+        """Hold what Kafka refuses, and block the partitions where that is necessary."""
         for refusal in refusals:
             self._refused(refusal, now)
         outbox, parts = self._stores.outbox, self._stores.ownership.parts
@@ -39,7 +39,7 @@ class RefusedCopies:
                 self._stop(parts[source], "too many of its copies are refused")
 
     def accepted_again(self, now: Now) -> None:
-        """What stopped partitions seems to work again: all go on."""
+        """Let all blocked partitions continue, because what blocked them seems to accept records again."""
         stores = self._stores
         stores.ready.extend(stores.paused.unblock_all(stores.ownership.parts.values(), now.steady))
 
@@ -48,7 +48,7 @@ class RefusedCopies:
         part = self._stores.ownership.owner_of(refusal.entry.record)
         if part is None:
             return
-        if part.closing:  # to wait for a topic to be mended would only hold up the rebalance
+        if part.closing:  # to wait until the topic is repaired would only delay the rebalance
             outbox.forget(refusal.entry)
             part.unsettled -= 1
         elif outbox.refuse(refusal, now):
@@ -61,12 +61,12 @@ class RefusedCopies:
         self._let_go(part)
 
     def _let_go(self, part: PartitionState) -> None:
-        """Forget what waits in memory of a stopped partition; it is fetched again later."""
+        """Drop the records of a blocked partition that wait in memory; they are fetched again later."""
         stores = self._stores
         waiting = [record for record in stores.ready if record.source == part.source and not record.again]
         if waiting:
             others = [record for record in stores.ready if record.source != part.source or record.again]
-            stores.ready.clear()  # in place: the gate holds on to this deque
+            stores.ready.clear()  # in place: the dispatcher keeps this deque
             stores.ready.extend(others)
         waiting += stores.delayed.take(part.source)
         if part.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)

@@ -1,4 +1,4 @@
-"""What is known against the records of one partition: state alone. What follows from it is in `quarantine.py`."""
+"""The evidence against the records of one partition: state alone. The table of the stages is in `quarantine.py`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Record
 
 FEWEST, MOST = 32, 256
-"""Records of a partition that are suspects: as many as can be out, within these bounds. A predecessor may have had more
-out; each death moves its progress, so they come in turn, and one at a time these already take seconds or minutes."""
+"""Records of a partition that are suspects: as many as can be in flight, within these bounds. The last owner may have
+had more in flight. Each crash moves its progress, so they come in turn. One at a time even these take seconds or
+minutes."""
 SMALLEST = 4
-"""Records of a partition that may be out after a death, or an eighth of the window. Those that are out at the next one
-go one at a time later on, and they are likely to be the slow ones."""
+"""Records of a partition that may be in flight after a crash: this many, or an eighth of the window if that is more.
+Those in flight at the next crash go one at a time later, and they are likely to be the slow ones."""
 QUIET = 10_000
-"""ms that an owner must live before nothing is held against its partition any more. Its predecessor had a second's
-worth of records done that Kafka did not know, and they come first."""
+"""ms that an owner must live before nothing is held against its partition any more. The last owner had up to a second
+of done records that Kafka did not know, and they come first."""
 
 TRIES = 3
-"""Answers that clear a suspect when each of them only has it come again: to be throttled says nothing of a record, and
-one that fails in place may kill at its next try. What is behind it in its partition waits, so there is an end."""
+"""Answers that clear a suspect if each of them only makes it come again. A throttle says nothing about a record, and
+one that fails in place may crash the service at its next attempt. Other records of its partition wait, so there is a
+limit."""
 
 Stage: TypeAlias = Literal["first", "together", "alone"]
-"""Nothing is known against it and nothing of it was delivered yet; its owner died; its owners died so often that its
-records go one at a time."""
+"""`first`: nothing is held against the partition, and its records wait for a commit without the clean mark. `together`:
+its owner crashed. `alone`: its owners crashed so often that its records go one at a time."""
 
 
 @dataclass(slots=True)
 class Suspicion:
-    """A partition whose records need care. `deaths`: how many owners in a row died with records of it out.
+    """The suspicion of a partition whose records need care.
 
-    `culprit`: the record that the last of them had out alone, when that was one death too many.
+    `deaths`: how many owners in a row crashed with records of it in flight. `culprit`: the record that the last of them
+    had in flight alone, if that was one crash too many.
     """
 
     deaths: int
@@ -44,42 +47,42 @@ class Suspicion:
     window: int = MOST
     """How many of its records are suspects."""
     group: int = MOST
-    """How many of them may be out after a death."""
+    """How many of its records may be in flight after a crash."""
     since: Now | None = None
-    """When the stage began, or very nearly; None until somebody knew the time."""
+    """When the stage began, or very nearly; None until a caller gave the time."""
     opening: bool = False
-    """Records of it are to be delivered: from now on a commit without the clean mark says so."""
+    """Whether records of it are to be delivered: from now on a commit without the clean mark says so."""
     opened: bool = False
-    """That commit is in Kafka."""
+    """Whether that commit is in Kafka."""
     mark: int | None = None
-    """The offset that is out alone, or about to be."""
+    """The offset that is in flight alone, or about to be."""
     waiting: Record | None = None
-    """The record of the mark, while that is on its way into Kafka."""
+    """The record of the mark, while the mark is on its way into Kafka."""
     seen: int = 0
     """How many of its records have counted as suspects."""
     left: set[int] = field(default_factory=set)
     """Suspects that no answer has cleared yet."""
     heard: Counter[int] = field(default_factory=Counter)
-    """How often suspects were answered and have to come again."""
+    """How often suspects were answered and have to come again, by offset."""
     cleared: set[int] = field(default_factory=set)
     """Suspects that went alone and were answered."""
     touched: int = 0
-    """When a record of it wanted to go last (steady ms)."""
+    """When a record of it was last ready to be delivered (steady ms)."""
     met: bool = False
-    """Whether any did since its owner got it. Those of other partitions may come first for a long time."""
+    """Whether any record of it was ready since the owner got it. Other partitions may come first for a long time."""
     reach: int | None = None
-    """The offset behind which no record is let go: Kafka knows it, or it comes from the last owner."""
+    """The offset behind which no record is delivered: Kafka knows it, or it comes from the last owner."""
     wanted: int = -1
-    """The offset that it should be, and shall be after the next commit."""
+    """The `reach` that is needed, and that the next commit carries."""
 
     def suspect(self, offset: int) -> None:
-        """Count a record that is going to be delivered as one that may have been out when the last owner died."""
+        """Count a record that is about to be delivered as a suspect: it may have been in flight at the last crash."""
         if offset not in self.left:
             self.seen += 1
             self.left.add(offset)
 
     def hears(self, offset: int, *, again: bool) -> None:
-        """Take in that a delivery was answered. `again`: the record is not done with and comes once more."""
+        """Note that a delivery was answered. `again`: the record is not done and comes once more."""
         if again and offset in self.left:
             self.heard[offset] += 1
             if self.heard[offset] < TRIES:
@@ -89,38 +92,46 @@ class Suspicion:
             self.cleared.add(offset)
 
     def begin(self, now: Now) -> Now:
-        """When the stage began: now, unless that was said before."""
+        """Return when the stage began: now, if that was not known before."""
         if self.since is None:
             self.since, self.touched = now, now.steady
         return self.since
 
     def suspects(self, offset: int, due: int, now: Now) -> bool:
-        """Whether a record may have been out when the last owner died; one that came `due` (epoch ms) since was not."""
+        """Return whether a record may have been in flight when the last owner crashed.
+
+        `due`: when it could be delivered at the earliest, epoch ms.
+        """
         if offset in self.left:
             return True
         if self.stage == "alone" and self.reach is not None:
             return offset <= self.reach
         since = self.begin(now)
+        # Due after the stage began: not in flight before. After `QUIET` ms no later record is a suspect either.
         if now.steady - since.steady >= QUIET and due > since.wall:
             self.seen = max(self.seen, self._most)
         return self.seen < self._most
 
     @property
     def _most(self) -> int:
-        return self.window if self.stage == "together" else 2 * self.window  # what was out, and what was done unknown
+        return self.window if self.stage == "together" else 2 * self.window  # in flight, and done without Kafka knowing
 
     def follows(self, offset: int) -> bool:
-        """Whether a record is the next suspect to go alone."""
+        """Return whether a record is the next suspect to go alone."""
         if offset in self.cleared or offset == self.culprit:
             return False
         return self.seen < self._most if self.reach is None else offset <= self.reach
 
     def reaches(self, offset: int) -> bool:
-        """Whether a record may go now: if it kills, the successor will know that it may have been this one."""
+        """Return whether a record may go now: if it crashes the service, the next owner knows that it may be the
+        cause."""
         return self.opened and (self.reach is None or offset <= self.reach)
 
     def reach_out(self, offsets: Sequence[int], in_flight: int) -> bool:
-        """Want the lowest of these to be let go, as many as there is room for; whether that takes a commit."""
+        """Want the lowest of these offsets to be delivered, as many as there is room for.
+
+        Return whether that takes a commit.
+        """
         ask, self.opening = not self.opening, True
         room = self.group - in_flight
         if self.reach is not None and room > 0:
@@ -130,7 +141,10 @@ class Suspicion:
         return ask
 
     def opens(self, progress: Progress) -> bool:
-        """Whether what is in Kafka now lets its records go; what a suspicion before this one committed does not."""
+        """Note that progress is in Kafka; return whether its records may be delivered now.
+
+        Progress that an earlier suspicion committed does not allow that.
+        """
         if not self.opening or progress.clean or (self.stage == "first" and progress.reach is not None):
             return False
         self.opened = True
@@ -138,17 +152,23 @@ class Suspicion:
 
     @property
     def unmet(self) -> bool:
-        """Whether what it is about may be still to come, so that time alone clears nothing."""
+        """Whether its suspects may be still to come, so that time alone clears nothing."""
         return self.stage == "together" and (not self.met or self.culprit is not None)
 
     def over(self, now: Now, load: int) -> bool:
-        """Whether its owner has lived long enough, and all that may have been out is answered. `load`: bytes it has."""
+        """Return whether the owner has lived long enough, and all that may have been in flight is answered.
+
+        `load`: the bytes that the partition holds.
+        """
         if now.steady - self.begin(now).steady < QUIET:
             return False
         return load == 0 or (self.stage == "together" and self.seen >= self.window and not self.left)
 
     def calmed(self, most: int, first: int) -> Suspicion:
-        """What is left of it when no record has killed its owner alone. `first`: the lowest offset that is not done."""
+        """Return the suspicion that remains when no record delivered alone has crashed the service.
+
+        `first`: the lowest offset that is not done.
+        """
         reach = first - 1 if self.reach is None else self.reach
         return Suspicion(
             max(0, most - 2),
@@ -163,11 +183,11 @@ class Suspicion:
         )
 
     def outlived(self, first: int) -> bool:
-        """Whether all that may have been out is done; `first`: the lowest offset that is not."""
+        """Return whether all that may have been in flight is done. `first`: the lowest offset that is not done."""
         return self.mark is None and self.reach is not None and first > self.reach
 
     def stamp(self, progress: Progress) -> Progress:
-        """The progress with all that a successor must know; clean while nothing of it was delivered."""
+        """Return the progress with all that the next owner must know; clean while nothing of it was delivered."""
         clean = progress.clean or not self.opening
         mark = None if clean or self.mark is None or progress.covers(self.mark) else self.mark
         reach = None if self.reach is None else max(self.reach, self.wanted, progress.next - 1)
@@ -175,12 +195,13 @@ class Suspicion:
 
 
 def suspicion_of(found: Progress, deaths: int, most: int, full: int, *, died: bool) -> Suspicion:
-    """What is to be thought of a partition after so many deaths, the last one just now or not; `most` is allowed.
+    """Return the suspicion of a partition after `deaths` crashes in a row, of which `most` are allowed.
 
-    `full`: how many records can be out at once.
+    `found`: the progress of the last owner. `died`: whether that owner crashed. `full`: how many records can be in
+    flight at once.
     """
     stage: Stage = "first" if deaths == 0 else "alone" if deaths >= max(1, most - 1) else "together"
-    if stage == "alone" and found.reach is not None and found.reach < found.next:  # nothing was out
+    if stage == "alone" and found.reach is not None and found.reach < found.next:  # no record was in flight
         deaths, stage = max(0, most - 2), "together"
     reach = {"first": None, "together": found.next - 1, "alone": found.reach}[stage]
     guilty = died and deaths >= most and found.mark is not None and not found.covers(found.mark)

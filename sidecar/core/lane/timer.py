@@ -1,4 +1,4 @@
-"""When a lane acts next: it commits when it is time, and asks to be woken for whatever comes after that."""
+"""The timer of a lane: it commits when a commit is due, and asks to be woken for the next deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sidecar.core.record import NEVER, Now
 
 
 class Organs(Protocol):
-    """What of a lane has a time of its own."""
+    """The parts of a lane that have a deadline."""
 
     outbox: Outbox
     delayed: DelayQueue
@@ -25,7 +25,7 @@ class Organs(Protocol):
 
 
 class LaneTimer:
-    """One timer for all that a lane waits for, and the commit when its time has come."""
+    """One timer for all deadlines of a lane, and the start of each commit that is due."""
 
     def __init__(self, organs: Organs, ports: Ports, gate: Dispatcher) -> None:
         self.uncommitted = False
@@ -34,17 +34,17 @@ class LaneTimer:
         self._woken_at = NEVER
 
     def fired(self) -> None:
-        """The lane is ticked: nothing is asked for any more."""
+        """Note that the lane is ticked, so no wake-up is pending any more."""
         self._woken_at = NEVER
 
     def progressed(self) -> None:
-        """Some progress moved: it is committed within the second."""
+        """Note that some progress moved: it is committed within the second."""
         if not self.uncommitted:
             self.uncommitted = True
             self.wake_by(self._organs.outbox.next_at(True))
 
     def schedule(self, now: Now) -> None:
-        """Commit if it is time, and ask to be woken for whatever comes next."""
+        """Commit if a commit is due, and ask to be woken for the next deadline."""
         organs = self._organs
         self.uncommitted, organs.ownership.uncommitted = self.uncommitted or organs.ownership.uncommitted, False
         at = organs.outbox.next_at(self.uncommitted or organs.ownership.closing)

@@ -1,4 +1,4 @@
-"""Shares the places in flight between the lanes, in turn, so that neither fresh records nor retries starve."""
+"""Share the in-flight slots between the lanes, in turn, so that neither fresh records nor retries starve."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from sidecar.core.record import Now, Partition, Record
 
 
 class LaneQueue(Protocol):
-    """A lane as the gate sees it: records that may go, and the way to send one."""
+    """A lane as the dispatcher sees it: records that may be delivered, and the method to send one."""
 
     ready: deque[Record]
 
     def send(self, record: Record, now: Now) -> bool:
-        """Deliver it; False when it may not go after all."""
+        """Deliver the record; return False if it may not be delivered after all."""
 
     def answered_in_bulk(self, now: Now) -> None:
-        """All outcomes of a batch have been told: go on."""
+        """Continue, now that all outcomes of a batch were passed on."""
 
 
 class Dispatcher:
-    """At most `pace.limit` deliveries are out, over all lanes together."""
+    """Send the ready records of all lanes, with at most `pace.limit` deliveries in flight together."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
         self.in_flight = 0
         self.closed = False
-        """Nothing is sent any more: the sidecar drains."""
+        """Whether nothing is sent any more: the sidecar drains."""
         self.at_close: list[Callable[[], None]] = []
-        """Whom to tell when it closes."""
+        """Callbacks for `close`."""
         self.alone: set[Partition] = set()
         """While there are any, only records of these partitions go, one at a time (`quarantine.py`)."""
         self.marking: Partition | None = None
-        """Which of them Kafka must hear about before the next of these records goes."""
+        """The one of them whose commit must be in Kafka before the next of these records goes, if any."""
         self.gathering = False
-        """The outcomes of a batch are being told."""
+        """Whether the outcomes of a batch are being passed on."""
         self._next: tuple[LaneQueue, Record] | None = None
         self._aside: deque[tuple[LaneQueue, Record]] = deque()
         self._lanes: deque[LaneQueue] = deque()
         self._turns = ProbeTurns()
 
     def join(self, lane: LaneQueue) -> None:
-        """Give a lane its turn."""
+        """Add a lane to those that take turns."""
         self._lanes.append(lane)
 
     def close(self) -> None:
@@ -57,11 +57,11 @@ class Dispatcher:
 
     @property
     def full(self) -> bool:
-        """Whether it gives no more until something is answered, or the pace changes."""
+        """Whether nothing more is sent until a delivery is answered, or the pace changes."""
         return self.in_flight >= (self._room() if self.alone else self.pace.limit)
 
     def answer_together(self, tell: Callable[[], None], now: Now) -> None:
-        """Have the outcomes of a batch told: their places are filled when all are free, not one by one."""
+        """Pass on the outcomes of a batch by `tell`: their slots are filled when all are free, not one by one."""
         self.gathering = True
         try:
             tell()
@@ -71,26 +71,26 @@ class Dispatcher:
             lane.answered_in_bulk(now)
 
     def alarm(self, now: Now) -> int:
-        """The steady time (ms) at which the pace should be ticked."""
+        """Return the steady time (ms) at which the pace should be ticked."""
         if self.in_flight and self.pace.limit < self.pace.full:
             self.pace.look(now)
         return self.pace.probe_at
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
-        """A delivery has ended."""
+        """Note that a delivery has ended."""
         self.in_flight -= 1
         self.pace.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
-        """The service took all of these by one answer."""
+        """Note that the service accepted all of these records by one answer."""
         self.in_flight -= len(records)
         for record in records:
             self.pace.note(record, COMMITTED, now)
             if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:
-                return  # and the others change nothing
+                return  # the other records change nothing
 
     def dispatch(self, now: Now) -> None:
-        """Send what may go: one record of each lane in turn, until all places are taken or all lanes are empty."""
+        """Send what may go: one record of each lane in turn, until all slots are taken or all lanes are empty."""
         if self.gathering or self.closed:
             return
         if self._next is not None:
@@ -113,7 +113,10 @@ class Dispatcher:
                 self.in_flight += 1
 
     def _probe(self, now: Now) -> None:
-        """As `pump`, and in each lane the partitions take turns: one partition's poison holds up no other."""
+        """Send as `dispatch` does, but with the partitions of each lane in turn too.
+
+        The poison of one partition then delays no other.
+        """
         if self.full:
             return
         for lane in self._lanes:
@@ -126,7 +129,7 @@ class Dispatcher:
                 self._sent_probe(record, now)
 
     def _next_lane(self) -> LaneQueue | None:
-        """The lane whose turn it is, of those that have something to send."""
+        """Return the lane whose turn it is, of those that have something to send; None if there is none."""
         for _ in range(len(self._lanes)):
             self._lanes.rotate(-1)
             if self._lanes[-1].ready:
@@ -142,7 +145,7 @@ class Dispatcher:
         return 0 if self.marking is not None else min(1, self.pace.limit)
 
     def send_next(self, ready: deque[Record], record: Record) -> None:
-        """Let this record go before any other; `ready` are the others of its lane."""
+        """Let this record go before any other; `ready` are the other records of its lane."""
         self._next = next(lane for lane in self._lanes if lane.ready is ready), record
 
     def _send_next(self, now: Now) -> None:
@@ -157,7 +160,7 @@ class Dispatcher:
             self.in_flight += 1
 
     def leave(self, source: Partition) -> None:
-        """A partition's records need not go alone any more; the last one lets all others go on."""
+        """End the single delivery of a partition; after the last one, the records of all others may go again."""
         self.alone.discard(source)
         if self.alone:
             return

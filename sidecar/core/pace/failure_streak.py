@@ -1,4 +1,4 @@
-"""Failures in a row: when they are the service's fault and not their records'."""
+"""Count consecutive failures, to distinguish a failing service from one bad record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FailureStreak:
         self._last: Now | None = None
 
     def add(self, record: Record, now: Now) -> bool:
-        """Take in a failure; whether it is one too many. A batch fails once: its records share one `Now`."""
+        """Add a failure; return whether it is one too many. A batch fails once: its records share one `Now`."""
         if self._limit is None or now is self._last:
             return False
         self._last = now
@@ -28,6 +28,6 @@ class FailureStreak:
         return self.length >= self._limit and len(self._records) >= FAILING_RECORDS
 
     def clear(self) -> None:
-        """There was a success."""
+        """Begin anew, usually after a success."""
         self.length = 0
         self._records.clear()

@@ -1,6 +1,6 @@
-"""How many deliveries may be out at once: the number itself, how it is cut, and how it grows again.
+"""The number of deliveries that may be in flight at once: the number itself, how it is cut, and how it grows again.
 
-When it is moved, and what an outage is, is decided in `pace.py`.
+When it changes, and what an outage is, is decided in `pace.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import NamedTuple
 from sidecar.core.record import NEVER, Now
 
 CUT_EVERY = 1_000
-"""ms after which a throttle answer counts anew, where deliveries are too few to make a round."""
+"""ms after which a throttle answer counts again, if deliveries are too few to make a round."""
 LONGEST_PAUSE = 5_000
-"""ms without any delivery when one at a time is still too many: a single record's Retry-After must not stop a group."""
+"""ms without any delivery, at most, if one at a time is still too many. The Retry-After of a single record must not
+stop a whole group."""
 START_HANGS = 1_000
-"""ms after which a slow start without an answer lets one more request out. Without it the first record of a start
-could hold up all others for the whole of `deliver.timeout`."""
+"""ms after which a slow start without an answer lets one more request out. Without it the first record of a start could
+delay all others for the whole of `deliver.timeout`."""
 ASKED = "the service asked for {} ms"
 
 
@@ -35,7 +36,7 @@ AWAY = frozenset({State.OUTAGE, State.PROBING})
 
 
 class Change(NamedTuple):
-    """One change of state. `lasted`: ms since the outage or the throttle began, or since it was open again."""
+    """One change of state. `lasted`: ms since the outage or the throttle began, or since the pace was open again."""
 
     was: State
     state: State
@@ -44,7 +45,10 @@ class Change(NamedTuple):
 
 
 class InFlightLimit:
-    """The number of deliveries that may be out. `start`: records in the first request of a slow start (None: none)."""
+    """The number of deliveries that may be in flight.
+
+    `start`: records in the first request of a slow start (None: no slow start).
+    """
 
     def __init__(self, full: int, start: int | None, since: Now, changed: Callable[[Change], None]) -> None:
         self.full = full
@@ -52,21 +56,21 @@ class InFlightLimit:
         self.state = State.OPEN
         self.reason = ""
         self.since = since
-        """When the outage or the throttle began, or when it was open again."""
+        """When the outage or the throttle began, or when the pace was open again."""
         self.changes: Counter[State] = Counter()
         """How often each state was entered."""
         self.changed = changed
-        """Whom to tell of each change of state."""
+        """The callback for each change of state."""
         self.probe_at = NEVER
         """The steady time at which more may be let out."""
         self.slowed = False
-        """It is not open because of answered failures: an outage, or the slow start after it."""
+        """Whether the pace is not open because of answered failures: an outage, or the slow start after it."""
         self._request = start or 1
         self._cut_at = -CUT_EVERY
         self._round = self._heard = self._credit = 0
 
     def resize(self, full: int) -> None:
-        """Have another full number from now on; what is out stays out, and an outage ends as it would have."""
+        """Change the maximum in flight. Deliveries in flight, and an outage under way, are not affected."""
         if self.state is State.OPEN and self.limit == self.full:
             self.limit = full
         elif self.state not in AWAY:
@@ -74,12 +78,15 @@ class InFlightLimit:
         self.full = full
 
     def look(self, now: Now) -> None:
-        """Something is out in a slow start: `tick` shall look whether it hangs."""
+        """Have `tick` check whether what is in flight in a slow start hangs."""
         if self.state is State.OPEN and self.probe_at == NEVER and self.limit > 0:
             self.probe_at = now.steady + START_HANGS
 
     def cut(self, now: Now, after: int) -> None:
-        """Halve the pace once a round: all that was out together is told so together. At one, pause."""
+        """Halve the pace once a round, because all deliveries that were in flight together get this answer together.
+
+        At one delivery at a time, pause.
+        """
         if self.limit > 0 and (self._heard >= self._round or now.steady - self._cut_at >= CUT_EVERY):
             self._cut_at, self._heard, self._round, self._credit = now.steady, 0, self.limit, 0
             if self.limit > 1 or self.state is State.OPEN:
@@ -89,7 +96,10 @@ class InFlightLimit:
         self.to(State.THROTTLED, now, ASKED.format(after))
 
     def grow(self, now: Now) -> None:
-        """Take in one answer: in a slow start the number doubles with each round, after a throttle it creeps by one."""
+        """Note one answer.
+
+        In a slow start the number doubles with each round; after a throttle it grows by one a round.
+        """
         limit = self.limit
         if limit < self.full:
             self._credit += limit if self.state is State.OPEN else 1
@@ -99,14 +109,14 @@ class InFlightLimit:
         self.let_out(limit, now)
 
     def let_out(self, limit: int, now: Now) -> None:
-        """Let so many be out, up to the full number: then it is open."""
+        """Let `limit` deliveries be in flight, up to the full number; at that number the pace is open."""
         self.limit = min(limit, self.full)
         if limit >= self.full:
             self.slowed = False
             self.to(State.OPEN, now)
 
     def to(self, state: State, now: Now, reason: str = "") -> None:
-        """Change the state, and tell of it."""
+        """Change the state, and report the change."""
         if state is self.state:
             return
         was, self.state = self.state, state

@@ -1,7 +1,4 @@
-"""How many deliveries may be out: all of them, fewer when the service asks for time, one at a time in an outage.
-
-The pace changes how much is released, and never what an outcome is worth: an answered failure is an attempt, in an
-outage too; a refused connection (NotSent) is none. "The row" is so many failures in a row of several records.
+"""How many deliveries may be in flight: all of them, fewer when the service asks for time, one at a time in an outage.
 
     state     | event                                                | next state
     ----------|------------------------------------------------------|-----------
@@ -26,6 +23,18 @@ outage too; a refused connection (NotSent) is none. "The row" is so many failure
     probing   | the probe is not sent, cancelled, or ends unanswered | outage
     probing   | the service asks for time                            | throttled
 
+What the states mean:
+
+    open:      deliveries up to the full number, or to the limit of a slow start
+    throttled: fewer deliveries, because the service asked for time
+    outage:    no delivery, because the service fails or cannot be reached
+    probing:   one delivery at a time, to learn whether the service is back
+
+"The row" in the table is the failure streak (`FailureStreak`): a number of failures in a row, of several records.
+
+The pace changes how much is delivered, and never what an outcome counts for. An answered failure is an attempt, in an
+outage too; a refused connection (NotSent) is none.
+
 Each start, and each outage that ends in `open`, begins a slow start: the limit doubles with each round of answers.
 """
 
@@ -49,19 +58,20 @@ PROBE_INTERVAL = 1_000
 PROBE_HANGS = 5_000
 """ms after which another probe goes beside one without an answer: a healthy service may take minutes for a record."""
 WELL_FOR = 1_000
-"""ms for which the health URL's word holds: where all records fail, it is asked once a second, not at each row."""
+"""ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
+streak."""
 ANSWERED = "retry"
-"""The label of a failure that the service answered. Without an answer it may be gone."""
+"""The outcome label of a failure that the service answered. Without an answer the service may be gone."""
 
 START = Now(0, 0)
 
 
 class Pace(InFlightLimit):
-    """The number of deliveries that may be out at once, moved by what comes of them.
+    """The number of deliveries that may be in flight at once, changed by their outcomes.
 
-    `failures`: so many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
-    at most. `guarded`: a health URL says when a probe may go, before the first delivery too. `start`: records in the
-    first request of a slow start (None: the start is at full pace). `since`: the time at the start.
+    `failures`: this many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
+    at most. `guarded`: a health URL decides when a probe may go, also before the first delivery. `start`: records in
+    the first request of a slow start (None: the start is at full pace). `since`: the time at the start.
     """
 
     def __init__(
@@ -77,9 +87,9 @@ class Pace(InFlightLimit):
     ) -> None:
         super().__init__(full, start, since, changed)
         self.doubted = 0
-        """The limit that the health URL may give back, while it is asked what a full row means."""
+        """The limit that the health URL may give back, while it is asked what a full failure streak means; else 0."""
         self.ask: Callable[[], None] = lambda: None
-        """Asks the health URL at once; `healthy` or `unhealthy` is called with what it says."""
+        """Asks the health URL at once; `healthy` or `unhealthy` is called with the answer."""
         self._guarded, self._interval = guarded, interval
         self._row = FailureStreak(failures)
         self._probes: list[Record] = []
@@ -87,10 +97,10 @@ class Pace(InFlightLimit):
         if guarded:
             self.limit, self.state, self.reason = 0, State.OUTAGE, "not known to be healthy yet"
 
-    # --- what the gate and the lanes tell ----------------------------------------------------------------------------
+    # --- calls of the dispatcher and the lanes ------------------------------------------------------------------------
 
     def note(self, record: Record, outcome: Outcome, now: Now) -> None:
-        """Take in what came of one delivery."""
+        """Change the pace by the outcome of one delivery."""
         if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self._row.length:
             return
         if self.state in AWAY:
@@ -98,7 +108,7 @@ class Pace(InFlightLimit):
             return
         match outcome:
             case NotSent(reason=reason):
-                if self.limit > 0:  # in a pause batches that were gathered come back so
+                if self.limit > 0:  # in a pause, batches that were collected before come back so
                     self._out(now, reason, answers=False)
             case Throttled(after=after):
                 self.cut(now, after)
@@ -114,12 +124,15 @@ class Pace(InFlightLimit):
         self._heard += 1
 
     def sent(self, record: Record, now: Now) -> None:
-        """A record has gone out while probing."""
+        """Note that a record has gone out as a probe."""
         self._probes.append(record)
         self.probe_at = now.steady + PROBE_HANGS
 
     def tick(self, now: Now, in_flight: int) -> None:
-        """Let more out when its time has come, beside `in_flight` that may hang as long as they may take."""
+        """Let more out when its time has come.
+
+        `in_flight` deliveries may hang as long as they are allowed to, so more go beside them.
+        """
         if now.steady < self.probe_at:
             return
         self.probe_at = NEVER
@@ -131,15 +144,15 @@ class Pace(InFlightLimit):
         elif self.state is State.OPEN and in_flight >= self.limit:
             self.let_out(self.limit + self._request, now)
 
-    # --- what the health URL and the view tell -----------------------------------------------------------------------
+    # --- calls of the health check and the view -----------------------------------------------------------------------
 
     @property
     def unsure(self) -> bool:
-        """Whether the health URL has something to say."""
+        """Whether an answer of the health URL would change anything."""
         return self.state is State.OUTAGE or self.doubted > 0
 
     def healthy(self, now: Now) -> None:
-        """The health URL says that the service is there: go on as before, or let a probe go, no sooner than it may."""
+        """Note that the health URL is well: go on as before, or let a probe go, but no sooner than it may."""
         self._well_until = now.steady + WELL_FOR
         if self.state is State.OUTAGE:
             self.probe_at = max(now.steady, self._not_before)
@@ -148,7 +161,7 @@ class Pace(InFlightLimit):
             self._row.clear()
 
     def unhealthy(self, reason: str, now: Now) -> None:
-        """The health URL fails: no probe goes; a full row was an outage."""
+        """Note that the health URL fails: no probe goes, and a full failure streak was an outage."""
         self._well_until = -NEVER
         if self.doubted:
             self._out(now, reason)
@@ -156,14 +169,14 @@ class Pace(InFlightLimit):
             self.probe_at, self.reason = NEVER, reason
 
     def storm(self, now: Now) -> None:
-        """The group-wide view sees a storm of failures: an outage, whatever this instance has seen itself."""
+        """Begin an outage, whatever this instance has seen itself: the group-wide view sees a storm of failures."""
         if self.state not in AWAY:
             self._out(now, "a storm of failures in the group")
 
     # --- outage ------------------------------------------------------------------------------------------------------
 
     def _row_is_full(self, now: Now, reason: str) -> None:
-        """Begin an outage; where there is a health URL, only if it fails."""
+        """Begin an outage; if there is a health URL, only if it fails."""
         if not self._guarded:
             self._out(now, reason)
         elif now.steady < self._well_until:
@@ -173,9 +186,13 @@ class Pace(InFlightLimit):
             self.ask()
 
     def _note_away(self, record: Record, outcome: Outcome, now: Now) -> None:
-        """Only a probe can tell that the service is there: what was sent before may end well while it shuts down."""
+        """Note an outcome in an outage.
+
+        Only a probe can show that the service is back: deliveries sent before may end well while the service shuts
+        down.
+        """
         if all(record is not probe for probe in self._probes):
-            self.limit -= self.state is State.PROBING  # its place is for nobody
+            self.limit -= self.state is State.PROBING  # its slot stays empty
             return
         self._probes = [probe for probe in self._probes if probe is not record]
         fails = isinstance(outcome, Failed) and not outcome.asked
@@ -186,7 +203,7 @@ class Pace(InFlightLimit):
             self._back(outcome, now)
 
     def _out(self, now: Now, reason: str, *, answers: bool = True) -> None:
-        """Begin an outage. `answers`: the service can be reached, so only a success says that it is well again."""
+        """Begin an outage. `answers`: the service can be reached, so only a success shows that it is well again."""
         self._backoff, self.slowed, self.doubted = FIRST_PROBE, answers, 0
         self._row.clear()
         self._shut(now)
@@ -204,7 +221,7 @@ class Pace(InFlightLimit):
         self.probe_at = NEVER if self._guarded else self._not_before
 
     def _back(self, outcome: Outcome, now: Now) -> None:
-        """Begin with one place beside what still hangs."""
+        """End the outage, with one slot beside the deliveries that still hang."""
         self.limit, self.probe_at, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
         self._probes.clear()
         if isinstance(outcome, Throttled):
@@ -214,7 +231,10 @@ class Pace(InFlightLimit):
             self._answered(now, took=True)
 
     def _answered(self, now: Now, took: bool) -> None:
-        """The service is there. In a slow start the pace doubles, after a throttle it creeps, on successes alone."""
+        """Note that the service is there.
+
+        In a slow start the limit doubles with each round; after a throttle it grows slowly, on successes alone.
+        """
         self._row.clear()
         if self.limit > 0 and (self.state is State.OPEN or took):
             self.grow(now)

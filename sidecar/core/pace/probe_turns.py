@@ -1,4 +1,4 @@
-"""Partitions in turn: while the service fails, each has its probe, so that one partition's poison holds up no other."""
+"""Partitions in turn: while the service fails, each has its probe, so that the poison of one delays no other."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from sidecar.core.record import Partition, Record
 
 
 class ProbeTurns:
-    """Which partitions were probed least recently."""
+    """Track which partitions were probed least recently."""
 
     def __init__(self) -> None:
         self._last: dict[Partition, int] = {}
         self._numbers = count(1)
 
     def took(self, source: Partition) -> None:
-        """A probe of this partition has gone."""
+        """Note that a probe of this partition has gone."""
         self._last[source] = next(self._numbers)
 
     def deal(self, ready: deque[Record]) -> None:
-        """Order the records in place: one of each partition in turn, least recently probed first; offsets keep theirs.
+        """Order the records in place: one of each partition in turn, least recently probed first.
 
-        It looks at every record, so it is for probes alone, of which there are a few in a second.
+        The offsets of a partition keep their order. It reads every record, so it is for probes alone, of which there
+        are a few in a second.
         """
         lines: dict[Partition, deque[Record]] = {}
         for record in ready:

@@ -1,6 +1,6 @@
-"""What is delivered and how: the main topics and the `deliver:` section, a paragraph a field.
+"""The section `deliver`, and the main topics.
 
-Only shapes and limits live here; what two settings must agree on is in `checks.py`.
+Only types and limits are here. The rules between two settings are in `checks.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Subscription(Section):
     @model_validator(mode="before")
     @classmethod
     def from_name(cls, value: Any) -> Any:
-        """A topic may be given by its name alone."""
+        """Accept a topic that is given by its name alone."""
         return {"name": value} if isinstance(value, str) else value
 
     @classmethod

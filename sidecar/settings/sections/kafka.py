@@ -1,7 +1,7 @@
-"""The `kafka:` section: any librdkafka property as text, except those that would break the promise; secrets also by
-the file that holds them.
+"""The section `kafka`: librdkafka properties as text, except those that would break the promise.
 
-A refused property is named with the reason, so that nobody has to read our source to learn why.
+A secret may also be given by the file that holds it. The fault of a refused property states the reason, so that users
+need not read the source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from sidecar.settings.values import Checked, KeyPath, RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A property that is ours: `values` are harmless to repeat (the first is what we use), `why` is the reason."""
+    """A property that the sidecar sets itself, and the reason `why`.
+
+    `values` are harmless to repeat. The first one is the value that the sidecar uses.
+    """
 
     why: str
     values: tuple[str, ...] = ()
@@ -57,23 +60,26 @@ FIXED: dict[str, Fixed] = {
     "ssl.providers": Fixed(LIBRARY, ("default", "default,legacy", "legacy,default", "fips,base", "base,fips")),
     "sasl.kerberos.kinit.cmd": Fixed(COMMAND),
 }
-"""Measured or documented harm, each with its sentence; the same value as ours is let through."""
+"""Properties with measured or documented harm, each with its sentence. The value that the sidecar uses is allowed."""
 
-# Callbacks and client objects are code; as text they would fail later and say less.
+# Callbacks and client objects are code. As text they would fail later, with a less useful error.
 CODE = re.compile(r".*_cb|opaque|interceptors|ssl_engine_callback_data|default_topic_conf|msg_order_cmp|ssl_\w+")
 IN_COMMAND = frozenset({"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"})
-"""What librdkafka puts into the command `kinit` that it has a shell run, as it is."""
+"""Properties that librdkafka inserts unchanged into the command `kinit`, which a shell runs."""
 PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@:+-]*")
 
 TRANSACTION_TIMEOUT = (5_000, 10_000)
-"""Limits of transaction.timeout.ms. Below, a slow broker ends good transactions; above, one dead pod holds up the
-readers of all that it wrote to for as long (contract §7)."""
+"""Limits of transaction.timeout.ms in ms (contract §7). Below, a slow broker ends good transactions. Above, one crashed
+pod blocks the readers of everything that it wrote to for as long."""
 MAX_POLL_INTERVAL = 300_000
-"""librdkafka's default of max.poll.interval.ms: a member that does not poll for longer has left the group."""
+"""librdkafka's default of max.poll.interval.ms, in ms. A member that does not poll for longer has left the group."""
 
 
 def read_kafka(value: object) -> Kafka:
-    """The properties as librdkafka takes them, secrets in files not read yet; RefusedError with every fault."""
+    """Return the properties for librdkafka, with secrets in files not read yet.
+
+    Raises RefusedError with every fault, and ValueError if `value` is no mapping.
+    """
     if not isinstance(value, Mapping):
         raise ValueError("must be a mapping of librdkafka properties")
     faults: list[tuple[KeyPath, str]] = []
@@ -96,12 +102,12 @@ def read_kafka(value: object) -> Kafka:
 
 
 def names_servers(faults: list[tuple[KeyPath, str]]) -> bool:
-    """Whether a fault already tells the user about the list of servers."""
+    """Whether one of the faults is already about the list of servers."""
     return any(path[0] in ("bootstrap.servers", "metadata.broker.list") for path, _ in faults)
 
 
 def check_property(name: str, given: object) -> str:
-    """One property's value as text; ValueError when it is ours, or no scalar."""
+    """Return one property's value as text. Raises ValueError if it is refused or is no scalar."""
     if isinstance(given, Mapping):
         raise ValueError(f"must be written flat, with dots: {name}.{next(iter(given), 'x')}")
     if CODE.fullmatch(name):
@@ -119,7 +125,7 @@ def check_property(name: str, given: object) -> str:
 
 
 def scalar(given: object) -> str:
-    """A YAML scalar as librdkafka reads it; ValueError for anything else."""
+    """Return a YAML scalar as librdkafka reads it. Raises ValueError for anything else."""
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, str | int | float):
@@ -128,7 +134,7 @@ def scalar(given: object) -> str:
 
 
 def check_range(name: str, value: str) -> None:
-    """ValueError when a property that the promise depends on is outside its limits."""
+    """Raise ValueError if a property that the promise depends on is outside its limits."""
     low, high = TRANSACTION_TIMEOUT
     if name == "transaction.timeout.ms" and not (value.isdecimal() and low <= int(value) <= high):
         raise ValueError(f"must be {low} to {high}: an open transaction of a dead pod holds up every reader so long")
@@ -137,7 +143,7 @@ def check_range(name: str, value: str) -> None:
 
 
 def kafka_schema() -> dict[str, object]:
-    """JSON Schema of the section; the reasons are the descriptions, so that an editor shows them."""
+    """Return the JSON Schema of the section. Its descriptions are the reasons, so that an editor shows them."""
     known: dict[str, object] = {"bootstrap.servers": {"type": "string", "description": "host:port, joined by commas"}}
     for name, fixed in FIXED.items():
         allowed: dict[str, object] = {"enum": yaml_forms(fixed.values)} if fixed.values else {"not": {}}
@@ -156,7 +162,7 @@ def kafka_schema() -> dict[str, object]:
 
 
 def yaml_forms(values: tuple[str, ...]) -> list[object]:
-    """The values as text and, where YAML has another form for them, as that too."""
+    """Return the values as text, and also in the form of YAML if that is different."""
     other: dict[str, object] = {"true": True, "false": False, "-1": -1}
     return [*values, *(other[value] for value in values if value in other)]
 

@@ -1,7 +1,7 @@
-"""Secrets of the `kafka:` section that stand in mounted files: which ones, and how they become librdkafka's properties.
+"""Secrets of the section `kafka` in mounted files: which properties, and how they become librdkafka's properties.
 
-`Kafka` is the section's value. Nothing is read when a configuration is checked, because `explain` or `topics export`
-run where no secret is mounted; the first client that is made reads them. Values never appear in a text of ours.
+`Kafka` is the value of the section. The check of a configuration reads no secret, because `explain` or `topics export`
+run where none is mounted. The first client that is made reads them. Their values never appear in our texts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOCATIONS = (
     "sasl.oauthbearer.assertion.private.key.file",
     "https.ca.location",
 )
-"""Properties by which librdkafka itself reads a file, once for each client."""
+"""Properties that name a file which librdkafka itself reads, once for each client."""
 BY_FOLDER = frozenset(
     {
         "security.protocol",
@@ -50,20 +50,20 @@ BY_FOLDER = frozenset(
         "ssl.keystore.password",
     }
 )
-"""What Strimzi's secret may give."""
+"""Properties that Strimzi's secret may give."""
 WHAT_FOLDER = "kafka_secret = {}: holds neither user.crt and user.key, nor user.p12 and user.password, nor \
 sasl.jaas.config; mount the secret of a Strimzi KafkaUser there"
 MOST = 65_536
-"""Bytes of a secret; what is longer was mounted by mistake."""
+"""Bytes of a secret. A larger file was mounted by mistake."""
 USER, PASSWORD = (re.compile(rf'\b{name}\s*=\s*"((?:[^"\\]|\\.)*)"') for name in ("username", "password"))
 
 Read = Callable[[Path], str]
 
 
 class Kafka(Mapping[str, str]):
-    """The properties as librdkafka takes them. `given`: as they were written; `folder`: Strimzi's secret.
+    """The properties for librdkafka. `given`: as they were written; `folder`: the mounted secret of Strimzi.
 
-    What stands in files is read once, at the first question that needs it: ConfigError with every file that cannot be.
+    Files are read once, at the first access that needs them. Raises ConfigError with every file that cannot be read.
     """
 
     __slots__ = ("_read", "folder", "given")
@@ -74,17 +74,17 @@ class Kafka(Mapping[str, str]):
         self._read: Mapping[str, str] | None = None
 
     def fresh(self) -> Kafka:
-        """The same, to be read anew."""
+        """Return the same properties, whose files are read again."""
         return Kafka(self.given, self.folder)
 
     @property
     def by_file(self) -> Mapping[str, Path]:
-        """The properties that are given by our own `<name>.file`."""
+        """The properties that are given as `<name>.file`, with the paths of their files."""
         names = (name.removesuffix(SUFFIX) for name in self.given if is_filed(name))
         return {name: Path(self.given[name + SUFFIX]) for name in names}
 
     def read_by_client(self) -> tuple[Path, ...]:
-        """The files and folders that librdkafka itself reads, once for each client. Raises ConfigError."""
+        """Return the files and folders that librdkafka itself reads, once for each client. Raises ConfigError."""
         return tuple(Path(self[name]) for name in LOCATIONS if name in self and self[name] != "probe")
 
     def __getitem__(self, name: str) -> str:
@@ -114,7 +114,7 @@ class Kafka(Mapping[str, str]):
     __hash__ = None  # type: ignore[assignment]  # as every mapping
 
     def __repr__(self) -> str:
-        return f"Kafka({', '.join(sorted(self.given))})"  # names alone: it may stand in a traceback
+        return f"Kafka({', '.join(sorted(self.given))})"  # names alone, because it may appear in a traceback
 
     def _properties(self) -> Mapping[str, str]:
         if self._read is None:
@@ -123,12 +123,12 @@ class Kafka(Mapping[str, str]):
 
 
 def is_filed(name: str) -> bool:
-    """Whether a property is our way of naming the file of a secret."""
+    """Whether a property names the file of a secret, as `<name>.file`."""
     return name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in FILED
 
 
 def resolved(kafka: Kafka) -> dict[str, str]:
-    """All properties with what the files hold; ConfigError with every fault, never with a value."""
+    """Return all properties with the contents of the files. Raises ConfigError with every fault, never with a value."""
     faults: list[str] = []
     found = {name: value for name, value in kafka.given.items() if not is_filed(name)}
     for name, path in kafka.by_file.items():
@@ -153,7 +153,10 @@ def resolved(kafka: Kafka) -> dict[str, str]:
 
 
 def secret_in(path: Path) -> str:
-    """What a file holds, without the line's end that editors and `echo` leave; ValueError with a sentence."""
+    """Return the content of a file, without the line end that editors and `echo` leave.
+
+    Raises ValueError with a sentence.
+    """
     try:
         with path.open("rb") as file:
             held = file.read(MOST + 1)
@@ -171,7 +174,10 @@ def secret_in(path: Path) -> str:
 
 
 def unreadable(location: str) -> str:
-    """Why a file that librdkafka is to read cannot be; empty when it can, as a folder of certificates, or `probe`."""
+    """Return why librdkafka cannot read a file. Empty if it can.
+
+    A folder of certificates and `probe` are not opened, and count as readable.
+    """
     path = Path(location)
     try:
         if location != "probe" and not path.is_dir():
@@ -182,12 +188,12 @@ def unreadable(location: str) -> str:
 
 
 STRIMZI = ("user.crt", "user.key", "user.p12", "user.password", "password", "sasl.jaas.config")
-"""The keys of a KafkaUser's secret that say who we are. Its `ca.crt` is the CA of the *clients*, and says nothing of
-brokers: whom to trust is `ssl.ca.location`, the `ca.crt` of the secret `<cluster>-cluster-ca-cert`."""
+"""Keys of a KafkaUser's secret that identify the client. Its `ca.crt` is the CA of the *clients*, and says nothing
+about brokers: `ssl.ca.location` names the CA to trust, the `ca.crt` of the secret `<cluster>-cluster-ca-cert`."""
 
 
 def of_user(folder: Path) -> dict[str, str]:
-    """The properties that follow from the mounted secret of a KafkaUser; ValueError with a sentence."""
+    """Return the properties that follow from the mounted secret of a KafkaUser. Raises ValueError with a sentence."""
     if not folder.is_dir():
         raise ValueError(f"kafka_secret = {folder}: there is no such folder")
     there = {name: folder / name for name in STRIMZI if (folder / name).exists()}
@@ -210,7 +216,7 @@ def of_user(folder: Path) -> dict[str, str]:
 
 
 def of_jaas(text: str) -> dict[str, str]:
-    """Name and password out of Java's login configuration; ValueError, which never shows it."""
+    """Return name and password from Java's login configuration. Raises ValueError, which never shows it."""
     user, password = USER.search(text), PASSWORD.search(text)
     if "ScramLoginModule" not in text or user is None or password is None:
         raise ValueError("its sasl.jaas.config is none of SCRAM with a username and a password")
@@ -223,5 +229,5 @@ def of_jaas(text: str) -> dict[str, str]:
 
 
 def unquoted(text: str) -> str:
-    """A text from between the quotes of a login configuration."""
+    """Return a text from between the quotes of a login configuration, without its escapes."""
     return re.sub(r"\\(.)", r"\1", text)

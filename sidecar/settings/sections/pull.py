@@ -1,6 +1,6 @@
-"""The smaller sections of the configuration, one frozen class each, a paragraph a field: meaning, default, why.
+"""The section `pull`.
 
-Only shapes and limits live here; what two settings must agree on is in `checks.py`.
+Only types and limits are here. The rules between two settings are in `checks.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values that only the `retry:` section has: the table of levels and the ladder."""
+"""The section `retry`, with the kinds of values that only it has: the table of levels and the ladder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topics.foreign_headers import SYSTEMS
 from topics.levels import MOST_DELAYS, TABLE, Exponential, LadderSpec
 
 DELAY = duration("1s", "10d")
-"""Of one level or one rung (contract §4)."""
+"""The delay of one level, or of one retry in the ladder (contract §4)."""
 DELAYS = many(DELAY, "delays from 1s to 10d", least=1, most=MOST_DELAYS)
 NAMED = ("rocketmq", "pulsar")
 ALLOWED = "rocketmq, pulsar, a list of delays, or a formula like {initial: 5s, multiplier: 2, max: 2h}"
@@ -31,7 +31,7 @@ FORMULA_SCHEMA: dict[str, object] = {
 
 
 def read_ladder(value: object) -> LadderSpec:
-    """The ladder as the wire agreement knows it; ValueError."""
+    """Return the ladder in the form of `topics.levels`. Raises ValueError if it has none of the allowed forms."""
     if isinstance(value, str) and value in NAMED:
         return value
     if isinstance(value, list | tuple):
@@ -43,7 +43,7 @@ def read_ladder(value: object) -> LadderSpec:
 
 
 def read_formula(value: Mapping[object, object]) -> Exponential:
-    """The formula of an exponential ladder; RefusedError with every fault."""
+    """Return the formula of an exponential ladder. Raises RefusedError with every fault."""
     readers = {"initial": DELAY.take, "multiplier": read_multiplier, "max": DELAY.take}
     given: dict[str, int | float] = {}
     faults: list[tuple[KeyPath, str]] = []
@@ -65,14 +65,14 @@ def read_formula(value: Mapping[object, object]) -> Exponential:
 
 
 def read_multiplier(value: object) -> float:
-    """A number from 1 to 100; ValueError."""
+    """Return a number from 1 to 100. Raises ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 100:
         raise ValueError("must be a number from 1 to 100")
     return float(value)
 
 
 def write_ladder(ladder: LadderSpec) -> object:
-    """The ladder as it is written in YAML."""
+    """Return the ladder as it is written in YAML."""
     match ladder:
         case str():
             return ladder

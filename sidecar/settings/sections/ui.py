@@ -1,4 +1,4 @@
-"""`ui:`, the dashboard in the sidecar: where it listens, and who may change something there."""
+"""The section `ui`: where the dashboard listens, and who may make changes there."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ class Ui(Section):
 
     @property
     def place(self) -> Listen:
-        """Where it listens."""
+        """The address on which the dashboard listens."""
         return parse_listen(self.listen)
