@@ -58,7 +58,8 @@ class RefusingPartitions:
         if places is None or copy.topic not in self.known:
             return ""
         count = len(self.known[copy.topic])
-        number = copy.spread % count if copy.key is None else murmur2_partition(copy.key, count)
+        by_key = copy.key is not None and not copy.scattered
+        number = murmur2_partition(copy.key or b"", count) if by_key else copy.spread % count
         return f"{copy.topic}[{number}]" if number in places else ""
 
     def _state(self, topic: str, number: int) -> State | None:

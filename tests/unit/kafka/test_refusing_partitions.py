@@ -39,6 +39,13 @@ def test_only_copies_for_the_partition_are_refused() -> None:
     assert keyed == {HERE, ""}
 
 
+def test_a_copy_that_is_spread_although_it_has_a_key_is_refused_where_it_goes() -> None:
+    places = refusing(State(0, 2), State(0, 2))
+    for number in range(50):
+        copy = Copy("level", b"%d" % number, b"", [], number, scattered=True)
+        assert places.refuses(copy) == (HERE if number % 2 else "")
+
+
 @pytest.mark.parametrize("now", [State(0, 3), State(2, 2)])
 def test_a_partition_whose_leader_or_replicas_changed_is_tried_again(now: State) -> None:
     places = refusing(State(0, 2), State(0, 2))
