@@ -115,7 +115,7 @@ class ConsumerSide(DriverModel):
             self._wait_for_room()
             return
         self._full_since = NEVER
-        if self.consumer._all_paused:
+        if self.consumer.assignment.all_paused:
             self.consumer._pause_all(False)
         self._fetch()
         self._take(self.random.randint(1, MOST))
@@ -137,7 +137,7 @@ class ConsumerSide(DriverModel):
 
     def _wait_for_room(self) -> None:
         self.turn_soon(LOOK)
-        if self.consumer._all_paused:
+        if self.consumer.assignment.all_paused:
             self._take(1)
         elif self._full_since == NEVER:
             self._full_since = self.world.steady

@@ -43,6 +43,8 @@ class Assignment:
         self.lock_timeout = lock_timeout
         self.membership: Membership | None = None
         """Replaced as a whole: the committer's thread always sees metadata and epochs of the same moment."""
+        self.all_paused = False
+        """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self._keeper = keeper
         self.starts = Starts(start_at)
@@ -199,7 +201,8 @@ class Assignment:
         # A pause outlives `incremental_unassign` (librdkafka 2.16). Without this, a partition that this client had
         # before, and that was paused then, would never be fetched again.
         consumer.resume([TopicPartition(*start.partition) for start in starts])
-        consumer.pause([TopicPartition(*start.partition) for start in starts if self.slots[start.partition].paused])
+        paused = [start.partition for start in starts if self.all_paused or self.slots[start.partition].paused]
+        consumer.pause([TopicPartition(*partition) for partition in paused])
 
     def _begin(self, starts: Collection[Start]) -> None:
         """Report to the lane which partitions start where.

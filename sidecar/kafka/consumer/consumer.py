@@ -74,7 +74,6 @@ class ConsumerThread(threading.Thread):
         self._reading = reading
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
-        self._all_paused = False
         self._stopping = threading.Event()
 
     # --- called from other threads -----------------------------------------------------------------------------------
@@ -130,7 +129,7 @@ class ConsumerThread(threading.Thread):
         """Give everything up in order, as in a rebalance, and join again with a new client."""
         self.assignment.leave(self._consumer)
         self._consumer.close()
-        self._full_since, self._all_paused = None, False
+        self._full_since, self.assignment.all_paused = None, False
         self._begin()
 
     def _subscribe(self, topics: Sequence[str]) -> None:
@@ -150,7 +149,7 @@ class ConsumerThread(threading.Thread):
             self._wait_for_room()
             return
         self._full_since = None
-        if self._all_paused:
+        if self.assignment.all_paused:
             self._pause_all(False)
         # consume(500, t) waits its full time even if records are there: +24 ms at low rates. So they come at once.
         messages = self._consumer.consume(1, POLL)
@@ -177,7 +176,7 @@ class ConsumerThread(threading.Thread):
             command()
 
     def _wait_for_room(self) -> None:
-        if self._all_paused:
+        if self.assignment.all_paused:
             self._hand_over(self._consumer.consume(1, 10 * NAP))  # records that were on their way, and rebalances
         elif self._full_since is None:
             self._full_since = time.monotonic()
@@ -187,7 +186,7 @@ class ConsumerThread(threading.Thread):
             self._pause_all(True)
 
     def _pause_all(self, choked: bool) -> None:
-        self._all_paused = choked
+        self.assignment.all_paused = choked
         places = [slot.place for slot in self.assignment.slots.values() if not slot.paused]
         (self._consumer.pause if choked else self._consumer.resume)(places)
 
@@ -203,7 +202,7 @@ class ConsumerThread(threading.Thread):
             return
         slot.paused, slot.seek_count = False, turn
         self.assignment.seek(self._consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
-        if not self._all_paused:
+        if not self.assignment.all_paused:
             self._consumer.resume([slot.place])
 
     # --- records -----------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class Cut:
 
     def __init__(self) -> None:
         self.fetched_from: list[int] = []
+        self.paused: list[int] = []
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         del timeout
@@ -69,7 +70,8 @@ class Cut:
 
     def resume(self, places: list[TopicPartition]) -> None: ...
 
-    def pause(self, places: list[TopicPartition]) -> None: ...
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused += [place.partition for place in places]
 
 
 def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -> None:
@@ -82,6 +84,17 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
     assignment.out_of_range(client, slot, 7)
     assert keeper.cuts == [(3, 5)]
     assert cast("Any", client).fetched_from == [5]
+
+
+def test_a_partition_that_begins_anew_while_the_lane_is_full_is_not_fetched() -> None:
+    for full in (True, False):
+        client = Cut()
+        assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
+        slot = OwnedPartition(Partition("orders", 0), 1)
+        assignment.slots[slot.partition] = slot
+        assignment.all_paused = full
+        assignment.out_of_range(cast("Consumer", client), slot, 3)
+        assert (client.fetched_from, client.paused) == ([5], [0] if full else [])
 
 
 def test_a_client_that_has_left_the_group_before_it_is_asked_ends_the_membership_and_not_the_thread() -> None:
