@@ -71,7 +71,7 @@ class CredentialWatcher(threading.Thread):
         self._kafka, self._registry, self._waiting = kafka, registry, waiting
         self._worn = digest_of(kafka)
         self._stopping = StopRequest()
-        self._said = ""
+        self._said: dict[str, str] = {}
         self._ask_at = 0.0
         self._hint = AuthErrorHandler()
 
@@ -103,7 +103,7 @@ class CredentialWatcher(threading.Thread):
             digest = digest_of(fresh)
         except ConfigError as fault:
             why = "; ".join(fault.problems)
-            if self._is_news(why):
+            if self._is_news("files", why):
                 text = "the mounted credentials cannot be read, the clients go on with those that they have: %s"
                 _LOG.error(text, why, extra={"event": "credentials-unreadable"})
             return
@@ -111,12 +111,12 @@ class CredentialWatcher(threading.Thread):
             return
         found = answers(fresh)
         if isinstance(found, Unreachable):
-            if self._is_news(found.finding):
+            if self._is_news("files", found.finding):
                 text = "the new credentials are not used, the clients go on with those that they have: %s; %s"
                 _LOG.error(text, found.finding, found.mend, extra={"event": "credentials-refused"})
             return
         self._hand_out(fresh, by_login=digest.rest == self._worn.rest)
-        self._worn, self._kafka, self._said = digest, fresh, ""
+        self._worn, self._kafka, self._said = digest, fresh, {}
         self.reloads += 1
         self._ask_at = 0.0  # a problem may be over
 
@@ -158,16 +158,18 @@ class CredentialWatcher(threading.Thread):
         self._ask_at = time.monotonic() + ASK_EVERY
         if isinstance(found, Unreachable):
             self.problem = f"{found.finding}; {found.mend}"
-            if self._is_news(self.problem):
+            if self._is_news("kafka", self.problem):
                 text = "Kafka cannot be reached, it is tried again: %s"
                 _LOG.error(text, self.problem, extra={"event": "kafka-unreachable"})
         elif self.problem:
-            self.problem = self._said = ""
+            self.problem = ""
+            self._said.pop("kafka", None)
             _LOG.info("Kafka answers again", extra={"event": "kafka-answers"})
 
-    def _is_news(self, said: str) -> bool:
-        """Return whether the text differs from the last one, and remember it."""
-        news, self._said = said != self._said, said
+    def _is_news(self, of: str, text: str) -> bool:
+        """Return whether the text differs from the last one about the same, and remember it."""
+        news = text != self._said.get(of)
+        self._said[of] = text
         return news
 
 
