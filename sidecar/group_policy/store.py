@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from sidecar.errors import BrokerError, ContractError
-from sidecar.group_policy.topic import assign_all
+from sidecar.group_policy.topic import assign_all, messages_to
 from sidecar.kafka.admin.topics import Admin
 from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.errors import ANSWER_SECONDS, retry_transient, sentence_of
@@ -75,7 +75,7 @@ class PolicyStore:
         consumer = Consumer(follower_config(self._kafka, self._names.retry_group, CLIENT))
         try:
             begin, end = assign_all(consumer, self._names.policy)
-            messages = self._messages(consumer, end, deadline) if begin < end else ()
+            messages = messages_to(consumer, end, self._names.policy, deadline) if begin < end else ()
             return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
         finally:
             consumer.close()
@@ -97,24 +97,6 @@ class PolicyStore:
             why = faults[0] if faults else "the broker has not answered"
             raise BrokerError(f"the policy is not written, as far as is known: {why}")
         return landed[0].offset() or 0
-
-    def _messages(self, consumer: Consumer, end: int, deadline: float) -> Iterator[Message]:
-        """Yield all records before the offset `end`.
-
-        After compaction the last offset may be missing: then only the client's end-of-partition event marks the end.
-        """
-        while time.monotonic() < deadline:
-            for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
-                error = message.error()
-                if error is None:
-                    yield message
-                    if (message.offset() or 0) + 1 >= end:
-                        return
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return
-                elif not error.retriable():
-                    raise KafkaException(error)
-        raise BrokerError(f"{self._names.policy} could not be read to its end within {ANSWER_SECONDS:.0f} s")
 
 
 def newest(found: Iterable[tuple[Entry, int]]) -> list[Entry]:

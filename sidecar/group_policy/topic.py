@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     TopicPartition,
 )
 
@@ -94,22 +96,29 @@ def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
 
 
 def read_to(consumer: Consumer, end: int, topic: str) -> tuple[PolicyTopicRecord, ...]:
-    """Return the last records before the offset `end`. Raises KafkaException, and BrokerError if it takes too long.
-
-    After compaction the last offset may be missing: then only the client's end-of-partition event marks the end.
-    """
+    """Return the last records before the offset `end`. Raises as `messages_to`."""
     found = Latest()
-    deadline = time.monotonic() + ANSWER_SECONDS
+    for message in messages_to(consumer, end, topic, time.monotonic() + ANSWER_SECONDS):
+        record = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
+        found.add(record, len(message.value() or b""))
+    return found.records()
+
+
+def messages_to(consumer: Consumer, end: int, topic: str, deadline: float) -> Iterator[Message]:
+    """Yield the messages before the offset `end`, until `deadline` (monotonic seconds).
+
+    Raises KafkaException, and BrokerError if it takes too long. After compaction the last offset may be missing: then
+    only the client's end-of-partition event marks the end.
+    """
     while time.monotonic() < deadline:
         for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
             error = message.error()
             if error is None:
-                told = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
-                found.add(told, len(message.value() or b""))
+                yield message
                 if (message.offset() or 0) + 1 >= end:
-                    return found.records()
+                    return
             elif error.code() == KafkaError._PARTITION_EOF:
-                return found.records()
+                return
             elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
                 raise KafkaException(error)  # no right on the group is needed here
     raise BrokerError(f"{topic} could not be read to its end within {ANSWER_SECONDS:g} s")
