@@ -79,7 +79,7 @@ class Audit:
         kafka = self._stack.enter_context(AuditKafka(self._settings.kafka, names.retry_group))
         store = self._stack.enter_context(AuditStore())
         terms = self._collect(kafka, store)
-        total = self.lives
+        total = store.count()
         for facts in store.by_record():
             self.lives += 1
             if self.lives % 5_000 == 0:

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import msgspec
@@ -37,12 +37,7 @@ class AuditStore:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="reconsume-audit-"))
         self._connection = sqlite3.connect(self.folder / "facts.sqlite", isolation_level=None)
-        for pragma in (
-            "journal_mode = OFF",
-            "synchronous = OFF",
-            "locking_mode = EXCLUSIVE",
-            f"cache_size = -{CACHE_KIB}",
-        ):
+        for pragma in PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.executescript(TABLES)
         self.cut: list[str] = []
@@ -92,15 +87,17 @@ class AuditStore:
         (count,) = self._connection.execute(query, (*place, begin)).fetchone()
         return int(count)
 
+    def count(self) -> int:
+        """Return how many records there are facts of."""
+        (count,) = self._connection.execute("SELECT count(DISTINCT id) FROM fact").fetchone()
+        return int(count)
+
     def by_record(self) -> Iterator[list[Fact]]:
         """Yield the facts of one record after another."""
         found = self._connection.execute("SELECT id, body FROM fact ORDER BY id")
         for identity, rows in groupby(found, key=lambda row: row[0]):
-            facts: list[Fact] = []
-            for _, body in rows:
-                if len(facts) < LARGEST_STORY:
-                    facts.append(_DECODER.decode(body))
-            if len(facts) == LARGEST_STORY:
+            facts = [_DECODER.decode(body) for _, body in islice(rows, LARGEST_STORY)]
+            if next(rows, None) is not None:
                 self.cut.append(identity)
             yield facts
 

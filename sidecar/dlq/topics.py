@@ -69,11 +69,6 @@ def _passing(error: KafkaError) -> bool:
     return error.code() in PASSING
 
 
-def _from(span: Span, start: int) -> Span:
-    """Return the span from `start` on. A negative `start` means that no record is so new."""
-    return span._replace(begin=span.end if start < 0 else min(span.end, max(span.begin, start)))
-
-
 class DlqTopics:
     """The dead letter topics of one group. Every method raises BrokerError if Kafka does not answer."""
 

@@ -45,7 +45,6 @@ def run(checks: Sequence[Check]) -> Iterator[Report]:
                 yield report
 
 
-MAY_NOT = "run doctor as a user who may, such as the group's admin"
 HANGS = "Kafka takes connections and does not answer: look at the brokers, and at what is between"
 
 

@@ -27,8 +27,6 @@ from sidecar.core.record import Now, Partition
 from sidecar.observability.metric_families import Labels, added, counter, gauge, histogram, singly
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-DELIVERY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
-"""Seconds. The last bound is the longest usual `consume_timeout`."""
 TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds. One costs 8–30 ms (measured), and the broker ends it after 10 s."""
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")

@@ -19,7 +19,8 @@ from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
-from sidecar.observability.metrics import DELIVERY_BOUNDS, LaneSource, Sources, TransactionMeter, scraper
+from sidecar.delivery.push.pool import DURATION_BOUNDS
+from sidecar.observability.metrics import LaneSource, Sources, TransactionMeter, scraper
 from topics.headers import RetryState
 from topics.levels import TABLE, build_ladder
 from topics.names import Names
@@ -62,7 +63,7 @@ class World:
         self.retry = Lane(policy, WAITS, ports, self.gate, LaneOptions(ROOM))
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.ends: dict[Partition, int] = {}
-        self.durations = Histogram(DELIVERY_BOUNDS)
+        self.durations = Histogram(DURATION_BOUNDS)
         self.transactions = TransactionMeter()
         self.now = START
         self._passed = 0
