@@ -1,4 +1,4 @@
-"""`python -m sidecar`: the same as `reconsume`. Ctrl-C is no traceback here while the commands are still loaded."""
+"""Run `python -m sidecar`: the same as `reconsume`. Ctrl-C prints no traceback, even while the commands are loading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line and end the program with its exit code."""
     try:
-        from sidecar.cli import main as run_commands  # it takes half a second, and somebody may press Ctrl-C
+        from sidecar.cli import main as run_commands  # takes half a second, in which the user may press Ctrl-C
 
         run_commands()
     except KeyboardInterrupt:

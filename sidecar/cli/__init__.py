@@ -17,7 +17,7 @@ from sidecar.cli.dlq import commands as dlq
 from sidecar.cli.policy import commands as policy
 from sidecar.cli.retries import commands as retries
 from sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
-from sidecar.cli.terminal.options import Options, take_common
+from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import write
 from sidecar.cli.terminal.std_streams import repair_streams
 from sidecar.cli.topics import commands as topics
@@ -70,14 +70,14 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(view.app, name="view")
 app.add_typer(retries.app, name="retries")
 app.add_typer(dlq.app, name="dlq")
-doctor.add_to(app)
-explain.add_to(app)
-simulate.add_to(app)
-audit.add_to(app)
-run.add_to(app)
-drain.add_to(app)
-inject.add_to(app)
+command(app, "doctor")(doctor.doctor)
+command(app, "explain")(explain.explain)
+command(app, "simulate")(simulate.simulate)
+command(app, "audit")(audit.audit)
+command(app, "run")(run.run)
+command(app, "drain")(drain.drain)
+command(app, "inject")(inject.inject)
 app.add_typer(dev.app, name="dev")
-demo.add_to(app)
+command(app, "demo")(demo.demo)
 reference.add_to(app)
-ui.add_to(app)
+command(app, "ui")(ui.ui)

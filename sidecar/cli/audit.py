@@ -16,7 +16,7 @@ import typer
 from sidecar.audit.facts import NOTES, Finding
 from sidecar.cli.terminal.arguments import before
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.errors import SetupError
 from sidecar.settings import load
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
 LONGEST_SLACK = 600_000
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "audit")(audit)
 
 
 def audit(

@@ -6,13 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.dev.demo.modes import Mode
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "demo")(demo)
 
 
 def demo(

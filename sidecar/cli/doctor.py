@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.cli.topics.plan import make_step
 from sidecar.settings import load
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from sidecar.kafka.admin.topics import FoundTopic
 
 COLUMNS = ("check", "status", "finding", "mend")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "doctor")(doctor)
 
 
 def doctor(

@@ -9,12 +9,12 @@ import typer
 
 from sidecar.cli.drain_client import drain as call
 from sidecar.cli.drain_client import shown, token_in
+from sidecar.cli.terminal.arguments import address, duration
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
 from sidecar.settings import load
-from sidecar.settings.addresses import Listen, parse_listen
-from topics.durations import parse_duration
+from sidecar.settings.addresses import parse_listen
 
 LONGEST = 3_600_000
 """ms; the longest timeout that the sidecar's API accepts."""
@@ -48,8 +48,8 @@ def drain(
       reconsume drain -c /etc/reconsume/reconsume.yaml
       reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
-    given = None if timeout is None else duration(timeout)
-    place = None if api is None else place_of(api)
+    given = None if timeout is None else duration(timeout, "--timeout")
+    place = None if api is None else address(api, "--api")
     usual = LONGEST
     if place is None:
         settings = load(options.config, options.sets)
@@ -63,24 +63,3 @@ def drain(
         return DONE
     talk(f"{shown(place)}: {found.left} deliveries were still out; the next owner of their partitions delivers them")
     return FAILED
-
-
-def place_of(text: str) -> Listen:
-    """Parse the address. Raises BadParameter if it is invalid."""
-    try:
-        return parse_listen(text)
-    except ValueError as fault:
-        raise typer.BadParameter(f"--api {fault}") from fault
-
-
-def duration(text: str) -> int:
-    """Parse a duration, in ms. Raises BadParameter if it is invalid."""
-    try:
-        return parse_duration(text)
-    except ValueError as fault:
-        raise typer.BadParameter(f"--timeout: {fault}") from fault
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "drain")(drain)

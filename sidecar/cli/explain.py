@@ -10,7 +10,7 @@ import typer
 
 from sidecar.cli.explain_timeline import notes, timeline
 from sidecar.cli.policy.commands import governed
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import Settings, load
 from topics.durations import parse_duration, render_duration
@@ -20,11 +20,6 @@ TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")
 MOST_ROWS = 100
 """Rows of a timeline in a table, at most; a million retries of 2 h each would add no information."""
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "explain")(explain)
 
 
 def explain(
@@ -68,10 +63,10 @@ def cut(rows: Iterator[Row], settings: Settings) -> Iterator[Row]:
     in_place = settings.deliver.order != "none"
     retries = settings.retry.ordered_max_times if in_place else settings.retry.max_reconsume_times
     wait = settings.retry.ordered_interval if in_place else settings.ladder.delays[-1]
-    left = (retries or 0) - MOST_ROWS
-    if left > 0:
-        talk(f"{left} more retries, each after {render_duration(wait)}, then the DLQ")
-    return islice(rows, MOST_ROWS)
+    if (retries or 0) + 2 <= MOST_ROWS:  # the first delivery, the retries, the dead letter
+        return rows
+    talk(f"{(retries or 0) + 2 - MOST_ROWS} more retries, each after {render_duration(wait)}, then the DLQ")
+    return islice(rows, MOST_ROWS - 1)
 
 
 def main_topic(settings: Settings, asked_for: str | None) -> str:

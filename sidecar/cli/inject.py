@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import taken, talk
 from sidecar.deploy.annotations import faults
 from sidecar.deploy.manifest_file import Change, Changed, change_all
@@ -149,8 +149,3 @@ def print_all(texts: list[str]) -> None:
         for number, text in enumerate(texts):
             mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"
             sys.stdout.write(mark + (text if text.endswith("\n") else f"{text}\n"))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "inject")(inject)

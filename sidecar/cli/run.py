@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.errors import ConfigError
 from sidecar.settings import load
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "run")(run)
 
 
 def run(options: Options) -> int:

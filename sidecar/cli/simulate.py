@@ -11,7 +11,7 @@ import typer
 from sidecar.capacity import constants as figures
 from sidecar.capacity.limits import lateness, limits, outage
 from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import load as load_settings
 from sidecar.settings.values import parse_size
@@ -19,11 +19,6 @@ from topics.durations import parse_duration, render_duration
 from topics.levels import TABLE, Ladder, build_ladder, level_delays
 
 COLUMNS = ("part", "what", "value", "unit", "note")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "simulate")(simulate)
 
 
 Rate = Annotated[float, typer.Option("--rate", help="Records a second on the main topics, of the whole group.")]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.arguments import address
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
 from sidecar.settings import load
-from sidecar.settings.addresses import Listen, parse_listen
+from sidecar.settings.addresses import Listen
 
 if TYPE_CHECKING:
     from sidecar.http.server import Server
@@ -56,7 +57,7 @@ def ui(
       reconsume ui
       reconsume ui --token-file /run/secrets/reconsume-ui --audit-file /var/log/reconsume-ui.jsonl
     """
-    place = place_of(listen)
+    place = address(listen, "--listen")
     if token_file is not None and not token_file.is_file():
         raise typer.BadParameter(f"--token-file: {token_file} is not a file")
     settings = load(options.config, options.sets)
@@ -77,14 +78,6 @@ def ui(
     return 0
 
 
-def place_of(listen: str) -> Listen:
-    """Parse the address. Raises BadParameter if it is invalid."""
-    try:
-        return parse_listen(listen)
-    except ValueError as fault:
-        raise typer.BadParameter(f"--listen {fault}") from fault
-
-
 def state_folder() -> Path:
     """Return the folder for the state of this user's programs (XDG_STATE_HOME)."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
@@ -95,8 +88,3 @@ def tell(server: Server, place: Listen, read_only: bool) -> None:
     host = f"[{place.host}]" if ":" in place.host else place.host
     where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}/"
     talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "ui")(ui)

@@ -71,7 +71,19 @@ def test_a_table_of_a_million_retries_ends_early_and_says_so(tmp_path: Path) -> 
     file = write_good(tmp_path)
     shown = reconsume("explain", "-c", file, "--set", "retry.max_reconsume_times=999999", "-o", "table")
     assert len(shown.stdout.splitlines()) < 120
-    assert "999899 more retries, each after 2h, then the DLQ" in shown.stderr
+    assert "999901 more retries, each after 2h, then the DLQ" in shown.stderr
+
+
+@pytest.mark.parametrize("retries", [97, 98, 99, 100, 101])
+def test_a_table_shows_each_retry_and_the_dead_letter_or_says_how_many_are_missing(
+    tmp_path: Path, retries: int
+) -> None:
+    file = write_good(tmp_path)
+    shown = reconsume("explain", "-c", file, "--set", f"retry.max_reconsume_times={retries}", "-o", "table")
+    there = sum("-RETRY-" in line for line in shown.stdout.splitlines())
+    left = [int(line.split()[0]) for line in shown.stderr.splitlines() if "more retries" in line]
+    assert there + sum(left) == retries
+    assert ("-DLQ" in shown.stdout) != bool(left)
 
 
 @pytest.mark.parametrize(

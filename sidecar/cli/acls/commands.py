@@ -12,6 +12,7 @@ import typer
 from sidecar.cli.acls.export import commands, user_name
 from sidecar.cli.acls.plan import Step, make_plan, principals_of
 from sidecar.cli.acls.strimzi import Authentication, documents, user_resource
+from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk, write
@@ -93,7 +94,7 @@ def apply(
     missing = [step for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     if missing and not dry_run and not yes:
-        ask(len(missing))
+        ask(f"Create {plural(len(missing), 'right')}?")
     results = {} if dry_run else created(acls, missing)
     options.output.rows(RESULT_COLUMNS, [result_row(step, results, dry_run) for step in steps])
     return sum_up(steps, results)
@@ -191,14 +192,3 @@ def sum_up(steps: list[Step], results: Mapping[tuple[str, Permission], str]) -> 
     if not denied and not failed:
         return DONE
     return FAILED if failed == len(results) and not any(step.action == "ok" for step in steps) else PARTLY
-
-
-def ask(count: int) -> None:
-    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
-    sys.stderr.write(f"Create {plural(count, 'right')}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        talk("nothing was changed")
-        raise typer.Exit(FAILED)

@@ -132,8 +132,10 @@ def holds(rule: Rule, right: Permission) -> bool:
 
 
 def is_exact(rule: Rule, principal: str, right: Permission) -> bool:
-    """Whether a rule has exactly the principal, the operation and the name that are needed."""
-    return (rule.principal, rule.operation, rule.name) == (principal, right.operation, right.name)
+    """Whether a rule gives exactly what is needed: to the principal, on the names of the resource, the operation."""
+    pattern = "prefixed" if right.prefixed else "literal"
+    given = (rule.principal, rule.resource, rule.pattern, rule.name, rule.operation)
+    return given == (principal, right.resource, pattern, right.name, right.operation)
 
 
 def extras(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:

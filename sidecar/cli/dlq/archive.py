@@ -25,7 +25,7 @@ from sidecar.cli.dlq.filters import (
 )
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, Letter
@@ -117,7 +117,7 @@ def import_(
     _, there, policy = open_dlq(options)
     letters = read_letters(file, policy)
     if not dry_run and not yes:
-        ask(f"Import up to {len(letters)} dead letters into {', '.join(there.topics)}? [y/N]")
+        ask(f"Import up to {len(letters)} dead letters into {', '.join(there.topics)}?")
     from sidecar.dlq.archive import Importer, life_of
 
     with Importer(there, policy, letters, progress_line("there already"), fence=not dry_run) as importer:
@@ -187,7 +187,7 @@ def purge(
         return DONE
     options.output.talk_rows(PURGE, rows_of(planned))
     if confirm is None:
-        ask(f"Type {settings.group} to delete {planned.total} dead letters for good:", (settings.group,))
+        ask(f"Type {settings.group} to delete {planned.total} dead letters for good", settings.group)
     with stop_signal():
         planned.carry_out()
     options.output.rows(PURGE, rows_of(planned))
@@ -229,10 +229,3 @@ def row_of(place: Partition, part: Deletion) -> Row:
         "older": part.older,
         "error": part.error,
     }
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    command(app, "export")(export)
-    command(app, "import")(import_)
-    command(app, "purge")(purge)

@@ -165,6 +165,8 @@ def print_letters(options: Options, found: Found, events: list[Row]) -> None:
     output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
 
 
-back.add_to(app)
-edit.add_to(app)
-keep.add_to(app)
+command(app, "redrive")(back.redrive)
+command(app, "edit")(edit.edit)
+command(app, "export")(keep.export)
+command(app, "import")(keep.import_)
+command(app, "purge")(keep.purge)

@@ -19,7 +19,7 @@ from sidecar.cli.dlq.redrive import code_of
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk, visible
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
@@ -69,7 +69,7 @@ def edit(
         return DONE
     options.output.talk_rows(CHANGE, [row])
     if not yes:
-        ask(f"Send the changed record to {settings.names.ready}? [y/N]")
+        ask(f"Send the changed record to {settings.names.ready}?")
     return resend(options, there, policy, edited(letter, value, audit_of(author(who), row)), row)
 
 
@@ -145,8 +145,3 @@ def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
         if code != 0:
             raise SetupError(f"the editor {words[0]} ended with {code}: nothing is done")
         return file.read_bytes()
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "edit")(edit)

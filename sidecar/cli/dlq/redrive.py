@@ -24,7 +24,7 @@ from sidecar.cli.dlq.filters import (
 from sidecar.cli.dlq.rows import PLAN, plan_rows
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
 
@@ -101,7 +101,7 @@ def plan_and_redrive(
         return DONE
     options.output.talk_rows(PLAN, rows)
     if not yes:
-        ask(f"Redrive {count} dead letters to {ready}? [y/N]")
+        ask(f"Redrive {count} dead letters to {ready}?")
     with stop_signal() as stop, Redriver(there, policy, wish, stop) as redriver:
         return carry_out(options, redriver, wish, most, rate, stop)
 
@@ -133,8 +133,3 @@ def code_of(tally: PlanCounts) -> int:
         return DONE
     talk(f"{tally.of(REFUSED)} were refused by Kafka and stay in the DLQ; the next run tries them again")
     return PARTLY if tally.of(Eligibility.READY) else FAILED
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "redrive")(redrive)

@@ -3,16 +3,15 @@ run."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli.policy.plan import history_row, origin_of, plan_of, read_pairs
 from sidecar.cli.terminal.arguments import author, wall
-from sidecar.cli.terminal.exit_codes import FAILED
+from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import clock, talk
+from sidecar.cli.terminal.output import clock, plural, talk
 from sidecar.errors import ContractError
 from sidecar.settings.group_policy import (
     KEYS,
@@ -119,7 +118,7 @@ def set_(
     expect_levels(settings)
     if not dry_run:
         if not yes:
-            ask(len(rows))
+            ask(f"Set {plural(len(rows), 'value')} for the whole group?")
         was = {str(row["key"]): row["old"] for row in rows}
         offset = store.write(fitting(PolicyRecord(new, by, wall(), was)))
         talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
@@ -223,14 +222,3 @@ def expect_levels(settings: Settings) -> None:
         raise ContractError(
             f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"
         )
-
-
-def ask(count: int) -> None:
-    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
-    sys.stderr.write(f"Set {count} {'value' if count == 1 else 'values'} for the whole group? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        talk("nothing was changed")
-        raise typer.Exit(FAILED)

@@ -13,7 +13,6 @@ from sidecar.cli.terminal.arguments import ahead
 from sidecar.cli.terminal.output import talk
 from sidecar.settings import Settings
 from sidecar.view.storm import Rule
-from topics.durations import parse_duration
 from topics.events import State
 
 if TYPE_CHECKING:
@@ -43,14 +42,6 @@ def filters_of(state: str, topic: str | None, level: str | None, reason: str | N
         raise typer.BadParameter(f"--state is {', '.join(State)} or {ALL}")
     wanted = None if state.lower() == ALL else State(state.upper())
     return Filters(wanted, level, topic, reason, None if due is None else ahead(due, "--due-before"))
-
-
-def duration(text: str, option: str) -> int:
-    """Parse a duration, in ms. Raises BadParameter if it is invalid."""
-    try:
-        return parse_duration(text)
-    except ValueError as fault:
-        raise typer.BadParameter(f"{option}: {fault}") from fault
 
 
 def rule_of(settings: Settings) -> Rule:

@@ -10,6 +10,7 @@ from datetime import datetime
 import typer
 
 from sidecar.cli.terminal.output import visible
+from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration
 from topics.policy_record import LONGEST_NAME
 
@@ -43,6 +44,22 @@ def moment(text: str, wrong: str, direction: int) -> int:
     if at is None or at.tzinfo is None:
         raise typer.BadParameter(wrong.format(visible(text[:40])))
     return round(at.timestamp() * 1000)
+
+
+def duration(text: str, option: str) -> int:
+    """Parse a duration, in ms. Raises BadParameter if it is invalid."""
+    try:
+        return parse_duration(text)
+    except ValueError as fault:
+        raise typer.BadParameter(f"{option}: {fault}") from fault
+
+
+def address(text: str, option: str) -> Listen:
+    """Parse host and port. Raises BadParameter if it is invalid."""
+    try:
+        return parse_listen(text)
+    except ValueError as fault:
+        raise typer.BadParameter(f"{option} {fault}") from fault
 
 
 def author(who: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -15,13 +15,16 @@ from sidecar.cli.terminal.exit_codes import FAILED
 from sidecar.cli.terminal.output import talk
 
 
-def ask(question: str, agreed: Sequence[str] = ("y", "yes")) -> None:
-    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
+def ask(question: str, agreed: str | None = None) -> None:
+    """Ask the user to agree: by yes, or by typing `agreed`. Raises BadParameter if there is no terminal, Exit if the
+    answer is no."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
-    sys.stderr.write(f"{question} ")
+    # Not typer.confirm: it turns Ctrl-C into the exit code of a failure.
+    sys.stderr.write(f"{question}: " if agreed else f"{question} [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip() not in (*agreed, *(word.upper() for word in agreed if agreed == ("y", "yes"))):
+    answer = sys.stdin.readline().strip()
+    if answer != agreed if agreed else answer.lower() not in ("y", "yes"):
         talk("nothing was changed")
         raise typer.Exit(FAILED)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.acls.strimzi import documents, topic_resource
+from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk
@@ -91,7 +92,7 @@ def apply(
     missing = [spec_of(step) for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [to_row(step) for step in steps])
     if missing and not dry_run and not yes:
-        ask(len(missing))
+        ask(f"Create {plural(len(missing), 'topic')}?")
     created = {result.name: result for result in admin.create(missing, only_ask=dry_run)}
     options.output.rows(RESULT_COLUMNS, [result_row(step, created.get(step.topic), dry_run) for step in steps])
     return sum_up(steps, list(created.values()))
@@ -162,18 +163,6 @@ def read_bytes(path: Path) -> bytes:
 def spec_of(step: Step) -> TopicSpec:
     """Return the topic that a step creates."""
     return TopicSpec(step.topic, step.kind, step.wanted.partitions, step.wanted.replication, step.wanted.config)
-
-
-def ask(count: int) -> None:
-    """Ask the user to agree. Raises BadParameter if there is no terminal, Exit if the answer is no."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask on: give --yes, or --dry-run to change nothing")
-    # Not typer.confirm: it turns Ctrl-C into the exit code of a failure.
-    sys.stderr.write(f"Create {plural(count, 'topic')}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        talk("nothing was changed")
-        raise typer.Exit(FAILED)
 
 
 def result_row(step: Step, result: CreateResult | None, dry_run: bool) -> Row:

@@ -62,10 +62,14 @@ def test_more_than_a_role_needs_is_extra_and_only_on_the_groups_names() -> None:
     more = replace(EVENTS, operation="DELETE")
     wide = replace(EVENTS, name="*", operation="ALL")
     foreign = replace(EVENTS, name="payments")
-    steps = make_plan(GROUP, {User.SPARK: ME}, [EVENTS, more, wide, foreign])
+    prefixed = replace(EVENTS, pattern="prefixed")
+    mistaken = Rule(ME, Resource.TOPIC, "billing-RETRY", "literal", "READ")  # the right is on the group of that name
+    steps = make_plan(GROUP, {User.SPARK: ME}, [EVENTS, more, wide, foreign, prefixed, mistaken])
     assert [step.by for step in steps if step.action == "extra"] == [
         f"allow {ME} DELETE on literal topic billing-RETRY-EVENTS",
         f"allow {ME} ALL on literal topic *",
+        f"allow {ME} READ on prefixed topic billing-RETRY-EVENTS",
+        f"allow {ME} READ on literal topic billing-RETRY",
     ]
 
 
