@@ -184,7 +184,7 @@ class _Collector(Collector):
         found: dict[Labels, float] = {}
         for source in self._sources.lanes:
             ends = source.ends()
-            for partition, part in source.lane.ownership.parts.items():
+            for partition, part in source.lane.ownership.partitions.items():
                 if partition in ends:
                     found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.tracker.first)
         return found
@@ -196,7 +196,7 @@ class _Collector(Collector):
         """
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane in self._lanes:
-            parts = lane.ownership.parts
+            parts = lane.ownership.partitions
             waiting = Counter(lane.delayed.count_by_topic())
             waiting.update(map(_TOPIC, lane.ready))
             for part in parts.values():
@@ -210,7 +210,7 @@ class _Collector(Collector):
         """Return, by level, how late the most overdue record of the owned partitions is, whatever the cause."""
         moment, worst = self._sources.now(), dict.fromkeys(self._sources.levels, 0.0)
         for source in self._sources.lanes:
-            parts = source.lane.ownership.parts
+            parts = source.lane.ownership.partitions
             for partition, late in overdue(source.lane, source.standing, moment).items():
                 level = parts[partition].level
                 worst[level] = max(worst.get(level, 0.0), late / 1000)

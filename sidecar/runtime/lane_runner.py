@@ -167,7 +167,7 @@ class LaneRunner:
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self.committer.stop()
-        return tenure.uncommitted_at_loss - before + sum(part.unsaved for part in tenure.parts.values())
+        return tenure.uncommitted_at_loss - before + sum(part.unsaved for part in tenure.partitions.values())
 
 
 def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:

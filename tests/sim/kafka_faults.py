@@ -146,7 +146,7 @@ class KafkaFaults:
         return {
             offset
             for host in self.world.hosts()
-            if (part := host.lane.ownership.parts.get(place)) is not None
+            if (part := host.lane.ownership.partitions.get(place)) is not None
             for offset in range(part.tracker.next)
             if offset not in part.tracker.left
         }

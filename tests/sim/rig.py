@@ -126,7 +126,7 @@ class Rig:
     def take(self, *records: Record, turn: int | None = None, end: int | None = None) -> None:
         """Hand over records of one partition."""
         source, epoch = records[0].source, records[0].epoch
-        part = self.lane.ownership.parts.get(source)
+        part = self.lane.ownership.partitions.get(source)
         current = 0 if part is None else part.seek_count
         self.lane.received(
             [FetchedRecords(source, epoch, current if turn is None else turn, list(records), end)], self.now
@@ -190,7 +190,7 @@ class Rig:
 
     def part(self, source: Partition = ORDERS) -> PartitionState:
         """What the lane knows of a partition."""
-        return self.lane.ownership.parts[source]
+        return self.lane.ownership.partitions[source]
 
     def out_offsets(self) -> list[int]:
         """The offsets that are out for delivery."""

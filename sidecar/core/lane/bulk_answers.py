@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sidecar.core.counters import LaneCounters
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.outcome import COMMITTED, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
@@ -23,8 +23,9 @@ class BulkAnswers:
     `apply` is called after the last outcome.
     """
 
-    def __init__(self, gate: Dispatcher, tenure: Ownership, tally: LaneCounters, suspects: Quarantine) -> None:
-        self._gate, self._tenure, self._tally, self._suspects = gate, tenure, tally, suspects
+    def __init__(self, dispatcher: Dispatcher, parts: LaneParts, ownership: Ownership, quarantine: Quarantine) -> None:
+        self._dispatcher, self._ownership, self._quarantine = dispatcher, ownership, quarantine
+        self._counters = parts.counters
         self._records: list[Record] = []
 
     def add(self, record: Record) -> None:
@@ -34,16 +35,16 @@ class BulkAnswers:
     def apply(self, finish: Callable[[PartitionState, Record], None], now: Now) -> Iterator[PartitionState]:
         """Finish all collected records; yield each partition when its records are finished."""
         for records in self._runs():
-            self._gate.committed_many(records, now)
-            part = self._tenure.owner_of(records[0])
+            self._dispatcher.committed_many(records, now)
+            part = self._ownership.owner_of(records[0])
             if part is None:
-                self._tally.fenced_answers += len(records)
+                self._counters.fenced_answers += len(records)
                 continue
             part.in_flight -= len(records)
-            self._tally.deliveries[part.source.topic, part.level, label_of(COMMITTED)] += len(records)
+            self._counters.deliveries[part.source.topic, part.level, label_of(COMMITTED)] += len(records)
             for record in records:
                 if part.suspicion is not None:
-                    self._suspects.answered(part, part.suspicion, record, COMMITTED, now)
+                    self._quarantine.answered(part, part.suspicion, record, COMMITTED, now)
                 finish(part, record)
             yield part
 

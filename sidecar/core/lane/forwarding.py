@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
-from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import Forward
-from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import FetchedRecords, PartitionState
+from sidecar.core.lane.parts import LaneParts
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
@@ -27,15 +25,9 @@ from topics.headers_fast import for_topic
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
-class Stores(Protocol):
-    """The parts of a lane that receive what is forwarded."""
-
-    outbox: Outbox
-    counters: LaneCounters
-    ownership: Ownership
-
-
-def forward_due(part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, lane: Stores) -> FetchedRecords:
+def forward_due(
+    part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts, ownership: Ownership
+) -> FetchedRecords:
     """Forward the due records at the head of a run; return the rest of the run."""
     entries: list[SettledRecord] = []
     late: list[int] = []
@@ -56,27 +48,29 @@ def forward_due(part: PartitionState, run: FetchedRecords, policy: Policy, now: 
             copy = Copy(ready, record.key, record.value, for_topic(record.headers or [], ready), record.source.number)
             entries.append(SettledRecord(record, Forward(life), (copy,)))
     part.unsettled += len(entries)
-    lane.counters.lateness.add_all(late)
-    lane.ownership.add_bytes(part, load)
-    lane.outbox.extend(entries)
+    parts.counters.lateness.add_all(late)
+    ownership.add_bytes(part, load)
+    parts.outbox.extend(entries)
     return run._replace(records=run.records[taken:])
 
 
-def settle_forwarded(entries: Iterable[SettledRecord], lane: Stores) -> Iterator[SettledRecord]:
+def settle_forwarded(
+    entries: Iterable[SettledRecord], parts: LaneParts, ownership: Ownership
+) -> Iterator[SettledRecord]:
     """Finish forwarded records that are in Kafka with their progress; yield the entries that need the usual path."""
     for (kind, _, _), row in groupby(entries, _KIND):
-        if kind is not Forward or lane.outbox.held:
+        if kind is not Forward or parts.outbox.held:
             yield from row
         else:
-            _done([entry.record for entry in row], lane)
+            _done([entry.record for entry in row], parts, ownership)
 
 
-def _done(records: list[Record], lane: Stores) -> None:
-    part = lane.ownership.owner_of(records[0])
+def _done(records: list[Record], parts: LaneParts, ownership: Ownership) -> None:
+    part = ownership.owner_of(records[0])
     if part is None:
         return
     for record in records:
         part.tracker.finish(record.offset)
     part.unsettled -= len(records)
-    lane.ownership.add_bytes(part, -sum(record.weight for record in records))
-    lane.counters.forwarded += len(records)
+    ownership.add_bytes(part, -sum(record.weight for record in records))
+    parts.counters.forwarded += len(records)

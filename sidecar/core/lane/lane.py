@@ -7,12 +7,10 @@ gets and gives up partitions is in `ownership.py`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitResult, SettledRecord
 from sidecar.core.copies import writes_of
-from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import (
     Commit,
     Decision,
@@ -28,14 +26,11 @@ from sidecar.core.decide import (
 from sidecar.core.decide_draining import decide_draining
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
-from sidecar.core.lane.delay_queue import DelayQueue
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
-from sidecar.core.lane.key_queues import KeyQueues
-from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import FetchedRecords, PartitionState
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.quarantine import Quarantine, Ways
+from sidecar.core.lane.parts import build_parts
+from sidecar.core.lane.quarantine import LaneCalls, Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, label_of
@@ -49,22 +44,20 @@ class Lane:
     """One lane. `waits` maps each topic to its level delay in ms (0: ready topic); a main topic is not in it."""
 
     def __init__(
-        self, policy: Policy, waits: Mapping[str, int], ports: Ports, gate: Dispatcher, terms: LaneOptions
+        self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
     ) -> None:
-        self.ready: deque[Record] = deque()
-        self.room, self.counters, self.delayed = terms.room, LaneCounters(), DelayQueue(terms.room)
-        self.key_queues = None if terms.order is None else KeyQueues(terms.order)
-        self.recall = ports.recall
-        self.outbox, self.paused, self.pace = Outbox(), PausedPartitions(ports.fetch), gate.pace
-        self.ownership = Ownership(waits, self)
-        self._parts = parts = self.ownership.parts
-        self._policy, self._ports, self._gate, self._wanted = policy, ports, gate, terms.wanted
-        self._refused_copies = RefusedCopies(self)
-        self._timer = LaneTimer(self, ports, gate)
-        ways = Ways(lambda: self._policy, self.ready, parts, self._write, self._timer.wake_by, ports.notice)
-        self.quarantine = Quarantine(gate, ways)
-        self._bulk_answers = BulkAnswers(gate, self.ownership, self.counters, self.quarantine)
-        gate.join(self)
+        parts = build_parts(options, ports.fetch)
+        self.room, self.ready, self.delayed, self.key_queues = parts.room, parts.ready, parts.delayed, parts.key_queues
+        self.outbox, self.paused, self.counters = parts.outbox, parts.paused, parts.counters
+        self._parts, self._partitions = parts, parts.partitions
+        self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
+        calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
+        self.quarantine = Quarantine(dispatcher, parts, calls)
+        self.ownership = Ownership(waits, parts, self.quarantine, dispatcher.pace, ports.recall)
+        self._refused_copies = RefusedCopies(parts, self.ownership)
+        self._timer = LaneTimer(parts, self.ownership, self.quarantine, ports, dispatcher)
+        self._bulk_answers = BulkAnswers(dispatcher, parts, self.ownership, self.quarantine)
+        dispatcher.join(self)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Decide by another policy from now on; records that wait already keep their due time.
@@ -82,7 +75,7 @@ class Lane:
         Runs of an older assignment, from before a seek, or of a paused or closing partition are dropped.
         """
         for run in runs:
-            part = self._parts.get(run.partition)
+            part = self._partitions.get(run.partition)
             if (
                 part is None
                 or part.epoch != run.epoch
@@ -92,14 +85,14 @@ class Lane:
             ):
                 continue
             self._take_up(part, run, now)
-        self._gate.dispatch(now)
+        self._dispatcher.dispatch(now)
         self._timer.schedule(now)
 
     def _take_up(self, part: PartitionState, run: FetchedRecords, now: Now) -> None:
         if run.last_at is not None:
             part.last_at = run.last_at
         if self._policy.relay:
-            run = forward_due(part, run, self._policy, now, self)
+            run = forward_due(part, run, self._policy, now, self._parts, self.ownership)
         for record, left in admit(part, run, self.paused, now, self.ownership.admission_limit(part)):
             self.ownership.add_bytes(part, record.weight)
             if record.fault:
@@ -153,11 +146,11 @@ class Lane:
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Process the outcome of a delivery; an answer for an older assignment is counted and dropped."""
-        if self._gate.gathering and outcome is COMMITTED and record.life is None:
+        if self._dispatcher.gathering and outcome is COMMITTED and record.life is None:
             self._bulk_answers.add(record)
             return
         label = label_of(outcome)
-        self._gate.answered(record, outcome, now)
+        self._dispatcher.answered(record, outcome, now)
         part = self.ownership.owner_of(record)
         if part is None:
             self.counters.fenced_answers += outcome is not CANCELLED
@@ -181,13 +174,17 @@ class Lane:
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
-        self._gate.dispatch(now)
-        self._timer.wake_by(self._gate.pace.probe_at)  # an outage may have begun, or a probe was sent that may hang
+        self._dispatcher.dispatch(now)
+        self._timer.wake_by(
+            self._dispatcher.pace.probe_at
+        )  # an outage may have begun, or a probe was sent that may hang
 
     def _decide(self, part: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
-        decision: Decision = (decide_draining if self._gate.closed else decide)(record, outcome, self._policy, now.wall)
+        decision: Decision = (decide_draining if self._dispatcher.closed else decide)(
+            record, outcome, self._policy, now.wall
+        )
         match decision:
             case LeaveUncommitted():
                 pass
@@ -215,13 +212,13 @@ class Lane:
             self.outbox.apart(result.batch)
         self.outbox.again(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
-        for entry in settle_forwarded(result.done, self) if straight else result.done:
+        for entry in settle_forwarded(result.done, self._parts, self.ownership) if straight else result.done:
             self._written(entry, result.committed, now)
         if result.refused:
             self._refused_copies.refused(result.refused, now)
         self.ownership.committed(result, now)
         self._timer.uncommitted |= not result.committed
-        self._gate.dispatch(now)  # records that were queued behind a dead letter may be delivered
+        self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
 
     def _written(self, entry: SettledRecord, with_progress: bool, now: Now) -> None:
@@ -258,12 +255,12 @@ class Lane:
     def tick(self, now: Now) -> None:
         """Do what is due at `now`; the lane asks for the next call through the port `wake`."""
         self._timer.fired()
-        self._gate.pace.tick(now, self._gate.in_flight)
+        self._dispatcher.pace.tick(now, self._dispatcher.in_flight)
         self.quarantine.tick(now)
         for record in self.delayed.due(now.steady):
             part = self.ownership.owner_of(record)
             if part is not None and not part.closing:
                 self._level_over(part, record, now)
-        self.paused.resume_due(self._parts.values(), now.steady)
-        self._gate.dispatch(now)
+        self.paused.resume_due(self._partitions.values(), now.steady)
+        self._dispatcher.dispatch(now)
         self._timer.schedule(now)

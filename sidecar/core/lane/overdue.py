@@ -9,36 +9,14 @@ more.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from sidecar.core.lane.delay_queue import RESUME_EARLY, DelayQueue
-from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.delay_queue import RESUME_EARLY
+from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import PartitionState, PartitionStatus
 from sidecar.core.record import Now, Partition, Record
-
-
-class Parts(Protocol):
-    """The partitions of a lane."""
-
-    parts: dict[Partition, PartitionState]
-
-    def status(self, steady: int) -> list[PartitionStatus]:
-        """Return the present state of every partition."""
-
-
-class Waiting(Protocol):
-    """The parts of a lane in which records wait."""
-
-    ready: deque[Record]
-    delayed: DelayQueue
-    outbox: Outbox
-
-    @property
-    def ownership(self) -> Parts:
-        """The partitions of the lane."""
 
 
 class Stand(NamedTuple):
@@ -60,11 +38,11 @@ class Standing:
         """ms by which the most overdue record was late at the last check; any thread may read it."""
         self._stands: dict[Partition, Stand] = {}
 
-    def looked(self, heads: Mapping[Partition, int], lane: Waiting, now: Now) -> None:
+    def looked(self, heads: Mapping[Partition, int], lane: Lane, now: Now) -> None:
         """Check the first offset of each partition that is not due yet (`heads`) against the state of the lane."""
         asked_to_wait = {(record.source, record.offset) for record in lane.delayed.later(now.steady)}
         stands: dict[Partition, Stand] = {}
-        for source, part in lane.ownership.parts.items():
+        for source, part in lane.ownership.partitions.items():
             first = front(part)
             # A record that the service has, or asked to get later, is not stuck. Each delivery has a timeout.
             if part.level_delay is None or part.in_flight or (source, first) in asked_to_wait:
@@ -96,10 +74,10 @@ def front(part: PartitionState) -> int:
     return max(first, part.paused.offset) if part.paused is not None and first == part.tracker.next else first
 
 
-def overdue(lane: Waiting, standing: Standing, now: Now) -> dict[Partition, int]:
+def overdue(lane: Lane, standing: Standing, now: Now) -> dict[Partition, int]:
     """Return by how many ms the most overdue record of each level partition is late; only partitions that have one."""
     late: dict[Partition, int] = {}
-    parts = {source: part for source, part in lane.ownership.parts.items() if part.level_delay is not None}
+    parts = {source: part for source, part in lane.ownership.partitions.items() if part.level_delay is not None}
     for source, due in earliest(parts, lane, now.steady):
         late[source] = max(now.wall - due, late.get(source, 0))
     for source, part in parts.items():
@@ -107,7 +85,7 @@ def overdue(lane: Waiting, standing: Standing, now: Now) -> dict[Partition, int]
     return {source: ms for source, ms in late.items() if ms > 0}
 
 
-def earliest(parts: Mapping[Partition, PartitionState], lane: Waiting, steady: int) -> Iterator[tuple[Partition, int]]:
+def earliest(parts: Mapping[Partition, PartitionState], lane: Lane, steady: int) -> Iterator[tuple[Partition, int]]:
     """Yield the partition and the due time (epoch ms) of each record that waits in memory although it is due.
 
     It waits for an in-flight slot, or for a topic that accepts its copy.
@@ -128,9 +106,9 @@ def missed(part: PartitionState, steady: int) -> int:
     return 0 if parked is None or parked.because != "not due" else max(0, steady - parked.at - RESUME_EARLY)
 
 
-def statuses(lane: Waiting, standing: Standing, now: Now) -> list[PartitionStatus]:
+def statuses(lane: Lane, standing: Standing, now: Now) -> list[PartitionStatus]:
     """Return the present state of every partition, with how late it is; a stuck partition says where."""
-    late, parts = overdue(lane, standing, now), lane.ownership.parts
+    late, parts = overdue(lane, standing, now), lane.ownership.partitions
     waiting = {source for source, _ in earliest(parts, lane, now.steady)}
     shown = []
     for status in lane.ownership.status(now.steady):

@@ -24,17 +24,15 @@ assignment epoch afterwards is refused.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitResult
 from sidecar.core.lane.admission import AdmissionLimit
-from sidecar.core.lane.delay_queue import DelayQueue
-from sidecar.core.lane.key_queues import KeyQueues
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import AssignedPartition, PartitionState, PartitionStatus, status_of
-from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.pace.pace import Pace
 from sidecar.core.ports import Recall
@@ -44,20 +42,6 @@ from topics.durations import render_duration
 
 SLOWED = "slowed by failures"
 """Why a partition is paused that holds more than its share, in an outage in which the service still answers."""
-
-
-class Stores(Protocol):
-    """The parts of a lane that hold records of a partition and drop them when it goes, and the pace of the lane."""
-
-    ready: deque[Record]
-    delayed: DelayQueue
-    outbox: Outbox
-    paused: PausedPartitions
-    key_queues: KeyQueues | None
-    room: int
-    recall: Recall
-    quarantine: Quarantine
-    pace: Pace
 
 
 class Release(NamedTuple):
@@ -70,8 +54,10 @@ class Release(NamedTuple):
 class Ownership:
     """The partitions that a lane holds now."""
 
-    def __init__(self, waits: Mapping[str, int], stores: Stores) -> None:
-        self.parts: dict[Partition, PartitionState] = {}
+    def __init__(
+        self, waits: Mapping[str, int], parts: LaneParts, quarantine: Quarantine, pace: Pace, recall: Recall
+    ) -> None:
+        self.partitions = parts.partitions
         self.load = 0
         """Bytes of everything handed over and not done; the consumer thread reads it."""
         self.uncommitted_at_loss = 0
@@ -81,12 +67,12 @@ class Ownership:
         self.uncommitted = False
         """Whether progress must be committed although no record was done: a start offset, or a log that was cut."""
         self._waits = waits
-        self._stores = stores
+        self._parts, self._quarantine, self._pace, self._recall = parts, quarantine, pace, recall
         self._releases: list[Release] = []
 
     def owner_of(self, record: Record) -> PartitionState | None:
         """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
-        part = self.parts.get(record.source)
+        part = self.partitions.get(record.source)
         return part if part is not None and part.epoch == record.epoch else None
 
     def apply_delays(self, waits: Mapping[str, int]) -> None:
@@ -103,15 +89,15 @@ class Ownership:
 
     def admission_limit(self, part: PartitionState) -> AdmissionLimit:
         """Return how much of a partition may be admitted: all, unless one of two things slows it down."""
-        room, most, because = self._stores.room, NEVER, ""
+        room, most, because = self._parts.room, NEVER, ""
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all.
         # Each partition may therefore hold half of its share.
-        if self._stores.pace.slowed:
-            most, because = room // (2 * len(self.parts)), SLOWED
+        if self._pace.slowed:
+            most, because = room // (2 * len(self.partitions)), SLOWED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
-        if self._stores.key_queues is not None and part.retrying:
-            share = room // (4 * sum(other.retrying > 0 for other in self.parts.values()))
+        if self._parts.key_queues is not None and part.retrying:
+            share = room // (4 * sum(other.retrying > 0 for other in self.partitions.values()))
             most, because = min((share, "behind a retry"), (most, because))
         return AdmissionLimit(self.load < room // 2, most, because)
 
@@ -125,8 +111,8 @@ class Ownership:
             part.width, part.last_at = grant.progress.width, grant.progress.last_at
             if part.width is not None and not grant.progress.ours:  # commit it, so that a crash does not move the start
                 part.dirty = self.uncommitted = True
-            self.parts[grant.partition] = part
-            self._stores.quarantine.granted(part, grant.progress)
+            self.partitions[grant.partition] = part
+            self._quarantine.granted(part, grant.progress)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.
@@ -134,26 +120,26 @@ class Ownership:
         `wanted`: the offset to be read next, below `low`. What was read stays under way. A paused partition continues
         at an offset of its own: if that is gone too, the consumer reports it then.
         """
-        part = self.parts.get(partition)
+        part = self.partitions.get(partition)
         if part is not None and part.epoch == epoch and part.paused is None:
             self.records_lost[partition.topic] += part.tracker.cut(wanted, low)
             part.dirty = self.uncommitted = True
 
     def truncated(self, partition: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done. It is assigned anew."""
-        if partition in self.parts:
-            self.records_lost[partition.topic] += self.parts[partition].tracker.open_from(high)
+        if partition in self.partitions:
+            self.records_lost[partition.topic] += self.partitions[partition].tracker.open_from(high)
             self.lost((partition,))
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
         """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
-        mine = frozenset(partitions) & self.parts.keys()
-        self._stores.recall(mine, lost=False)
+        mine = frozenset(partitions) & self.partitions.keys()
+        self._recall(mine, lost=False)
         self._forget_waiting(mine)
         for source in mine:
-            part = self.parts[source]
+            part = self.partitions[source]
             part.closing = part.dirty = True  # dirty, because the last commit carries the clean mark
-        self._stores.quarantine.closing([self.parts[source] for source in mine])
+        self._quarantine.closing([self.partitions[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
 
@@ -164,23 +150,23 @@ class Ownership:
 
     def commit_is_urgent(self, outbox: Outbox) -> bool:
         """Return whether the next batch should start at once, because a partition waits for nothing else."""
-        suspects = self._stores.quarantine
-        if outbox.out is not None or not (self._releases or suspects.asking):
+        quarantine = self._quarantine
+        if outbox.out is not None or not (self._releases or quarantine.asking):
             return False
-        suspects.asking = any(part.urgent for part in self.parts.values())
-        return suspects.asking or any(
-            part.closing and part.in_flight == 0 and part.dirty for part in self.parts.values()
+        quarantine.asking = any(part.urgent for part in self.partitions.values())
+        return quarantine.asking or any(
+            part.closing and part.in_flight == 0 and part.dirty for part in self.partitions.values()
         )
 
     def check_releases(self) -> None:
         """Give up the closing partitions that have nothing left to do, and report each finished release."""
         if not self._releases:
             return
-        batch = self._stores.outbox.out
+        batch = self._parts.outbox.out
         under_way = () if batch is None else batch.commits  # the last commit of these may still fail
-        ended = [source for source, part in self.parts.items() if part.closing and part.idle and not part.dirty]
+        ended = [source for source, part in self.partitions.items() if part.closing and part.idle and not part.dirty]
         self.drop([source for source in ended if source not in under_way])
-        over = [release for release in self._releases if not release.partitions & self.parts.keys()]
+        over = [release for release in self._releases if not release.partitions & self.partitions.keys()]
         self._releases = [release for release in self._releases if release not in over]
         for release in over:
             release.done()
@@ -193,10 +179,10 @@ class Ownership:
     def committed(self, result: CommitResult, now: Now) -> None:
         """Note how far a batch's result moved the progress of its partitions, and drop the fenced ones."""
         for source, share in result.batch.commits.items():
-            part = self.parts.get(source)
+            part = self.partitions.get(source)
             if part is not None and part.epoch == share.epoch:
                 self._committed(part, share.progress, result.committed)
-                self._stores.paused.resume_if_ready(part, now.steady)
+                self._parts.paused.resume_if_ready(part, now.steady)
         self.lost([source for source in result.fenced if self._is(source, result)])
 
     def _committed(self, part: PartitionState, progress: Progress, true: bool) -> None:
@@ -205,33 +191,33 @@ class Ownership:
         else:
             part.committed = progress
         if part.suspicion is not None:
-            self._stores.quarantine.committed(part, part.suspicion, progress if true else None)
+            self._quarantine.committed(part, part.suspicion, progress if true else None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything that belongs to them."""
-        mine = {source for source in partitions if source in self.parts}
+        mine = {source for source in partitions if source in self.partitions}
         if not mine:
             return
-        self._stores.recall(mine, lost=True)
+        self._recall(mine, lost=True)
         self._forget_waiting(mine)
-        self._stores.outbox.drop(mine)
+        self._parts.outbox.drop(mine)
         for source in mine:
-            part = self.parts.pop(source)
+            part = self.partitions.pop(source)
             self.uncommitted_at_loss += part.unsaved
             self.load -= part.load
-            self._stores.quarantine.dropped(part)
+            self._quarantine.dropped(part)
 
     def status(self, steady: int) -> list[PartitionStatus]:
         """Return the present state of every partition, by topic and number."""
-        held = self._stores.outbox.held_by_partition()
-        return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.parts.items())]
+        held = self._parts.outbox.held_by_partition()
+        return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.partitions.items())]
 
     def _is(self, source: Partition, result: CommitResult) -> bool:
-        part = self.parts.get(source)
+        part = self.partitions.get(source)
         return part is not None and part.epoch == result.batch.commits[source].epoch
 
     def _forget_waiting(self, partitions: Collection[Partition]) -> None:
-        stores = self._stores
+        stores = self._parts
         kept = [record for record in stores.ready if record.source not in partitions]
         stores.ready.clear()  # in place: the dispatcher keeps this deque
         stores.ready.extend(kept)
@@ -239,4 +225,4 @@ class Ownership:
         if stores.key_queues is not None:
             stores.key_queues.drop(partitions)
         for source in stores.outbox.drop_held(partitions):
-            self.parts[source].unsettled -= 1
+            self.partitions[source].unsettled -= 1

@@ -27,12 +27,12 @@ would never leave a trace.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from sidecar.core.decide import Commit, RetryInPlace, Wait, Written, decide, quarantine
 from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
 from sidecar.core.outcome import Cancelled, NotSent, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
@@ -49,26 +49,24 @@ LOOK_EVERY = 1_000
 Write: TypeAlias = Callable[[PartitionState, Record, Commit | Written, Now], None]
 
 
-class Ways(NamedTuple):
-    """What the quarantine uses of its lane. `want` asks for a tick at a steady time (ms)."""
+class LaneCalls(NamedTuple):
+    """What the quarantine asks its lane to do. `wake_by` asks for a tick at a steady time (ms)."""
 
     policy: Callable[[], Policy]
-    ready: deque[Record]
-    parts: Mapping[Partition, PartitionState]
     write: Write
-    want: Callable[[int], None]
+    wake_by: Callable[[int], None]
     notice: Notice
 
 
 class Quarantine:
     """The partitions of one lane whose records need care before they are delivered."""
 
-    def __init__(self, gate: Dispatcher, ways: Ways) -> None:
+    def __init__(self, dispatcher: Dispatcher, parts: LaneParts, lane: LaneCalls) -> None:
         self.asking = False
         """Whether the progress of some partition should be committed at once."""
         self.alarm = NEVER
         """The steady time (ms) of the next check for partitions that are suspect no longer."""
-        self._gate, self._ways = gate, ways
+        self._dispatcher, self._parts, self._lane = dispatcher, parts, lane
         self._let_go: dict[Partition, Progress | None] = {}
         """The progress that this process committed last, by partition that it gave up. If a partition returns with the
         same progress, no owner has crashed, because this process is alive."""
@@ -78,15 +76,15 @@ class Quarantine:
     def granted(self, part: PartitionState, found: Progress) -> None:
         """Set the stage of an assigned partition by the progress that its last owner left."""
         part.committed = found
-        most = self._ways.policy().max_deaths
+        most = self._lane.policy().max_deaths
         if most is None:
             return
         died = found.ours and not found.clean and self._let_go.pop(part.source, None) != found
         if died:
-            self._ways.notice("taken-up", part.source, found.deaths + 1, found.next)
-        part.suspicion = watch = suspicion_of(found, found.deaths + died, most, self._gate.pace.full, died=died)
+            self._lane.notice("taken-up", part.source, found.deaths + 1, found.next)
+        part.suspicion = watch = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
         if watch.stage == "alone":
-            self._gate.alone.add(part.source)
+            self._dispatcher.alone.add(part.source)
         if watch.stage != "first":
             self._look_at_once()
 
@@ -98,11 +96,11 @@ class Quarantine:
 
     def dropped(self, part: PartitionState) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
-        self._let_go[part.source], gate = part.committed, self._gate
-        if gate.marking == part.source:
-            gate.marking = None
-        if part.source in gate.alone:
-            gate.leave(part.source)
+        self._let_go[part.source], dispatcher = part.committed, self._dispatcher
+        if dispatcher.marking == part.source:
+            dispatcher.marking = None
+        if part.source in dispatcher.alone:
+            dispatcher.leave(part.source)
             self._look_at_once()
 
     # --- the way of one record ---------------------------------------------------------------------------------------
@@ -120,8 +118,8 @@ class Quarantine:
 
     def _quarantine(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> None:
         watch.culprit = None
-        self._ways.notice("quarantined", part.source, watch.deaths, record.offset)
-        self._ways.write(part, record, quarantine(record, watch.deaths, self._ways.policy(), now.wall), now)
+        self._lane.notice("quarantined", part.source, watch.deaths, record.offset)
+        self._lane.write(part, record, quarantine(record, watch.deaths, self._lane.policy(), now.wall), now)
         self._look_at_once()
 
     def _deliver_limited(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
@@ -139,7 +137,7 @@ class Quarantine:
         return True
 
     def _deliver_alone(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
-        gate = self._gate
+        dispatcher = self._dispatcher
         if watch.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
             return True
         if record.offset in watch.cleared or not watch.suspects(record.offset, part.due(record), now):
@@ -147,9 +145,9 @@ class Quarantine:
             if not watch.left and record.offset not in watch.cleared:
                 self._together(part, watch)
             return False
-        gate.alone.add(part.source)
-        if gate.in_flight:  # deliveries in flight must be answered first
-            self._ways.ready.appendleft(record)
+        dispatcher.alone.add(part.source)
+        if dispatcher.in_flight:  # deliveries in flight must be answered first
+            self._parts.ready.appendleft(record)
             return False
         self._mark(part, watch, record)
         return False
@@ -157,7 +155,7 @@ class Quarantine:
     def _mark(self, part: PartitionState, watch: Suspicion, record: Record) -> None:
         watch.suspect(record.offset)
         watch.mark, watch.waiting, watch.opening = record.offset, record, True
-        self._gate.marking = part.source
+        self._dispatcher.marking = part.source
         self._ask(part)
 
     def answered(self, part: PartitionState, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
@@ -167,7 +165,7 @@ class Quarantine:
         """
         answered = not isinstance(outcome, NotSent | Cancelled)
         if answered:
-            decision = decide(record, outcome, self._ways.policy(), now.wall)
+            decision = decide(record, outcome, self._lane.policy(), now.wall)
             watch.hears(record.offset, again=isinstance(decision, Wait | RetryInPlace))
         if watch.mark == record.offset:
             self._unmark(part, watch)
@@ -178,7 +176,7 @@ class Quarantine:
 
     def _mark_next(self, part: PartitionState, watch: Suspicion) -> None:
         """Mark the next record with the same commit that takes the mark away: half as many commits."""
-        ready = self._ways.ready
+        ready = self._parts.ready
         following = next((record for record in ready if record.source == part.source), None)
         if following is not None and watch.follows(following.offset):
             ready.remove(following)
@@ -190,12 +188,12 @@ class Quarantine:
         Otherwise a crash caused by another record would be blamed on this one.
         """
         watch.mark = watch.waiting = None
-        self._gate.marking = part.source
+        self._dispatcher.marking = part.source
         self._ask(part)
 
     def _ask(self, part: PartitionState) -> None:
         part.dirty = part.urgent = self.asking = True
-        self._ways.want(0)
+        self._lane.wake_by(0)
 
     # --- what Kafka knows --------------------------------------------------------------------------------------------
 
@@ -204,15 +202,15 @@ class Quarantine:
         if progress is None:
             part.urgent = self.asking = True
             return
-        if self._gate.marking == part.source and progress.mark == watch.mark:
-            self._gate.marking = None
+        if self._dispatcher.marking == part.source and progress.mark == watch.mark:
+            self._dispatcher.marking = None
             self._marked(part, watch)
         if not watch.opens(progress):
             return
         if watch.stage != "alone":
             watch.reach = progress.reach
             self._release(part, None if watch.stage == "first" else watch.window)
-        elif self._gate.marking is None and watch.outlived(part.tracker.first):
+        elif self._dispatcher.marking is None and watch.outlived(part.tracker.first):
             self._together(part, watch)
         if watch.stage == "first":
             part.suspicion = None
@@ -223,12 +221,12 @@ class Quarantine:
             part.withhold(record)
             self._unmark(part, watch)
         elif record is not None:
-            self._gate.send_next(self._ways.ready, record)
+            self._dispatcher.send_next(self._parts.ready, record)
 
     def _release(self, part: PartitionState, most: int | None = None) -> None:
         """Let withheld records try again: all of them, or the first `most`, which can go soon."""
         if not part.blocked:
-            self._ways.ready.extendleft(reversed(part.withheld[:most]))
+            self._parts.ready.extendleft(reversed(part.withheld[:most]))
             del part.withheld[:most]
 
     def _together(self, part: PartitionState, watch: Suspicion) -> None:
@@ -236,8 +234,8 @@ class Quarantine:
 
         The records behind are delivered with less care, at stage `together`.
         """
-        part.suspicion = watch.calmed(self._ways.policy().max_deaths or 0, part.tracker.first)
-        self._gate.leave(part.source)
+        part.suspicion = watch.calmed(self._lane.policy().max_deaths or 0, part.tracker.first)
+        self._dispatcher.leave(part.source)
         self._release(part)
         self._ask(part)
 
@@ -248,30 +246,30 @@ class Quarantine:
         if now.steady < self.alarm:
             return
         self.alarm = NEVER
-        for part in self._ways.parts.values():
+        for part in self._parts.partitions.values():
             watch = part.suspicion
             if watch is None or watch.stage == "first" or watch.unmet:
                 continue
             watch.begin(now)
             self.alarm = now.steady + LOOK_EVERY
-            if watch.mark is None and self._gate.marking != part.source:
+            if watch.mark is None and self._dispatcher.marking != part.source:
                 self._look(part, watch, now)
 
     def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
         if watch.over(now, part.load):
             # A commit takes the reach out of Kafka before any record beyond it is delivered.
             part.suspicion = Suspicion(0, "first", opening=True)
-            self._gate.leave(part.source)
+            self._dispatcher.leave(part.source)
             self._ask(part)
         elif watch.stage == "alone":
-            if any(record.source == part.source for record in self._ways.ready):
+            if any(record.source == part.source for record in self._parts.ready):
                 watch.touched = now.steady  # they wait for the suspects of another partition
             idle = now.steady - watch.touched >= IDLE
             if part.blocked or (idle and watch.left):  # those left come again after a while, and go alone then
-                self._gate.leave(part.source)
+                self._dispatcher.leave(part.source)
             elif idle:
                 self._together(part, watch)
 
     def _look_at_once(self) -> None:
         self.alarm = 0
-        self._ways.want(0)
+        self._lane.wake_by(0)

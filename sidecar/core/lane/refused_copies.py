@@ -8,44 +8,38 @@ waiting records in memory: over weeks they would take the room of all others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from sidecar.core.commit_batch import Refusal
-from sidecar.core.lane import ownership as tenure
 from sidecar.core.lane.outbox import MOST_HELD
+from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.parts import LaneParts
 from sidecar.core.record import Now
-
-
-class Stores(tenure.Stores, Protocol):
-    """The parts of a lane that hold the records of a partition, and the partitions themselves."""
-
-    ownership: tenure.Ownership
 
 
 class RefusedCopies:
     """The refused copies of one lane."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
+    def __init__(self, parts: LaneParts, ownership: Ownership) -> None:
+        self._parts, self._ownership = parts, ownership
 
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
         """Hold what Kafka refuses, and block the partitions where that is necessary."""
         for refusal in refusals:
             self._refused(refusal, now)
-        outbox, parts = self._stores.outbox, self._stores.ownership.parts
+        outbox, partitions = self._parts.outbox, self._parts.partitions
         for source in outbox.crowded() if len(outbox.held) > MOST_HELD else ():
-            if not parts[source].blocked:
-                self._stop(parts[source], "too many of its copies are refused")
+            if not partitions[source].blocked:
+                self._stop(partitions[source], "too many of its copies are refused")
 
     def accepted_again(self, now: Now) -> None:
         """Let all blocked partitions continue, because what blocked them seems to accept records again."""
-        stores = self._stores
-        stores.ready.extend(stores.paused.unblock_all(stores.ownership.parts.values(), now.steady))
+        parts = self._parts
+        parts.ready.extend(parts.paused.unblock_all(parts.partitions.values(), now.steady))
 
     def _refused(self, refusal: Refusal, now: Now) -> None:
-        outbox = self._stores.outbox
-        part = self._stores.ownership.owner_of(refusal.entry.record)
+        outbox = self._parts.outbox
+        part = self._ownership.owner_of(refusal.entry.record)
         if part is None:
             return
         if part.closing:  # to wait until the topic is repaired would only delay the rebalance
@@ -57,23 +51,23 @@ class RefusedCopies:
             self._stop(part, refusal.reason)
 
     def _stop(self, part: PartitionState, reason: str) -> None:
-        self._stores.paused.block(part, reason)
+        self._parts.paused.block(part, reason)
         self._let_go(part)
 
     def _let_go(self, part: PartitionState) -> None:
         """Drop the records of a blocked partition that wait in memory; they are fetched again later."""
-        stores = self._stores
-        waiting = [record for record in stores.ready if record.source == part.source and not record.again]
+        parts = self._parts
+        waiting = [record for record in parts.ready if record.source == part.source and not record.again]
         if waiting:
-            others = [record for record in stores.ready if record.source != part.source or record.again]
-            stores.ready.clear()  # in place: the dispatcher keeps this deque
-            stores.ready.extend(others)
-        waiting += stores.delayed.take(part.source)
+            others = [record for record in parts.ready if record.source != part.source or record.again]
+            parts.ready.clear()  # in place: the dispatcher keeps this deque
+            parts.ready.extend(others)
+        waiting += parts.delayed.take(part.source)
         if part.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)
             waiting += [record for record in part.withheld if not record.again]
             part.withheld = [record for record in part.withheld if record.again]
-        if stores.key_queues is not None:
-            waiting += stores.key_queues.shed(part.source, {record.offset for record in waiting})
+        if parts.key_queues is not None:
+            waiting += parts.key_queues.shed(part.source, {record.offset for record in waiting})
         if waiting:
-            stores.ownership.add_bytes(part, -sum(record.weight for record in waiting))
-            stores.paused.let_go(part, waiting)
+            self._ownership.add_bytes(part, -sum(record.weight for record in waiting))
+            parts.paused.let_go(part, waiting)

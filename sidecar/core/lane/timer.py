@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from sidecar.core.lane.delay_queue import DelayQueue
-from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.ports import Ports
 from sidecar.core.record import NEVER, Now
 
 
-class Organs(Protocol):
-    """The parts of a lane that have a deadline."""
-
-    outbox: Outbox
-    delayed: DelayQueue
-    paused: PausedPartitions
-    ownership: Ownership
-    quarantine: Quarantine
-
-
 class LaneTimer:
     """One timer for all deadlines of a lane, and the start of each commit that is due."""
 
-    def __init__(self, organs: Organs, ports: Ports, gate: Dispatcher) -> None:
+    def __init__(
+        self, parts: LaneParts, ownership: Ownership, quarantine: Quarantine, ports: Ports, dispatcher: Dispatcher
+    ) -> None:
         self.uncommitted = False
         """Whether some progress is not committed yet."""
-        self._organs, self._ports, self._gate = organs, ports, gate
+        self._parts, self._ownership, self._quarantine = parts, ownership, quarantine
+        self._ports, self._dispatcher = ports, dispatcher
         self._woken_at = NEVER
 
     def fired(self) -> None:
@@ -41,17 +30,17 @@ class LaneTimer:
         """Note that some progress moved: it is committed within the second."""
         if not self.uncommitted:
             self.uncommitted = True
-            self.wake_by(self._organs.outbox.next_at(True))
+            self.wake_by(self._parts.outbox.next_at(True))
 
     def schedule(self, now: Now) -> None:
         """Commit if a commit is due, and ask to be woken for the next deadline."""
-        organs = self._organs
-        self.uncommitted, organs.ownership.uncommitted = self.uncommitted or organs.ownership.uncommitted, False
-        at = organs.outbox.next_at(self.uncommitted or organs.ownership.closing)
-        if at <= now.steady or organs.ownership.commit_is_urgent(organs.outbox):
+        parts, ownership = self._parts, self._ownership
+        self.uncommitted, ownership.uncommitted = self.uncommitted or ownership.uncommitted, False
+        at = parts.outbox.next_at(self.uncommitted or ownership.closing)
+        if at <= now.steady or ownership.commit_is_urgent(parts.outbox):
             self._submit(now)
-            at = organs.outbox.next_at(self.uncommitted)
-        alarms = min(organs.delayed.next_at(), organs.paused.alarm, organs.quarantine.alarm, self._gate.alarm(now))
+            at = parts.outbox.next_at(self.uncommitted)
+        alarms = min(parts.delayed.next_at(), parts.paused.alarm, self._quarantine.alarm, self._dispatcher.alarm(now))
         self.wake_by(min(at, alarms))
 
     def wake_by(self, at: int) -> None:
@@ -61,8 +50,8 @@ class LaneTimer:
             self._ports.wake(at)
 
     def _submit(self, now: Now) -> None:
-        parts = self._organs.ownership.parts
-        batch = self._organs.outbox.take(parts, now)
-        self.uncommitted = any(part.dirty for part in parts.values())
+        partitions = self._parts.partitions
+        batch = self._parts.outbox.take(partitions, now)
+        self.uncommitted = any(part.dirty for part in partitions.values())
         if batch is not None:
             self._ports.commit(batch)

@@ -91,5 +91,5 @@ def test_nothing_is_left_behind_by_a_partition_that_is_given_up_in_order() -> No
     rig.release(ORDERS)
     rig.answer_all()
     rig.settle()
-    assert ORDERS not in rig.lane.ownership.parts
+    assert ORDERS not in rig.lane.ownership.partitions
     assert rig.lane.ownership.uncommitted_at_loss == 0

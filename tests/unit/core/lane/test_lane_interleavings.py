@@ -33,10 +33,10 @@ class Comings(RuleBasedStateMachine):
 
     @property
     def ours(self) -> bool:
-        part = self.rig.lane.ownership.parts.get(ORDERS)
+        part = self.rig.lane.ownership.partitions.get(ORDERS)
         return part is not None and not part.closing
 
-    @precondition(lambda self: not self.rig.lane.ownership.parts)
+    @precondition(lambda self: not self.rig.lane.ownership.partitions)
     @rule()
     def assigned(self) -> None:
         self.epoch += 1
@@ -56,7 +56,7 @@ class Comings(RuleBasedStateMachine):
     @rule(outcome=st.sampled_from(OUTCOMES), place=st.integers(0, 9))
     def answered(self, outcome: Outcome, place: int) -> None:
         place %= len(self.rig.sent)
-        current = self.rig.sent[place].record.epoch == self.epoch and self.rig.lane.ownership.parts
+        current = self.rig.sent[place].record.epoch == self.epoch and self.rig.lane.ownership.partitions
         offset = self.rig.answer(outcome, place).offset
         if current and outcome is COMMITTED:
             self.done.add(offset)
@@ -65,7 +65,7 @@ class Comings(RuleBasedStateMachine):
     @rule(happened=st.booleans())
     def concluded(self, happened: bool) -> None:
         batch = self.rig.batches[0]
-        if batch.commits[ORDERS].epoch != self.epoch or not self.rig.lane.ownership.parts:
+        if batch.commits[ORDERS].epoch != self.epoch or not self.rig.lane.ownership.partitions:
             self.rig.conclude(fenced=[ORDERS])
         elif not happened:
             self.rig.conclude(again=[])
@@ -88,7 +88,7 @@ class Comings(RuleBasedStateMachine):
     def revoked(self) -> None:
         self.given_up = self.rig.release(ORDERS)
 
-    @precondition(lambda self: self.rig.lane.ownership.parts)
+    @precondition(lambda self: self.rig.lane.ownership.partitions)
     @rule()
     def lost(self) -> None:
         self.rig.lane.ownership.lost([ORDERS])
@@ -104,7 +104,7 @@ class Comings(RuleBasedStateMachine):
 
     @invariant()
     def a_partition_that_is_gone_weighs_nothing(self) -> None:
-        if not self.rig.lane.ownership.parts:
+        if not self.rig.lane.ownership.partitions:
             assert self.rig.lane.ownership.load == 0
 
     def teardown(self) -> None:

@@ -29,7 +29,7 @@ def test_a_revoked_partition_waits_for_what_is_out_and_is_committed_clean() -> N
     assert not given_up
     assert rig.conclude().commits[ORDERS].progress == Progress(2, clean=True)
     assert given_up == ["given up"]
-    assert ORDERS not in rig.lane.ownership.parts
+    assert ORDERS not in rig.lane.ownership.partitions
     assert rig.lane.ownership.load == 0
 
 
@@ -78,7 +78,7 @@ def test_a_partition_is_not_given_up_while_its_last_commit_is_under_way() -> Non
     assert list(rig.batches[0].commits) == [ORDERS]
     rig.answer()  # orders[1] is idle too
     rig.conclude(again=[])  # but the commit came to nothing
-    assert ORDERS in rig.lane.ownership.parts
+    assert ORDERS in rig.lane.ownership.partitions
     rig.run(2_000)
     batch = rig.conclude()
     assert batch.commits[ORDERS].progress == Progress(1, clean=True)
@@ -167,7 +167,7 @@ def test_a_fenced_partition_is_dropped_and_the_rest_of_the_batch_goes_again() ->
     rig.conclude(again=[])
     rig.run(25)
     rig.conclude(fenced=[ORDERS])
-    assert list(rig.lane.ownership.parts) == [OTHER]
+    assert list(rig.lane.ownership.partitions) == [OTHER]
     (batch,) = rig.settle()[:1]
     assert [entry.record.source for entry in batch.entries] == [OTHER]
     assert rig.part(OTHER).tracker.snapshot() == Progress(1)

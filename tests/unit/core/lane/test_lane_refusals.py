@@ -54,11 +54,11 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     rig.answer_all(BAD)
     rig.run(25)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
-    assert [part.blocked != "" for part in rig.lane.ownership.parts.values()] == [True, True]
+    assert [part.blocked != "" for part in rig.lane.ownership.partitions.values()] == [True, True]
     rig.run(FIRST_RETRY)
     (tried,) = rig.conclude().entries
     assert tried.record.offset == 0
-    assert [part.blocked for part in rig.lane.ownership.parts.values()] == ["", ""]
+    assert [part.blocked for part in rig.lane.ownership.partitions.values()] == ["", ""]
     rig.answer_all()
     rig.settle()
     rig.take_offsets(range(6), ORDERS)

@@ -1,0 +1,44 @@
+"""The parts of a lane that hold its records and partitions, and count them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from sidecar.core.counters import LaneCounters
+from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.delay_queue import DelayQueue
+from sidecar.core.lane.key_queues import KeyQueues
+from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.ports import Fetch
+from sidecar.core.record import Partition, Record
+
+
+@dataclass(frozen=True, slots=True)
+class LaneParts:
+    """Built first, and handed to all that act on them: ownership, quarantine, refused copies, timer, forwarding."""
+
+    room: int
+    ready: deque[Record]
+    delayed: DelayQueue
+    key_queues: KeyQueues | None
+    outbox: Outbox
+    paused: PausedPartitions
+    partitions: dict[Partition, PartitionState]
+    counters: LaneCounters
+
+
+def build_parts(options: LaneOptions, fetch: Fetch) -> LaneParts:
+    """Return the empty parts of a new lane."""
+    return LaneParts(
+        options.room,
+        deque(),
+        DelayQueue(options.room),
+        None if options.order is None else KeyQueues(options.order),
+        Outbox(),
+        PausedPartitions(fetch),
+        {},
+        LaneCounters(),
+    )
