@@ -94,10 +94,10 @@ def change_of(given: dict[str, str | None], remove: bool) -> Change:
     """Return the change to make to each workload."""
 
     def put_in(workload: dict[str, Any]) -> dict[str, Any]:
-        wish = annotations_of(workload).over(given)
-        if wrong := faults(wish):
+        annotations = annotations_of(workload).over(given)
+        if wrong := faults(annotations):
             raise WrongManifestError("; ".join(wrong))
-        return with_sidecar(workload, wish)
+        return with_sidecar(workload, annotations)
 
     return without_sidecar if remove else put_in
 

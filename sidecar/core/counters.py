@@ -116,9 +116,9 @@ class LaneCounters:
         self.strays[topic if known else OTHERS] += 1
 
 
-def strays_in(tallies: Iterable[LaneCounters]) -> dict[str, int]:
+def strays_in(all_counters: Iterable[LaneCounters]) -> dict[str, int]:
     """Return the copies of topics that this instance does not consume, by topic, over all lanes."""
     found: Counter[str] = Counter()
-    for tally in tallies:
-        found += tally.strays
+    for counters in all_counters:
+        found += counters.strays
     return dict(found)

@@ -40,8 +40,8 @@ class AllPartitions(Assignment):
 
     in_group = False
 
-    def __init__(self, keeper: AssignmentListener, *, lock_timeout: float) -> None:
-        super().__init__(keeper, start_at="latest", lock_timeout=lock_timeout)
+    def __init__(self, listener: AssignmentListener, *, lock_timeout: float) -> None:
+        super().__init__(listener, start_at="latest", lock_timeout=lock_timeout)
         self.there: frozenset[str] | None = None
         """The topics that the cluster had at the last look; None before the first look."""
         self.kept: dict[Partition, Progress] = {}

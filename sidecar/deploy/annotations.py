@@ -84,39 +84,39 @@ def annotation(name: str) -> str:
     return f"{DOMAIN}/{name.replace('_', '-')}"
 
 
-def read_wish(annotations: Mapping[str, str]) -> SidecarAnnotations:
+def read_annotations(annotations: Mapping[str, str]) -> SidecarAnnotations:
     """Return the options that a pod's annotations give."""
     return SidecarAnnotations(**{name: str(annotations.get(annotation(name)) or "") for name in names()})
 
 
-def faults(wish: SidecarAnnotations) -> list[str]:
+def faults(annotations: SidecarAnnotations) -> list[str]:
     """Return the faults of the options, one sentence for each, which names the annotation or the setting."""
     found = []
-    if wish.container not in ("", NATIVE, PLAIN):
-        found.append(f"{annotation('container')} = {wish.container}: must be {NATIVE} or {PLAIN}")
-    for name in (wish.config_map, *wish.secret_names):
+    if annotations.container not in ("", NATIVE, PLAIN):
+        found.append(f"{annotation('container')} = {annotations.container}: must be {NATIVE} or {PLAIN}")
+    for name in (annotations.config_map, *annotations.secret_names):
         if name and not NAME.fullmatch(name):
             found.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
-    if wish.memory_limit and not QUANTITY.fullmatch(wish.memory_limit):
-        found.append(f"{annotation('memory_limit')} = {wish.memory_limit}: must be like 256Mi")
-    return found + _setting_faults(wish)
+    if annotations.memory_limit and not QUANTITY.fullmatch(annotations.memory_limit):
+        found.append(f"{annotation('memory_limit')} = {annotations.memory_limit}: must be like 256Mi")
+    return found + _setting_faults(annotations)
 
 
-def _setting_faults(wish: SidecarAnnotations) -> list[str]:
+def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
     """Return the faults of the settings that are given here.
 
     If no ConfigMap is named, missing settings are faults too.
     """
     layers = Layers()
-    read_environment(layers, wish.settings())
-    if wish.config_map:
+    read_environment(layers, annotations.settings())
+    if annotations.config_map:
         deliver = layers.tree.get("deliver", {})
         if deliver.get("mode", "push") == "push":
             deliver = {"url": URL, **deliver}
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
     _, wrong = validate(layers.tree)
     found = [sentence(fault, layers) for fault in wrong]
-    if found and not wish.config_map:
+    if found and not annotations.config_map:
         found.append(
             "without a ConfigMap, group, topics, bootstrap servers and the URL (or another mode) must be given"
         )

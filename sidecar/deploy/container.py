@@ -49,14 +49,14 @@ def drain_seconds(grace: int) -> int:
     return min(max(grace - SPARE, 1), LONGEST_DRAIN)
 
 
-def container(wish: SidecarAnnotations, grace: int) -> Object:
+def container(annotations: SidecarAnnotations, grace: int) -> Object:
     """Return the container. `grace`: the pod's grace period in seconds."""
-    options = ["-c", FILE] if wish.config_map else []
+    options = ["-c", FILE] if annotations.config_map else []
     made: Object = {
         "name": NAME,
-        "image": wish.image or image(),
+        "image": annotations.image or image(),
         "args": ["run", *options],
-        "env": [*_who(), *_settings(wish, grace)],
+        "env": [*_who(), *_settings(annotations, grace)],
         "ports": [{"name": NAME, "containerPort": PROBE_PORT}],
         # It checks this process only. The service starts after a native sidecar, and must not wait for Kafka.
         "startupProbe": _probe("/livez", periodSeconds=1, failureThreshold=60),
@@ -66,22 +66,25 @@ def container(wish: SidecarAnnotations, grace: int) -> Object:
         "lifecycle": {"preStop": {"exec": {"command": ["reconsume", "drain", *options]}}},
         "resources": {
             "requests": {"cpu": "50m", "memory": "96Mi"},
-            "limits": {"memory": wish.memory_limit or USUAL_MEMORY},
+            "limits": {"memory": annotations.memory_limit or USUAL_MEMORY},
         },
         "securityContext": security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    if not wish.plain:
+    if not annotations.plain:
         made["restartPolicy"] = "Always"  # in initContainers: a native sidecar (KEP-753)
-    if mounts := _mounts(wish):
+    if mounts := _mounts(annotations):
         made["volumeMounts"] = mounts
     return made
 
 
-def volumes(wish: SidecarAnnotations) -> list[Object]:
+def volumes(annotations: SidecarAnnotations) -> list[Object]:
     """Return the volumes that the pod needs for the sidecar."""
-    configured = [{"name": VOLUME, "configMap": {"name": wish.config_map}}] if wish.config_map else []
-    return [*configured, *({"name": secret_volume(name), "secret": {"secretName": name}} for name in wish.secret_names)]
+    configured = [{"name": VOLUME, "configMap": {"name": annotations.config_map}}] if annotations.config_map else []
+    return [
+        *configured,
+        *({"name": secret_volume(name), "secret": {"secretName": name}} for name in annotations.secret_names),
+    ]
 
 
 def secret_volume(secret: str) -> str:
@@ -117,8 +120,8 @@ def _who() -> list[Object]:
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": place}}} for name, place in places.items()]
 
 
-def _settings(wish: SidecarAnnotations, grace: int) -> list[Object]:
-    given = {**wish.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
+def _settings(annotations: SidecarAnnotations, grace: int) -> list[Object]:
+    given = {**annotations.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
     return [{"name": name, "value": value} for name, value in given.items()]
 
 
@@ -126,8 +129,9 @@ def _probe(path: str, **more: int) -> Object:
     return {"httpGet": {"path": path, "port": NAME}, **more}
 
 
-def _mounts(wish: SidecarAnnotations) -> list[Object]:
-    config = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if wish.config_map else []
+def _mounts(annotations: SidecarAnnotations) -> list[Object]:
+    config = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if annotations.config_map else []
     return config + [
-        {"name": secret_volume(name), "mountPath": f"{SECRETS}/{name}", "readOnly": True} for name in wish.secret_names
+        {"name": secret_volume(name), "mountPath": f"{SECRETS}/{name}", "readOnly": True}
+        for name in annotations.secret_names
     ]

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_wish
+from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_annotations
 from sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -53,22 +53,22 @@ def annotations_of(document: Object) -> SidecarAnnotations:
     """Return the sidecar's options from the annotations of the workload's pods. Raises WrongManifestError."""
     metadata = _pod(document).get("metadata")
     annotations = (metadata if isinstance(metadata, dict) else {}).get("annotations")
-    return read_wish(annotations if isinstance(annotations, Mapping) else {})
+    return read_annotations(annotations if isinstance(annotations, Mapping) else {})
 
 
-def with_sidecar(document: Object, wish: SidecarAnnotations) -> Object:
+def with_sidecar(document: Object, annotations: SidecarAnnotations) -> Object:
     """Return the workload with this sidecar, new or updated. Raises WrongManifestError."""
     changed = copy.deepcopy(document)
     pod = _pod(changed)
     spec = pod["spec"]
-    if wish.plain and (changed["kind"] in ENDING or spec.get("restartPolicy", "Always") != "Always"):
+    if annotations.plain and (changed["kind"] in ENDING or spec.get("restartPolicy", "Always") != "Always"):
         raise WrongManifestError("its pods end with their service, and an ordinary container would keep them running")
     _fits(spec)
-    _describe(pod, wish)
-    place, other = ("containers", "initContainers") if wish.plain else ("initContainers", "containers")
+    _describe(pod, annotations)
+    place, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
-    _put(spec, place, [container(wish, _grace(spec))], NAME.__eq__)
-    _put(spec, "volumes", volumes(wish), is_ours)
+    _put(spec, place, [container(annotations, _grace(spec))], NAME.__eq__)
+    _put(spec, "volumes", volumes(annotations), is_ours)
     return changed
 
 
@@ -132,7 +132,7 @@ def _is_ours(item: Object) -> bool:
     return isinstance(arguments, list) and arguments[:1] == ["run"]
 
 
-def _describe(pod: Object, wish: SidecarAnnotations) -> None:
+def _describe(pod: Object, annotations: SidecarAnnotations) -> None:
     """Set the label and the annotations. Remove annotations of ours that are no longer wanted."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
@@ -140,7 +140,7 @@ def _describe(pod: Object, wish: SidecarAnnotations) -> None:
     _set(metadata, "labels", {**(metadata.get("labels") or {}), LABEL: "true"})
     said = metadata.get("annotations") or {}
     ours = {annotation(name) for name in names()}
-    wanted = wish.annotations()
+    wanted = annotations.annotations()
     kept = {key: wanted[key] if key in ours else value for key, value in said.items() if key not in ours - {*wanted}}
     _set(metadata, "annotations", {**kept, **wanted})
 

@@ -81,47 +81,49 @@ def why(kind: LetterGroup, most_redrives: int) -> str:
 
 
 def to_read(
-    topics: DlqTopics, layout: Layout, wish: RedriveRequest, pasts: Mapping[Partition, RedriveHistory]
+    topics: DlqTopics, layout: Layout, request: RedriveRequest, pasts: Mapping[Partition, RedriveHistory]
 ) -> Layout:
     """Return the offsets in which the redrive may still find letters, by partition."""
-    asked = topics.since(layout, wish.filter.since)
-    return {place: _open(span, layout[place].begin, wish, pasts[place]) for place, span in asked.items()}
+    asked = topics.since(layout, request.filter.since)
+    return {place: _open(span, layout[place].begin, request, pasts[place]) for place, span in asked.items()}
 
 
-def _open(span: Span, begin: int, wish: RedriveRequest, past: RedriveHistory) -> Span:
+def _open(span: Span, begin: int, request: RedriveRequest, history: RedriveHistory) -> Span:
     """Return the part of the span where the redrive may find letters, or an earlier redriven range may be extended.
 
     `begin` is where the partition begins.
     """
-    first = min(span.end, first_open(wish, past, span.begin))
-    return span._replace(begin=max(begin, read_from(wish, past, first)))
+    first = min(span.end, first_open(request, history, span.begin))
+    return span._replace(begin=max(begin, read_from(request, history, first)))
 
 
 def judged(
-    scan: Scan, wish: RedriveRequest, policy: Policy, pasts: Mapping[Partition, RedriveHistory]
+    scan: Scan, request: RedriveRequest, policy: Policy, pasts: Mapping[Partition, RedriveHistory]
 ) -> Iterator[tuple[Letter, Eligibility | None]]:
     """Yield every letter that is read, with what a redrive does with it; None if the filter does not select it."""
     for record in scan:
         letter = read_letter(record, policy)
-        yield letter, eligibility(letter, wish, pasts[record.source])
+        yield letter, eligibility(letter, request, pasts[record.source])
 
 
-def plan_redrive(topics: DlqTopics, policy: Policy, wish: RedriveRequest, most: int | None, told: Told) -> PlanCounts:
+def plan_redrive(
+    topics: DlqTopics, policy: Policy, request: RedriveRequest, most: int | None, told: Told
+) -> PlanCounts:
     """Return what a redrive of at most `most` letters would do.
 
     Raises BrokerError, and ContractError if a topic does not exist.
     """
-    wish, layout = replace(wish, topics=policy.topics), topics.layout()
+    request, layout = replace(request, topics=policy.topics), topics.layout()
     pasts = topics.pasts(layout)
-    tally = PlanCounts()
-    with Scan(topics, to_read(topics, layout, wish, pasts)) as scan:
+    counts = PlanCounts()
+    with Scan(topics, to_read(topics, layout, request, pasts)) as scan:
         ready = 0
-        for letter, verdict in judged(scan, wish, policy, pasts):
+        for letter, verdict in judged(scan, request, policy, pasts):
             if verdict is not None:
-                tally.count(letter, verdict)
+                counts.count(letter, verdict)
                 ready += verdict is Eligibility.READY
             told(scan, ready)
             if ready == most:
                 break
-        tally.complete, tally.scanned = scan.complete, scan.read
-    return tally
+        counts.complete, counts.scanned = scan.complete, scan.read
+    return counts

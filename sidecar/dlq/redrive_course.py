@@ -28,58 +28,58 @@ class _Scope(NamedTuple):
     topics: tuple[str, ...]
 
 
-def read_from(wish: RedriveRequest, past: RedriveHistory, begin: int) -> int:
+def read_from(request: RedriveRequest, history: RedriveHistory, begin: int) -> int:
     """Return the offset at which to begin reading, for a redrive that may find letters from `begin` on.
 
     It is lower than `begin` if an earlier range may be extended.
     """
-    reached = [claim.next for claim in earlier(wish, past) if claim.next <= begin]
+    reached = [claim.next for claim in earlier(request, history) if claim.next <= begin]
     return max((place for place in reached if begin - place <= LOOK_BACK), default=begin)
 
 
 class Course:
     """The state of a redrive that reads from offset `begin` on. `note` must be called with each letter, in order."""
 
-    def __init__(self, wish: RedriveRequest, past: RedriveHistory, begin: int) -> None:
-        self._wish = wish
-        self._own = _Scope(claimed(wish, past), topics_in(wish))
-        self._claims = tuple(claim for claim in earlier(wish, past) if claim.next >= begin)
+    def __init__(self, request: RedriveRequest, history: RedriveHistory, begin: int) -> None:
+        self._request = request
+        self._own = _Scope(claimed(request, history), topics_in(request))
+        self._claims = tuple(claim for claim in earlier(request, history) if claim.next >= begin)
         self._ends: dict[_Scope, int] = {}
         """For each earlier range: the offset of the first letter that it selects and that this redrive leaves."""
         self._refused: set[int] = set()
 
-    def note(self, letter: Letter, verdict: Eligibility | None, past: RedriveHistory) -> None:
+    def note(self, letter: Letter, verdict: Eligibility | None, history: RedriveHistory) -> None:
         """Record a letter that this redrive leaves, if an earlier range selects it."""
         if verdict is Eligibility.READY or verdict is Eligibility.REDRIVEN:
             return
         for claim in self._claims:
             scope, offset = _Scope(claim.filter, claim.topics), letter.record.offset
             if scope != self._own and scope not in self._ends and offset >= claim.next and claim.reaches(letter):
-                if past.covers(letter):
+                if history.covers(letter):
                     return
                 self._ends[scope] = offset
 
-    def advanced(self, past: RedriveHistory, taken: Iterable[int], refused: Collection[int]) -> RedriveHistory:
+    def advanced(self, history: RedriveHistory, taken: Iterable[int], refused: Collection[int]) -> RedriveHistory:
         """Return the history after the letters at the offsets `taken` are redriven.
 
         The letters that Kafka `refused` are left for another run. Every letter of the request below the last of these
         offsets must have been passed to `note`.
         """
         offsets = set(taken)
-        if self._wish.filter.ids:
-            return replace(past, done=past.done | offsets)
+        if self._request.filter.ids:
+            return replace(history, done=history.done | offsets)
         self._refused = (self._refused | set(refused)) - offsets
         reached = max((0, *(offset + 1 for offset in (*offsets, *refused))))
-        base = self._base(past, reached)
+        base = self._base(history, reached)
         left = tuple(sorted((set(base.left) | self._refused) - offsets))
         claim = replace(base, next=max(base.next, reached), left=left)
         scope = _Scope(base.filter, base.topics)
-        others = (other for other in past.claims if _Scope(other.filter, other.topics) != scope)
-        return replace(past, claims=(*others, claim))
+        others = (other for other in history.claims if _Scope(other.filter, other.topics) != scope)
+        return replace(history, claims=(*others, claim))
 
-    def _base(self, past: RedriveHistory, reached: int) -> RedrivenRange:
+    def _base(self, history: RedriveHistory, reached: int) -> RedrivenRange:
         """Return the range to extend up to offset `reached`: an earlier one if allowed, else this redrive's own."""
-        mine = {_Scope(claim.filter, claim.topics): claim for claim in past.claims}
+        mine = {_Scope(claim.filter, claim.topics): claim for claim in history.claims}
         for claim in self._claims:
             scope = _Scope(claim.filter, claim.topics)
             now = mine.get(scope)

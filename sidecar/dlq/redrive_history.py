@@ -106,11 +106,11 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     steps: tuple[int, ...]
 
 
-def encode_past(past: RedriveHistory) -> str:
+def encode_past(history: RedriveHistory) -> str:
     """Return the metadata. It is longer than `LONGEST` if Kafka has no room for the history."""
-    ordered = sorted(past.done)
+    ordered = sorted(history.done)
     steps = tuple(offset - before for before, offset in zip([0, *ordered], ordered, strict=False))
-    data = msgspec.json.encode(_Stored(past.topic, past.known_since, past.claims, steps))
+    data = msgspec.json.encode(_Stored(history.topic, history.known_since, history.claims, steps))
     return TAG + base64.b85encode(zlib.compress(data, 9)).decode()
 
 
@@ -140,59 +140,61 @@ def decode_past(metadata: str | None) -> RedriveHistory | NewerPast | None:
     return RedriveHistory(stored.topic, stored.known_since, stored.claims, frozenset(done))
 
 
-def eligibility(letter: Letter, wish: RedriveRequest, past: RedriveHistory) -> Eligibility | None:
+def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory) -> Eligibility | None:
     """Return what a redrive does with a letter; None if its filter does not select the letter."""
-    if not wish.filter.selects(letter):
+    if not request.filter.selects(letter):
         return None
     if letter.life is None or letter.fault:
         return Eligibility.UNFIT
-    if past.covers(letter):
+    if history.covers(letter):
         return Eligibility.REDRIVEN
-    if letter.redrives >= min(wish.most_redrives, MOST_REDRIVES_EVER):
+    if letter.redrives >= min(request.most_redrives, MOST_REDRIVES_EVER):
         return Eligibility.QUARANTINED
-    if letter.record.timestamp < past.known_since and not wish.forgotten:
+    if letter.record.timestamp < history.known_since and not request.forgotten:
         return Eligibility.FORGOTTEN
     return Eligibility.READY
 
 
-def claimed(wish: RedriveRequest, past: RedriveHistory) -> Filter:
+def claimed(request: RedriveRequest, history: RedriveHistory) -> Filter:
     """Return the filter of the range that this redrive stores for the partition.
 
     It is the request's filter without the letters that the redrive leaves: those redriven too often, and the forgotten
     ones.
     """
-    since = wish.filter.since if wish.forgotten else max(wish.filter.since, past.known_since)
-    return replace(wish.filter, since=since, below=min(wish.filter.below, wish.most_redrives, MOST_REDRIVES_EVER))
+    since = request.filter.since if request.forgotten else max(request.filter.since, history.known_since)
+    return replace(
+        request.filter, since=since, below=min(request.filter.below, request.most_redrives, MOST_REDRIVES_EVER)
+    )
 
 
-def topics_in(wish: RedriveRequest) -> tuple[str, ...]:
+def topics_in(request: RedriveRequest) -> tuple[str, ...]:
     """Return the main topics of the range that this redrive stores; empty if they are not known."""
-    asked = sorted(set(wish.topics) & set(wish.filter.topics))
-    return tuple(asked or sorted(set(wish.topics)))
+    asked = sorted(set(request.topics) & set(request.filter.topics))
+    return tuple(asked or sorted(set(request.topics)))
 
 
-def earlier(wish: RedriveRequest, past: RedriveHistory) -> tuple[RedrivenRange, ...]:
+def earlier(request: RedriveRequest, history: RedriveHistory) -> tuple[RedrivenRange, ...]:
     """Return the ranges with the same filter as this redrive, or with one that differs only by an earlier `since`.
 
     Below them, every letter that this redrive selects was redriven.
     """
-    asked, topics = claimed(wish, past), topics_in(wish)
+    asked, topics = claimed(request, history), topics_in(request)
     same = replace(asked, since=0)
     return tuple(
-        claim for claim in past.claims if replace(claim.filter, since=0) == same and claim.speaks_of(asked, topics)
+        claim for claim in history.claims if replace(claim.filter, since=0) == same and claim.speaks_of(asked, topics)
     )
 
 
-def first_open(wish: RedriveRequest, past: RedriveHistory, begin: int) -> int:
+def first_open(request: RedriveRequest, history: RedriveHistory, begin: int) -> int:
     """Return the lowest offset at which the redrive may still find a letter. `begin`: where the partition begins."""
-    return max((begin, *(min((claim.next, *claim.left)) for claim in earlier(wish, past))))
+    return max((begin, *(min((claim.next, *claim.left)) for claim in earlier(request, history))))
 
 
-def tidied(past: RedriveHistory, begin: int) -> RedriveHistory:
+def tidied(history: RedriveHistory, begin: int) -> RedriveHistory:
     """Return the history without entries that are below the partition's beginning, or covered by a wider range."""
     claims = [
         replace(claim, left=tuple(offset for offset in claim.left if offset >= begin))
-        for claim in past.claims
+        for claim in history.claims
         if claim.next > begin
     ]
     kept = tuple(
@@ -204,9 +206,9 @@ def tidied(past: RedriveHistory, begin: int) -> RedriveHistory:
             if other is not claim
         )
     )
-    return replace(past, claims=kept, done=frozenset(offset for offset in past.done if offset >= begin))
+    return replace(history, claims=kept, done=frozenset(offset for offset in history.done if offset >= begin))
 
 
-def fits(past: RedriveHistory) -> bool:
+def fits(history: RedriveHistory) -> bool:
     """Whether Kafka has room for the history."""
-    return len(encode_past(past)) <= LONGEST
+    return len(encode_past(history)) <= LONGEST

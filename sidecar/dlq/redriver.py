@@ -40,11 +40,11 @@ AGAIN_AFTER = 0.2
 class Redriver:
     """One redrive, from the moment at which it fences all others. A context manager."""
 
-    def __init__(self, topics: DlqTopics, policy: Policy, wish: RedriveRequest, stop: threading.Event) -> None:
+    def __init__(self, topics: DlqTopics, policy: Policy, request: RedriveRequest, stop: threading.Event) -> None:
         topics.expect_targets()
-        self.tally = PlanCounts()
+        self.counts = PlanCounts()
         self._topics, self._policy, self._stop = topics, policy, stop
-        self._wish = replace(wish, topics=policy.topics)
+        self._request = replace(request, topics=policy.topics)
         self._reader = topics.reader()
         self._metadata = self._reader.consumer_group_metadata()
         self._graveyard: list[DlqProducer] = []
@@ -73,7 +73,7 @@ class Redriver:
     @property
     def redriven(self) -> int:
         """The number of letters redriven so far."""
-        return self.tally.of(Eligibility.READY)
+        return self.counts.of(Eligibility.READY)
 
     def run(self, most: int | None, rate: float | None, told: Told) -> None:
         """Redrive at most `most` letters, `rate` a second.
@@ -81,19 +81,19 @@ class Redriver:
         If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError,
         ContractError, SupersededError. Letters that the tally counts as ready by then are redriven.
         """
-        wish, size = self._wish, TOGETHER if rate is None else max(1, min(TOGETHER, int(rate / 2)))
+        request, size = self._request, TOGETHER if rate is None else max(1, min(TOGETHER, int(rate / 2)))
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
-        stretches = to_read(self._topics, self._layout, wish, self._pasts)
+        stretches = to_read(self._topics, self._layout, request, self._pasts)
         self._courses = self._begun(stretches)
         with Scan(self._topics, stretches) as scan:
-            for letter, verdict in judged(scan, wish, self._policy, self._pasts):
+            for letter, verdict in judged(scan, request, self._policy, self._pasts):
                 self._courses[letter.record.source].note(letter, verdict, self.past_of(letter))
                 told(scan, self.redriven)
                 if self._stop.is_set():
                     break
                 if verdict is not Eligibility.READY:
                     if verdict is not None:
-                        self.tally.count(letter, verdict)
+                        self.counts.count(letter, verdict)
                     continue
                 batch.append(letter)
                 weight, taken = weight + letter.record.weight, taken + 1
@@ -105,10 +105,10 @@ class Redriver:
                     break
             if not self._stop.is_set():
                 self.commit(batch)
-            self.tally.complete, self.tally.scanned = scan.complete and not self._stop.is_set(), scan.read
+            self.counts.complete, self.counts.scanned = scan.complete and not self._stop.is_set(), scan.read
 
     def _begun(self, stretches: Layout) -> dict[Partition, Course]:
-        return {place: Course(self._wish, self._pasts[place], span.begin) for place, span in stretches.items()}
+        return {place: Course(self._request, self._pasts[place], span.begin) for place, span in stretches.items()}
 
     def past_of(self, letter: Letter) -> RedriveHistory:
         """Return what is known of redrives in the letter's partition."""
@@ -124,10 +124,10 @@ class Redriver:
         reason = self._settle(batch, ())
         if reason is None:
             for letter in batch:
-                self.tally.count(letter, Eligibility.READY)
+                self.counts.count(letter, Eligibility.READY)
         elif len(batch) == 1:
             self._settle((), batch)
-            self.tally.count(batch[0], REFUSED, reason)
+            self.counts.count(batch[0], REFUSED, reason)
         else:  # in halves: with one record that is too large, Kafka refuses those sent together with it
             self.commit(batch[: len(batch) // 2])
             self.commit(batch[len(batch) // 2 :])
@@ -158,15 +158,15 @@ class Redriver:
         for place in {letter.record.source for letter in (*batch, *unsent)}:
             taken = [letter.record.offset for letter in batch if letter.record.source == place]
             left = [letter.record.offset for letter in unsent if letter.record.source == place]
-            past = self._courses[place].advanced(self._pasts[place], taken, left)
-            after[place] = tidied(past, self._layout[place].begin)
-            if any(len(claim.left) > MOST_LEFT for claim in past.claims):
+            history = self._courses[place].advanced(self._pasts[place], taken, left)
+            after[place] = tidied(history, self._layout[place].begin)
+            if any(len(claim.left) > MOST_LEFT for claim in history.claims):
                 raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {place}: see `dlq list`")
             if not fits(after[place]):
                 raise ContractError(
                     f"the progress of redrives in {place} would need more than the {LONGEST} characters that Kafka "
-                    f"keeps: {len(past.claims)} filters and {len(past.done)} single letters; a redrive without filters "
-                    "makes those it covers needless"
+                    f"keeps: {len(history.claims)} filters and {len(history.done)} single letters; a redrive without "
+                    "filters makes those it covers needless"
                 )
         return after
 
@@ -198,7 +198,7 @@ class Redriver:
         """
         self._producer = DlqProducer(self._topics.kafka, self._topics.names)
         found = self._topics.pasts({place: self._layout[place] for place in after}, self._reader)
-        if all(_same(found[place], past) for place, past in after.items()):
+        if all(_same(found[place], history) for place, history in after.items()):
             return True
         if all(_same(found[place], self._pasts[place]) for place in after):
             return False
@@ -214,4 +214,4 @@ def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
 
 
 def _offsets(after: Mapping[Partition, RedriveHistory]) -> list[TopicPartition]:
-    return [TopicPartition(*place, past.next, encode_past(past)) for place, past in after.items()]
+    return [TopicPartition(*place, history.next, encode_past(history)) for place, history in after.items()]

@@ -43,7 +43,7 @@ class Found(NamedTuple):
 def search(
     topics: DlqTopics,
     policy: Policy,
-    wish: RedriveRequest,
+    request: RedriveRequest,
     most: int,
     scan_most: int,
     told: Told,
@@ -58,7 +58,7 @@ def search(
     """
     everything = topics.layout()
     pasts = topics.pasts(everything, only_shown=True)
-    asked = topics.since(everything, wish.filter.since)
+    asked = topics.since(everything, request.filter.since)
     layout = newest(asked, scan_most)
     total = sum(span.end - span.begin for span in asked.values())
     cut = any(layout[place].begin > span.begin for place, span in asked.items())
@@ -67,7 +67,7 @@ def search(
 
         def selected() -> Iterator[tuple[Letter, Eligibility]]:
             nonlocal matched
-            for letter, verdict in judged(scan, wish, policy, pasts):
+            for letter, verdict in judged(scan, request, policy, pasts):
                 matched += verdict in states
                 told(scan, matched)
                 if verdict is not None and verdict in states:
@@ -93,15 +93,15 @@ def newest(layout: Layout, most: int) -> Layout:
 
 def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
     """Return the newest stays of a record in the DLQ by its origin id, or one letter by its position in a DLQ topic."""
-    wish = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
+    request = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     match = PLACE.fullmatch(ident)
     if match is None or match[1] not in topics.topics:
-        return search(topics, policy, wish, STAYS, scan_most, told, whole=True)
+        return search(topics, policy, request, STAYS, scan_most, told, whole=True)
     place, offset = Partition(match[1], int(match[2])), int(match[3])
     layout = topics.layout()
     if place not in layout or not layout[place].begin <= offset < layout[place].end:
         return Found([], 0, 0, 1, 0.0, cut=False)
     with Scan(topics, {place: Span(offset, offset + 1)}) as scan:
         pasts = topics.pasts(layout, only_shown=True)
-        letters = [(one, verdict) for one, verdict in judged(scan, wish, policy, pasts) if verdict]
+        letters = [(one, verdict) for one, verdict in judged(scan, request, policy, pasts) if verdict]
         return Found(letters, len(letters), scan.read, 1, scan.rate, cut=False)

@@ -159,15 +159,15 @@ class DlqTopics:
         kept: int | None = None
         for found in committed:
             place = Partition(found.topic, found.partition)
-            past = decode_past(found.metadata)
-            if isinstance(past, NewerPast):
-                past = self._unread(place, only_shown)
-            if past is None or past.topic != layout[place].topic:
+            history = decode_past(found.metadata)
+            if isinstance(history, NewerPast):
+                history = self._unread(place, only_shown)
+            if history is None or history.topic != layout[place].topic:
                 # An operator has reset the offset: nothing is known of the letters that are there today.
-                foreign = found.offset >= 0 and past is None
+                foreign = found.offset >= 0 and history is None
                 kept = self._offsets_kept() if kept is None and not foreign else kept
-                past = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
-            pasts[place] = past
+                history = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
+            pasts[place] = history
         return pasts
 
     @staticmethod

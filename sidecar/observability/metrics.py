@@ -94,7 +94,7 @@ class Sources:
     """
 
     lanes: tuple[LaneSource, ...]
-    gate: Dispatcher
+    dispatcher: Dispatcher
     deliveries: Histogram
     """Seconds that deliveries took. The delivery adds to it."""
     transactions: TransactionMeter
@@ -148,7 +148,7 @@ class _Collector(Collector):
         meter = found.transactions
         yield self._deliveries()
         yield histogram("delivery_duration_seconds", "How long deliveries took.", [found.deliveries])
-        yield gauge("in_flight", "Deliveries that are out.", (), {(): found.gate.in_flight})
+        yield gauge("in_flight", "Deliveries that are out.", (), {(): found.dispatcher.in_flight})
         retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
@@ -217,38 +217,38 @@ class _Collector(Collector):
         return singly(worst)
 
     def _pace(self) -> Iterator[Metric]:
-        pace = self._sources.gate.pace
+        pace = self._sources.dispatcher.pace
         present = {str(state): int(state is pace.state) for state in State}
         yield gauge("pace", "1 for the present state.", ("state",), singly(present))
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
 
     def _rare(self) -> Iterator[Metric]:
-        sources, tallies = self._sources.lanes, [lane.counters for lane in self._lanes]
+        sources, all_counters = self._sources.lanes, [lane.counters for lane in self._lanes]
         # The consumers' threads write these. Copying a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
-        fenced = sum(tally.fenced_answers for tally in tallies) + self._sources.late_verdicts()
+        fenced = sum(counters.fenced_answers for counters in all_counters) + self._sources.late_verdicts()
         yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
         lost = added((source.lane.ownership.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
         unread = sum(source.unread_progress() for source in sources)
         yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})
-        bad = sum(tally.bad_headers for tally in tallies)
+        bad = sum(counters.bad_headers for counters in all_counters)
         yield counter("bad_headers", "Records whose headers are broken or unreadable.", (), {(): bad})
-        strays = sum(tally.strays.total() for tally in tallies)
+        strays = sum(counters.strays.total() for counters in all_counters)
         yield counter("unknown_topic_records", "Copies of topics not consumed here.", (), {(): strays})
-        odd = sum(tally.odd_requests for tally in tallies)
+        odd = sum(counters.odd_requests for counters in all_counters)
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
         unknown = self._sources.unknown_verdicts()
         yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
-        passed = added((tally.passed_over for tally in tallies), dict.fromkeys(self._sources.topics, 0))
+        passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
         refused = sum(len(lane.outbox.held) for lane in self._lanes)
         yield gauge("refused_records", "Settled records whose copy or event Kafka refuses.", (), {(): refused})
-        hops = sum(tally.hops for tally in tallies)
+        hops = sum(counters.hops for counters in all_counters)
         yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})
-        forwarded = sum(tally.forwarded for tally in tallies)
+        forwarded = sum(counters.forwarded for counters in all_counters)
         bad_policies = self._sources.bad_policy_records()
         yield counter("bad_policy_records", "Records of the policy topic passed over.", (), {(): bad_policies})
         differ = int(self._sources.subscriptions_differ())

@@ -87,16 +87,16 @@ def build_pace(settings: Settings) -> Pace:
     )
 
 
-def build_pace_monitor(settings: Settings, gate: Dispatcher, engines: list[LaneRunner]) -> PaceMonitor:
+def build_pace_monitor(settings: Settings, dispatcher: Dispatcher, runners: list[LaneRunner]) -> PaceMonitor:
     """Return the monitor of the pace. Raises ConfigError if the health URL cannot be used."""
-    deliver, lanes = settings.deliver, [engine.lane for engine in engines]
+    deliver, lanes = settings.deliver, [runner.lane for runner in runners]
     try:
         health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
     except ValueError as fault:
         raise ConfigError([f"deliver.health_url: {fault}"]) from None
-    pacing = PaceMonitor(gate.pace, lanes, health)
-    gate.at_close.append(pacing.close)
-    return pacing
+    pace_monitor = PaceMonitor(dispatcher.pace, lanes, health)
+    dispatcher.at_close.append(pace_monitor.close)
+    return pace_monitor
 
 
 def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
@@ -150,27 +150,27 @@ def wanted_of(settings: Settings) -> TagFilter | None:
     return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
 
 
-def build_delivery(settings: Settings, gate: Dispatcher) -> Delivery:
+def build_delivery(settings: Settings, dispatcher: Dispatcher) -> Delivery:
     """Return what hands records to the service. Raises ConfigError if the URL cannot be used."""
     if settings.deliver.mode == "relay":
         return NoDelivery()
     if settings.deliver.mode == "pull":
         leases = PullQueue(now)
-        gate.at_close.append(leases.close)
+        dispatcher.at_close.append(leases.close)
         return leases
-    push = build_push(settings) if settings.deliver.batch.max_size == 1 else build_batch_push(settings, gate)
+    push = build_push(settings) if settings.deliver.batch.max_size == 1 else build_batch_push(settings, dispatcher)
     if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
         return LoggedDelivery(push)
     return push
 
 
-def build_batch_push(settings: Settings, gate: Dispatcher) -> BatchPush:
+def build_batch_push(settings: Settings, dispatcher: Dispatcher) -> BatchPush:
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
     push = build_push(settings)
     render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
-    return BatchPush(push, render, limits, gate, now)
+    return BatchPush(push, render, limits, dispatcher, now)
 
 
 def build_push(settings: Settings) -> Push:

@@ -64,7 +64,7 @@ class LaneRunner:
         plan: LaneSpec,
         policy: Policy,
         kafka: Properties,
-        gate: Dispatcher,
+        dispatcher: Dispatcher,
         delivery: Delivery,
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
@@ -99,7 +99,7 @@ class LaneRunner:
         )
         self.consumer.due_offsets.waits, self.consumer.due_offsets.tell = lambda: self._waits, self.driver.looked
         ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
-        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, gate, plan.terms)
+        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
         """Make the producer, then subscribe.
@@ -160,14 +160,14 @@ class LaneRunner:
 
         Returns how many records, at most, were answered but not committed to Kafka.
         """
-        tenure = self.lane.ownership
-        before = tenure.uncommitted_at_loss
+        ownership = self.lane.ownership
+        before = ownership.uncommitted_at_loss
         self.consumer.stop(timeout)
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self.committer.stop()
-        return tenure.uncommitted_at_loss - before + sum(part.unsaved for part in tenure.partitions.values())
+        return ownership.uncommitted_at_loss - before + sum(part.unsaved for part in ownership.partitions.values())
 
 
 def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:

@@ -33,23 +33,23 @@ class PolicyTargets:
     """The parts of a sidecar that follow the policy."""
 
     instance: str
-    engines: list[LaneRunner]
-    gate: Dispatcher
+    runners: list[LaneRunner]
+    dispatcher: Dispatcher
     delivery: Delivery
 
     def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
         """Apply these settings. Level topics that have left them, and are not empty, are read too."""
         policy = build_policy(settings, self.instance)
-        for engine, plan in zip(self.engines, build_lane_specs(settings), strict=True):
-            engine.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
+        for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
+            runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
         deliver, full = settings.deliver, build_pace(settings).full
         match self.delivery:
             case Push():
                 self.delivery.set_timeout(deliver.timeout)
             case BatchPush():
                 self.delivery.set_limits(deliver.timeout, deliver.concurrency)
-        self.gate.pace.resize(full)
-        self.gate.dispatch(now())
+        self.dispatcher.pace.resize(full)
+        self.dispatcher.dispatch(now())
 
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
@@ -63,20 +63,22 @@ def build_policy_controller(settings: Settings, governed: PolicyTargets) -> Poli
     return PolicyController(settings, governed.instance, governed.apply)
 
 
-def with_policy(sources: Sources, desk: PolicyController) -> Sources:
+def with_policy(sources: Sources, controller: PolicyController) -> Sources:
     """Return what a scrape reads, together with what the policy controller counts."""
-    return replace(sources, subscriptions_differ=desk.subscriptions_differ, bad_policy_records=lambda: desk.bad_records)
+    return replace(
+        sources, subscriptions_differ=controller.subscriptions_differ, bad_policy_records=lambda: controller.bad_records
+    )
 
 
 class NoPolicyTopic:
     """The policy follower of a broadcast: nothing is retried, so no policy is needed."""
 
-    def __init__(self, desk: PolicyController) -> None:
-        self._desk = desk
+    def __init__(self, controller: PolicyController) -> None:
+        self._controller = controller
 
     def start(self) -> None:
         """Report that there is no policy to wait for."""
-        self._desk.on_update(PolicyUpdate(heard=(), look=None, caught_up=True, live=False))
+        self._controller.on_update(PolicyUpdate(heard=(), look=None, caught_up=True, live=False))
 
     def stop(self) -> None:
         """Do nothing: no thread was started."""
@@ -88,20 +90,20 @@ class NoPolicyTopic:
         return []
 
 
-def pace_told(gate: Dispatcher) -> PaceTold:
+def pace_told(dispatcher: Dispatcher) -> PaceTold:
     """Return the pace as other instances see it; a probe is a part of its outage.
 
     For any thread: it only reads.
     """
-    pace = gate.pace
+    pace = dispatcher.pace
     state = State.OUTAGE if pace.state in AWAY else pace.state
-    return PaceTold(str(state), pace.since.wall, gate.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
+    return PaceTold(str(state), pace.since.wall, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
 
 
 def build_policy_follower(
     settings: Settings,
-    desk: PolicyController,
-    gate: Dispatcher,
+    controller: PolicyController,
+    dispatcher: Dispatcher,
     registry: CredentialRegistry,
     instance: str,
     overdue: Callable[[], int],
@@ -111,12 +113,12 @@ def build_policy_follower(
     `overdue`: ms by which a retry is late; callable from any thread.
     """
     if settings.deliver.broadcast:
-        return NoPolicyTopic(desk)
+        return NoPolicyTopic(controller)
     names = settings.names
     client = f"reconsume-{settings.group}-policy-{instance}"
     delivers = settings.deliver.mode != "relay"
-    own = InstanceInfo(instance, desk.subscription, lambda: pace_told(gate) if delivers else None, overdue)
+    own = InstanceInfo(instance, controller.subscription, lambda: pace_told(dispatcher) if delivers else None, overdue)
     place = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)
-    return PolicyFollower(reader, teller_config(settings.kafka, client), place, desk, registry.register("policy"))
+    return PolicyFollower(reader, teller_config(settings.kafka, client), place, controller, registry.register("policy"))

@@ -32,12 +32,16 @@ from topics.durations import render_duration
 
 
 def build_metric_sources(
-    settings: Settings, engines: list[LaneRunner], gate: Dispatcher, delivery: Delivery, transactions: TransactionMeter
+    settings: Settings,
+    runners: list[LaneRunner],
+    dispatcher: Dispatcher,
+    delivery: Delivery,
+    transactions: TransactionMeter,
 ) -> Sources:
     """Return what a scrape of the metrics reads."""
     return Sources(
-        lanes=tuple(map(_lane_source, engines)),
-        gate=gate,
+        lanes=tuple(map(_lane_source, runners)),
+        dispatcher=dispatcher,
         deliveries=delivery.durations,
         transactions=transactions,
         topics=settings.topic_names,
@@ -49,16 +53,16 @@ def build_metric_sources(
     )
 
 
-def _lane_source(engine: LaneRunner) -> LaneSource:
-    rebalances, starts = engine.assignment.rebalances, engine.assignment.starts
-    return LaneSource(engine.lane, rebalances, engine.ends, engine.driver.standing, lambda: starts.unread_progress)
+def _lane_source(runner: LaneRunner) -> LaneSource:
+    rebalances, starts = runner.assignment.rebalances, runner.assignment.starts
+    return LaneSource(runner.lane, rebalances, runner.ends, runner.driver.standing, lambda: starts.unread_progress)
 
 
 def retry_calls(
-    settings: Settings, policy: Callable[[], Policy], poster: PostWriter, tally: LaneCounters
+    settings: Settings, policy: Callable[[], Policy], post_writer: PostWriter, counters: LaneCounters
 ) -> list[Route]:
     """Return the API call by which a service posts records that it could not handle."""
-    return retry_routes(FailurePosts(policy, settings.retry.understand, poster, tally, now))
+    return retry_routes(FailurePosts(policy, settings.retry.understand, post_writer, counters, now))
 
 
 def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:

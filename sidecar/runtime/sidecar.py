@@ -62,45 +62,51 @@ class Sidecar:
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
-        self._gate = Dispatcher(build_pace(settings))
-        self._delivery = build_delivery(settings, self._gate)
+        self._dispatcher = Dispatcher(build_pace(settings))
+        self._delivery = build_delivery(settings, self._dispatcher)
         self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
         registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
-        self._engines = [
-            LaneRunner(plan, policy, settings.kafka, self._gate, handed, transactions.observe, registry)
+        self._runners = [
+            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
             for plan in build_lane_specs(settings)
         ]
-        self._pacing = build_pace_monitor(settings, self._gate, self._engines)
-        self._desk = build_policy_controller(
-            settings, PolicyTargets(self._instance, self._engines, self._gate, self._delivery)
+        self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners)
+        self._controller = build_policy_controller(
+            settings, PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
         )
         self._policy_topic = build_policy_follower(
-            settings, self._desk, self._gate, registry, self._instance, self._overdue
+            settings, self._controller, self._dispatcher, registry, self._instance, self._overdue
         )
-        sources = build_metric_sources(settings, self._engines, self._gate, self._delivery, transactions)
-        self._poster = build_post_writer(settings, policy, transactions.observe, registry)
-        self._viewing = build_view_service(settings, self._instance, self._pacing.storm, registry)
-        calls = [*policy_routes(self._desk), *pull_calls(settings, self._delivery), *view_calls(self._viewing)]
-        if self._poster is not None:
-            lane = self._engines[-1]
-            calls += retry_calls(settings, lambda: lane.policy, self._poster, lane.lane.counters)
-        sources = with_view(with_policy(sources, self._desk), self._viewing)
+        sources = build_metric_sources(settings, self._runners, self._dispatcher, self._delivery, transactions)
+        self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)
+        self._view_service = build_view_service(settings, self._instance, self._pace_monitor.storm, registry)
+        calls = [
+            *policy_routes(self._controller),
+            *pull_calls(settings, self._delivery),
+            *view_calls(self._view_service),
+        ]
+        if self._post_writer is not None:
+            lane = self._runners[-1]
+            calls += retry_calls(settings, lambda: lane.policy, self._post_writer, lane.lane.counters)
+        sources = with_view(with_policy(sources, self._controller), self._view_service)
         sources = replace(
             sources,
             credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
         )
         self._servers = build_servers(settings, self, scraper(sources), calls)
-        dashboards = build_dashboards(settings, policy, None if self._viewing is None else self._viewing.topic)
+        dashboards = build_dashboards(
+            settings, policy, None if self._view_service is None else self._view_service.topic
+        )
         self._servers += dashboards
-        followers = [self._policy_topic, self._credentials, self._poster, self._viewing]
-        self._watch = ThreadWatch([*self._engines, *followers, *dashboards])
+        followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service]
+        self._watch = ThreadWatch([*self._runners, *followers, *dashboards])
         self._gave_up: list[str] = []
-        self._missing = MissingTopics(lambda: needed_topics(self._desk.settings), self._engines[0].topics)
+        self._missing = MissingTopics(lambda: needed_topics(self._controller.settings), self._runners[0].topics)
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
         self._ends_at = math.inf
@@ -110,15 +116,16 @@ class Sidecar:
         """Listen, and start both lanes side by side; return before Kafka answers. Raises SetupError."""
         for server in self._servers:
             await server.start()
-        if self._poster is not None:
-            self._poster.start()
-        self._pacing.start()
+        if self._post_writer is not None:
+            self._post_writer.start()
+        self._pace_monitor.start()
         self._credentials.start()
         self._policy_topic.start()
-        if self._viewing is not None:
-            self._viewing.start()
+        if self._view_service is not None:
+            self._view_service.start()
         self._starting = [
-            background(engine.start(self._desk.wait_known), f"start-{engine.plan.name}") for engine in self._engines
+            background(runner.start(self._controller.wait_known), f"start-{runner.plan.name}")
+            for runner in self._runners
         ]
         self._starting.append(background(self._name_missing_topics(), "topics"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -132,8 +139,8 @@ class Sidecar:
         1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance.
         """
         while not stop.is_set():
-            if self._desk.refusal:
-                for problem in self._desk.refusal:
+            if self._controller.refusal:
+                for problem in self._controller.refusal:
                     _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
                 return os.EX_CONFIG
             if asyncio.get_running_loop().time() > self._ends_at:
@@ -153,15 +160,15 @@ class Sidecar:
         left = await self.drain(self._settings.drain_timeout / 1000)
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
         self._delivery.close()
-        if self._poster is not None:
-            self._poster.stop()
+        if self._post_writer is not None:
+            self._post_writer.stop()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._close(), CLOSED_WITHIN)
 
     async def _close(self) -> None:
         await asyncio.gather(self._tracing.close(), *(server.stop() for server in self._servers))
-        if self._viewing is not None:
-            await self._viewing.stop()
+        if self._view_service is not None:
+            await self._view_service.stop()
         await asyncio.to_thread(self._policy_topic.join, CLOSED_WITHIN)
 
     # --- called by the API -------------------------------------------------------------------------------------------
@@ -177,7 +184,7 @@ class Sidecar:
 
     def started(self) -> bool:
         """Whether both lanes consume."""
-        return all(engine.started for engine in self._engines)
+        return all(runner.started for runner in self._runners)
 
     def status(self) -> dict[str, object]:
         """Return what `/status` shows."""
@@ -186,27 +193,27 @@ class Sidecar:
             "instance": self._instance,
             "mode": "broadcast" if self._settings.deliver.broadcast else self._settings.deliver.mode,
             "state": "draining" if self._draining is not None else "running" if self.started() else "starting",
-            **self._pacing.status(),
-            "in_flight": self._gate.in_flight,
+            **self._pace_monitor.status(),
+            "in_flight": self._dispatcher.in_flight,
             "missing_topics": sorted(self._missing.names),
-            "unknown_topics": strays_in(engine.lane.counters for engine in self._engines),
-            **self._desk.status(),
-            "view": None if self._viewing is None else self._viewing.status(),
+            "unknown_topics": strays_in(runner.lane.counters for runner in self._runners),
+            **self._controller.status(),
+            "view": None if self._view_service is None else self._view_service.status(),
             "last_error": self._last_error(),
             "partitions": [
-                {"lane": engine.plan.name, **part._asdict()} for engine in self._engines for part in engine.status()
+                {"lane": runner.plan.name, **part._asdict()} for runner in self._runners for part in runner.status()
             ],
         }
 
     def _overdue(self) -> int:
-        return max(engine.driver.standing.worst for engine in self._engines)
+        return max(runner.driver.standing.worst for runner in self._runners)
 
     def _last_error(self) -> str | None:
         found = [self._credentials.problem, *(source.last_error for source in self._sources())]
         return next(filter(None, found), None)
 
     def _sources(self) -> list[LaneRunner | PostWriter]:
-        return [*self._engines, *([] if self._poster is None else [self._poster])]
+        return [*self._runners, *([] if self._post_writer is None else [self._post_writer])]
 
     async def drain(self, timeout: float) -> int:
         """Stop fetching, finish the deliveries that are out, commit, leave the group. Safe to call again.
@@ -214,7 +221,7 @@ class Sidecar:
         Returns how many records were left, at most: not answered, or not committed to Kafka.
         """
         if self._draining is None:
-            self._gate.close()
+            self._dispatcher.close()
             self._draining = asyncio.create_task(self._drain(timeout))
             usual = self._settings.drain_timeout / 1000
             self._ends_at = asyncio.get_running_loop().time() + max(timeout, usual) + self._drained_for
@@ -225,9 +232,9 @@ class Sidecar:
         for task in self._starting:
             task.cancel()
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
-        left = await asyncio.gather(*(engine.drain(timeout) for engine in self._engines))
-        return self._gate.in_flight + sum(left)
+        left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
+        return self._dispatcher.in_flight + sum(left)
 
     async def _name_missing_topics(self) -> None:
-        await self._desk.wait_known()
+        await self._controller.wait_known()
         await self._missing.name()

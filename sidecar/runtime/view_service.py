@@ -85,13 +85,13 @@ def build_view_service(
     return ViewService(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
 
 
-def view_calls(viewing: ViewService | None) -> list[Route]:
+def view_calls(view_service: ViewService | None) -> list[Route]:
     """Return the API calls of the view. Without a view they answer that there is none."""
-    return no_view_routes() if viewing is None else view_routes(viewing.readers, viewing.rule)
+    return no_view_routes() if view_service is None else view_routes(view_service.readers, view_service.rule)
 
 
-def with_view(sources: Sources, viewing: ViewService | None) -> Sources:
+def with_view(sources: Sources, view_service: ViewService | None) -> Sources:
     """Return what a scrape reads, together with what is known of the view."""
-    if viewing is None:
+    if view_service is None:
         return sources
-    return replace(sources, view_lag=viewing.lag, bad_view_records=viewing.bad_records)
+    return replace(sources, view_lag=view_service.lag, bad_view_records=view_service.bad_records)

@@ -84,7 +84,7 @@ class Dashboard:
         self._own = self._topic if topic is None else None
         self._readers = QueryPool(self._topic)
         self._audit = AuditLog(wanted.audit_file)
-        self._desk = Redrives(self._looks, self._audit)
+        self._redrives = Redrives(self._looks, self._audit)
         self._sessions = Sessions(far=not wanted.near)
         self._render = Renderer(
             {
@@ -113,7 +113,7 @@ class Dashboard:
         self._readers.close()
         self._asker.close()
         self._scans.close()
-        await asyncio.to_thread(self._desk.close, within)
+        await asyncio.to_thread(self._redrives.close, within)
         if self._own is not None and self._own.is_alive():  # it never started if listening failed
             await asyncio.to_thread(self._own.join, VIEW_WITHIN)
 
@@ -129,7 +129,7 @@ class Dashboard:
                     f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
                 )
                 raise ConfigError([f"{wanted.token_file}: {text}"])
-            doing = Forms(self._render, self._asker, self._scans, self._desk, self._audit, self._sessions, tokens)
+            doing = Forms(self._render, self._asker, self._scans, self._redrives, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms check their own media type

@@ -25,12 +25,12 @@ class Forms:
         render: Renderer,
         asker: ThreadQueries,
         scans: ThreadQueries,
-        desk: Redrives,
+        redrives: Redrives,
         audit: AuditLog,
         sessions: Sessions,
         tokens: Tokens,
     ) -> None:
-        self._render, self._ask, self._scan, self._desk = render, asker, scans, desk
+        self._render, self._ask, self._scan, self._redrives = render, asker, scans, redrives
         self._audit, self._sessions, self._tokens = audit, sessions, tokens
 
     async def ask_token(self, request: Request, session: Session | None) -> Response:
@@ -69,32 +69,32 @@ class Forms:
         """Make a dry run and show its plan."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
-        plan = await self._scan(lambda: self._desk.plan(letter_filter(fields), signed_in.who))
+        plan = await self._scan(lambda: self._redrives.plan(letter_filter(fields), signed_in.who))
         return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
 
     async def redrive(self, request: Request, session: Session | None) -> Response:
         """Carry out a plan."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
-        job = await self._ask(lambda: self._desk.carry_out(fields.get("plan", ""), signed_in.who))
+        job = await self._ask(lambda: self._redrives.carry_out(fields.get("plan", ""), signed_in.who))
         return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
 
     async def job(self, request: Request, session: Session | None) -> Response:
         """Show the progress of a redrive, as a page or as the part of it that reloads."""
-        job = self._desk.job(request.path_params["job"])
+        job = self._redrives.job(request.path_params["job"])
         if job is None or session is None:
             raise RefusedError("this redrive is not known here, or you are not signed in; the audit log has it")
         page = "job_part.html" if "hx-request" in request.headers else "job.html"
-        results = list(job.tally.results)
+        results = list(job.counts.results)
         return self._render(page, session=session, here="/dlq", job=job, results=results, now=wall())
 
     async def stop(self, request: Request, session: Session | None) -> Response:
         """Stop a redrive between two transactions."""
         signed_in = expect_token(session, await read_form(request))
-        job = self._desk.job(request.path_params["job"])
+        job = self._redrives.job(request.path_params["job"])
         if job is None or job.ended is not None:
             raise RefusedError("it has ended already")
-        await self._ask(lambda: self._desk.stop(job, signed_in.who))
+        await self._ask(lambda: self._redrives.stop(job, signed_in.who))
         return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
 
     async def audit(self, request: Request, session: Session | None) -> Response:

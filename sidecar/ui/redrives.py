@@ -41,8 +41,8 @@ class Plan(NamedTuple):
 
     id: str
     who: str
-    wish: RedriveRequest
-    tally: PlanCounts
+    request: RedriveRequest
+    counts: PlanCounts
     target: str
     at: int
     made: float
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     @property
     def ready(self) -> int:
         """The number of letters that would be redriven."""
-        return self.tally.of(Eligibility.READY)
+        return self.counts.of(Eligibility.READY)
 
 
 class Result(NamedTuple):
@@ -86,13 +86,13 @@ class Job:
     began: int
     ended: int | None = None
     error: str = ""
-    tally: Recorded = field(default_factory=Recorded)
+    counts: Recorded = field(default_factory=Recorded)
     stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def redriven(self) -> int:
         """The number of letters redriven so far."""
-        return self.tally.of(Eligibility.READY)
+        return self.counts.of(Eligibility.READY)
 
 
 class Redrives:
@@ -108,12 +108,16 @@ class Redrives:
     def plan(self, asked: Filter, who: str) -> Plan:
         """Make a dry run. Raises BrokerError, ContractError or SetupError."""
         at = _wall()
-        wish = RedriveRequest(replace(asked, until=min(asked.until, at)))  # later dead letters are not part of the plan
+        request = RedriveRequest(
+            replace(asked, until=min(asked.until, at))
+        )  # later dead letters are not part of the plan
         self._audit.write("dry-run", who, filter=_told(asked))
-        tally = plan_redrive(
-            self._looks.letters, self._looks.policy, wish, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
+        counts = plan_redrive(
+            self._looks.letters, self._looks.policy, request, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
         )
-        plan = Plan(secrets.token_urlsafe(16), who, wish, tally, self._looks.settings.names.ready, at, time.monotonic())
+        plan = Plan(
+            secrets.token_urlsafe(16), who, request, counts, self._looks.settings.names.ready, at, time.monotonic()
+        )
         with self._lock:
             _keep(self._plans, plan.id, plan)
         return plan
@@ -126,7 +130,7 @@ class Redrives:
             plan = self._plans.get(plan_id)
             if plan is None or plan.who != who or time.monotonic() - plan.made > PLAN_AGE:
                 raise RefusedError("the plan is used up or too old: make a new dry run")
-            self._audit.write("redrive", who, filter=_told(plan.wish.filter), letters=plan.ready, target=plan.target)
+            self._audit.write("redrive", who, filter=_told(plan.request.filter), letters=plan.ready, target=plan.target)
             del self._plans[plan_id]
             job = Job(secrets.token_urlsafe(16), plan, _wall())
             _keep(self._jobs, job.id, job)
@@ -155,8 +159,8 @@ class Redrives:
         plan, error = job.plan, ""
         policy = replace(self._looks.policy, instance=f"redrive:{plan.who}@ui")
         try:
-            with Redriver(self._looks.letters, policy, plan.wish, job.stop) as redriver:
-                redriver.tally = job.tally
+            with Redriver(self._looks.letters, policy, plan.request, job.stop) as redriver:
+                redriver.counts = job.counts
                 redriver.run(max(1, plan.ready), None, self._looks.within(inf))
         except ReconsumeError as failure:
             error = str(failure)

@@ -49,7 +49,7 @@ def ended(desk: Redrives, job: Job) -> Job:
 def test_a_plan_means_what_was_dead_when_it_was_made(desk: Redrives) -> None:
     plan = desk.plan(Filter(), "alice")
     assert plan.ready == 2
-    assert plan.wish.filter.until == plan.at
+    assert plan.request.filter.until == plan.at
 
 
 def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Redrives, tmp_path: Path) -> None:

@@ -78,13 +78,13 @@ def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, r
     from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
-    wish = RedriveRequest(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
-    with stop_signal() as stop, Redriver(there, policy, wish, stop) as redriver:
-        if eligibility(letter, wish, redriver.past_of(letter)) is not Eligibility.READY:
+    request = RedriveRequest(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
+    with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
+        if eligibility(letter, request, redriver.past_of(letter)) is not Eligibility.READY:
             raise ContractError(f"{letter.place} was redriven meanwhile, and is not sent twice")
         redriver.commit([letter])
     options.output.rows(CHANGE, [row])
-    return code_of(redriver.tally)
+    return code_of(redriver.counts)
 
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Letter:

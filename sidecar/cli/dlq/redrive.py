@@ -79,21 +79,21 @@ def redrive(
       reconsume dlq redrive --topic orders --rate 50 --yes
       reconsume dlq redrive --id orders:3:1024
     """
-    wish = RedriveRequest(filter_of(Asked(ids, reasons, topics, headers, since, until)), most_redrives, forgotten)
-    return plan_and_redrive(options, wish, most, rate, yes=yes, dry_run=dry_run)
+    request = RedriveRequest(filter_of(Asked(ids, reasons, topics, headers, since, until)), most_redrives, forgotten)
+    return plan_and_redrive(options, request, most, rate, yes=yes, dry_run=dry_run)
 
 
 def plan_and_redrive(
-    options: Options, wish: RedriveRequest, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
+    options: Options, request: RedriveRequest, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
 ) -> int:
     """Show the plan, ask the user to agree, and carry it out."""
     settings, there, policy = open_dlq(options)
     from sidecar.dlq.plan import plan_redrive
     from sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
 
-    plan = plan_redrive(there, policy, wish, most, progress_line("ready"))
+    plan = plan_redrive(there, policy, request, most, progress_line("ready"))
     count, ready = plan.of(Eligibility.READY), settings.names.ready
-    rows = plan_rows(plan, ready, wish.most_redrives, done=False)
+    rows = plan_rows(plan, ready, request.most_redrives, done=False)
     if dry_run or count == 0:
         options.output.rows(PLAN, rows)
         met = sum(plan.counts.values())
@@ -102,14 +102,14 @@ def plan_and_redrive(
     options.output.talk_rows(PLAN, rows)
     if not yes:
         ask(f"Redrive {count} dead letters to {ready}?")
-    with stop_signal() as stop, Redriver(there, policy, wish, stop) as redriver:
-        return carry_out(options, redriver, wish, most, rate, stop)
+    with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
+        return carry_out(options, redriver, request, most, rate, stop)
 
 
 def carry_out(
     options: Options,
     redriver: Redriver,
-    wish: RedriveRequest,
+    request: RedriveRequest,
     most: int | None,
     rate: float | None,
     stop: threading.Event,
@@ -118,18 +118,18 @@ def carry_out(
     try:
         redriver.run(most, rate, progress_line("redriven"))
     finally:
-        options.output.rows(PLAN, plan_rows(redriver.tally, redriver.target, wish.most_redrives, done=True))
+        options.output.rows(PLAN, plan_rows(redriver.counts, redriver.target, request.most_redrives, done=True))
         talk(f"{redriver.redriven} redriven to {redriver.target}")
     if stop.is_set():
         raise KeyboardInterrupt
-    return code_of(redriver.tally)
+    return code_of(redriver.counts)
 
 
-def code_of(tally: PlanCounts) -> int:
+def code_of(counts: PlanCounts) -> int:
     """Return the exit code: 3 if Kafka refused some letters, 1 if it refused all."""
     from sidecar.dlq.plan import REFUSED
 
-    if not tally.of(REFUSED):
+    if not counts.of(REFUSED):
         return DONE
-    talk(f"{tally.of(REFUSED)} were refused by Kafka and stay in the DLQ; the next run tries them again")
-    return PARTLY if tally.of(Eligibility.READY) else FAILED
+    talk(f"{counts.of(REFUSED)} were refused by Kafka and stay in the DLQ; the next run tries them again")
+    return PARTLY if counts.of(Eligibility.READY) else FAILED

@@ -41,12 +41,12 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
     }
 
 
-def plan_rows(tally: PlanCounts, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
+def plan_rows(counts: PlanCounts, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
     """Return a row for each kind of letter, the redriven ones first. `ready` is the topic that they are written to."""
     from sidecar.dlq.plan import why
 
     words = AFTER if done else BEFORE
-    kinds = sorted(tally.counts.items(), key=lambda item: (item[0].verdict != Eligibility.READY, -item[1], item[0]))
+    kinds = sorted(counts.counts.items(), key=lambda item: (item[0].verdict != Eligibility.READY, -item[1], item[0]))
     return [
         {
             "action": words[Eligibility(kind.verdict)] if kind.verdict in list(Eligibility) else kind.verdict,
@@ -55,7 +55,7 @@ def plan_rows(tally: PlanCounts, ready: str, most_redrives: int, *, done: bool) 
             "target": ready if kind.verdict == Eligibility.READY else "",
             "letters": count,
             "why": why(kind, most_redrives),
-            "ids": tally.samples[kind],
+            "ids": counts.samples[kind],
         }
         for kind, count in kinds
     ]

@@ -43,7 +43,7 @@ class AdmissionLimit(NamedTuple):
 
 
 def admit(
-    part: PartitionState, run: FetchedRecords, lot: PausedPartitions, now: Now, allowed: AdmissionLimit
+    part: PartitionState, run: FetchedRecords, paused: PausedPartitions, now: Now, allowed: AdmissionLimit
 ) -> Iterator[Admitted]:
     """Yield the records of a run that begin now, each once.
 
@@ -56,14 +56,14 @@ def admit(
         left = part.time_left(record, now) if part.level_delay else 0
         if left > near:
             part.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
-            lot.pause(part, record.offset, now.steady + left - RESUME_EARLY, "not due")
+            paused.pause(part, record.offset, now.steady + left - RESUME_EARLY, "not due")
             return
         if tracker.span(record.offset) >= SPAN:
-            lot.pause(part, record.offset, now.steady, "at its bound")
+            paused.pause(part, record.offset, now.steady, "at its bound")
             return
         if part.load > allowed.most:
             part.most = allowed.most
-            lot.pause(part, record.offset, now.steady, allowed.because)
+            paused.pause(part, record.offset, now.steady, allowed.because)
             return
         if tracker.begin(record.offset):
             yield record, left

@@ -93,13 +93,13 @@ class BatchPush:
     """
 
     def __init__(
-        self, push: Push, render: RenderBatch, limits: Limits, gate: Dispatcher, clock: Callable[[], Now]
+        self, push: Push, render: RenderBatch, limits: Limits, dispatcher: Dispatcher, clock: Callable[[], Now]
     ) -> None:
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
         self.unknown_verdicts = 0
         """Verdicts for records that were not in the batch."""
-        self._push, self._render, self._limits, self._gate, self._clock = push, render, limits, gate, clock
+        self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
         self._forming = BatchRequest(self._empty)
@@ -163,13 +163,13 @@ class BatchPush:
 
     def _look(self) -> None:
         self._looking = False
-        if self._gate.pace.state is State.OUTAGE:
+        if self._dispatcher.pace.state is State.OUTAGE:
             now = self._clock()
             for parcel in self._gathered():
                 parcel.tell(AWAY, now)
             return
         if self._forming.records:
-            if self._limits.max_wait == 0 or self._gate.full:
+            if self._limits.max_wait == 0 or self._dispatcher.full:
                 self._due = True
             elif self._timer is None:
                 self._timer = self._loop.call_later(self._limits.max_wait, self._ring)
@@ -205,7 +205,7 @@ class BatchPush:
 
     def _go(self) -> None:
         """Send the batches that may be sent, unless there is an outage."""
-        while self._out < self._limits.requests and self._gate.pace.state is not State.OUTAGE:
+        while self._out < self._limits.requests and self._dispatcher.pace.state is not State.OUTAGE:
             if self._sealed:
                 self._send(self._sealed.popleft())
             elif self._due and self._forming.records:
@@ -221,7 +221,7 @@ class BatchPush:
         self._out -= 1
         if isinstance(judged, Verdicts):
             self.unknown_verdicts += judged.unknown
-        self._gate.answer_together(lambda: parcel.tell(judged, now), now)
+        self._dispatcher.answer_together(lambda: parcel.tell(judged, now), now)
         if not self._looking:
             self._look_later()
 

@@ -160,11 +160,11 @@ class PostWriter(threading.Thread):
     def _with_existing_topics(self, jobs: Sequence[PendingPost]) -> list[PendingPost]:
         """Return the posts whose topics and partitions accept records; fail the others at once."""
         # An operator must repair these first, so trying again would be in vain.
-        homeless = {id(refusal.entry): refusal for refusal in self._supply.missing_targets([job.entry for job in jobs])}
+        refusals = {id(refusal.entry): refusal for refusal in self._supply.missing_targets([job.entry for job in jobs])}
         for job in jobs:
-            if id(job.entry) in homeless:
-                _fail([job], _error_of(homeless[id(job.entry)]))
-        return [job for job in jobs if id(job.entry) not in homeless]
+            if id(job.entry) in refusals:
+                _fail([job], _error_of(refusals[id(job.entry)]))
+        return [job for job in jobs if id(job.entry) not in refusals]
 
     def _try(self, jobs: Sequence[PendingPost]) -> tuple[Sequence[PendingPost], str]:
         """Run one transaction. Return the posts to try again, and the result for the metrics."""

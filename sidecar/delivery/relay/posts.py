@@ -50,11 +50,11 @@ class FailurePosts:
         policy: Callable[[], Policy],
         understand: tuple[str, ...],
         poster: PostWriter,
-        tally: LaneCounters,
+        counters: LaneCounters,
         now: Callable[[], Now],
     ) -> None:
         self._policy = policy
-        self._tally = tally
+        self._counters = counters
         self._readings = {Kind.MAIN: foreign_reading_of(understand), Kind.READY: reading_of(policy())}
         self._poster = poster
         self._now = now
@@ -67,7 +67,7 @@ class FailurePosts:
         entry = self._entry(record, failure)
         await self._poster.post(entry)
         decision, copy = entry.decision, entry.writes[0]
-        self._tally.count(decision)
+        self._counters.count(decision)
         assert isinstance(decision, Retry | DeadLetter | Hop)
         life = decision.life
         due = None if isinstance(decision, DeadLetter) else life.due_at
@@ -84,13 +84,13 @@ class FailurePosts:
             record = replace(record, life=life, fault=fault)
         decision: Decision
         if record.fault:
-            self._tally.bad_headers += 1
+            self._counters.bad_headers += 1
             decision = dead_letter_unreadable(record, policy, wall)
         elif record.life is not None and record.life.topic not in policy.topics:
             # Other instances consume its topic, so this service cannot judge it.
             decision = after_wait(record, policy, wall)
         else:
-            self._tally.odd_requests += not policy.understands(failure.delay, failure.level)
+            self._counters.odd_requests += not policy.understands(failure.delay, failure.level)
             decision = decide(record, failure, policy, wall)
         # Outside ordered mode a failure has no other result, and neither has an unknown topic.
         assert isinstance(decision, Retry | DeadLetter | Hop)

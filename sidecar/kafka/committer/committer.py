@@ -120,8 +120,8 @@ class Committer(threading.Thread):
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
-        if homeless := self._supply.missing_targets(batch.entries):
-            return _refused(batch, homeless), "refused"
+        if refusals := self._supply.missing_targets(batch.entries):
+            return _refused(batch, refusals), "refused"
         producer = self._supply.producer
         if producer is None:  # stopped before there was a producer
             return None, "unknown"

@@ -38,7 +38,7 @@ class Assignment:
     in_group = True
     """Whether the partitions come from a consumer group, so that an error that keeps us out of the group matters."""
 
-    def __init__(self, keeper: AssignmentListener, *, start_at: str, lock_timeout: float) -> None:
+    def __init__(self, listener: AssignmentListener, *, start_at: str, lock_timeout: float) -> None:
         self.slots: dict[Key, OwnedPartition] = {}
         self.lock_timeout = lock_timeout
         self.membership: Membership | None = None
@@ -46,7 +46,7 @@ class Assignment:
         self.all_paused = False
         """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
-        self._keeper = keeper
+        self._listener = listener
         self.starts = Starts(start_at)
         self._epochs = count(1)
         self._asked = threading.Event()
@@ -95,14 +95,14 @@ class Assignment:
         sources = [Partition(place.topic, place.partition) for place in partitions]
         self._take_membership(consumer)  # the last transactions of these partitions need the present generation
         done = threading.Event()
-        self._keeper.release(sources, done.set)
+        self._listener.release(sources, done.set)
         deadline = time.monotonic() + self.lock_timeout
         while not done.wait(0.02) and time.monotonic() < deadline:
             self.answer(consumer)
         if not done.is_set():
             text, extra = "gave up %d partitions with deliveries still out: %s", {"event": "gave-up-unanswered"}
             _LOG.warning(text, len(sources), _names(sources), extra=extra)
-            self._keeper.dropped(sources)
+            self._listener.dropped(sources)
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
 
@@ -110,7 +110,7 @@ class Assignment:
         """Drop partitions that another consumer may own already; commit nothing of them."""
         self.rebalances["lost"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
-        self._keeper.dropped(sources)
+        self._listener.dropped(sources)
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
 
@@ -158,7 +158,7 @@ class Assignment:
         if found is not None and wanted < found.low:
             _log_loss(slot, wanted, found)
             self._anew(consumer, [Start(slot.partition, found.low, None)])
-            self._keeper.cut(slot.partition, slot.epoch, wanted, found.low)
+            self._listener.cut(slot.partition, slot.epoch, wanted, found.low)
         elif found is None or wanted <= found.high:
             self._anew(consumer, [Start(slot.partition, wanted, None)])
         else:
@@ -182,7 +182,7 @@ class Assignment:
 
     def _restart(self, consumer: Consumer, slot: OwnedPartition, found: Edges, progress: Progress) -> None:
         """Read a log from another offset, as a new assignment of the partition."""
-        self._keeper.truncated(slot.partition, found.high)
+        self._listener.truncated(slot.partition, found.high)
         slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
         starts = [Start(slot.partition, progress.next, progress)]
         self._anew(consumer, starts)
@@ -217,7 +217,7 @@ class Assignment:
                 slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at
                 grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
         if grants:
-            self._keeper.assigned(grants)
+            self._listener.assigned(grants)
 
     def _forget(self, consumer: Consumer, sources: Iterable[Partition]) -> None:
         for source in sources:

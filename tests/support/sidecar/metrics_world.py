@@ -80,7 +80,7 @@ class World:
                     ),
                     LaneSource(self.retry, {"assigned": 1}),
                 ),
-                gate=self.gate,
+                dispatcher=self.gate,
                 deliveries=self.durations,
                 transactions=self.transactions,
                 topics=("orders", "invoices"),

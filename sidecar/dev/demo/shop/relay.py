@@ -128,10 +128,10 @@ class RelayFront:
         number = self._counter.came(order)
         answer = answer_to(order.case, order.times)
         await asyncio.sleep(min(answer.after, PATIENCE_SECONDS))
-        wish = retry_request_of(answer)
-        if wish is not None:
-            await self._post(posted(message, headers, wish))
-        self._counter.answered(number, "commit" if wish is None else wish.verdict)
+        request = retry_request_of(answer)
+        if request is not None:
+            await self._post(posted(message, headers, request))
+        self._counter.answered(number, "commit" if request is None else request.verdict)
 
     async def _post(self, body: Posted) -> None:
         """Post until the sidecar has the record. Raises RuntimeError if it refuses the record for good."""
@@ -171,7 +171,7 @@ def order_of(message: Message, headers: Headers, main: str) -> Order:
     return Order(life.id, life.times, case, digest)
 
 
-def posted(message: Message, headers: Headers, wish: RetryRequest) -> Posted:
+def posted(message: Message, headers: Headers, request: RetryRequest) -> Posted:
     """Return the body of a post."""
     return Posted(
         topic=message.topic() or "",
@@ -181,7 +181,7 @@ def posted(message: Message, headers: Headers, wish: RetryRequest) -> Posted:
         key_base64=message.key(),
         value_base64=message.value(),
         headers=headers,
-        delay=wish.delay,
-        level=wish.level,
-        reason=wish.reason,
+        delay=request.delay,
+        level=request.level,
+        reason=request.reason,
     )
