@@ -15,7 +15,8 @@ import msgspec
 from topics import json_bounds as bounds
 from topics import versions
 from topics.durations import render_duration
-from topics.headers import RetryState, reason_class
+from topics.headers import RetryState
+from topics.reasons import reason_class
 
 
 class State(enum.StrEnum):

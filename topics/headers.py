@@ -7,12 +7,13 @@ gives a value that says why, never an exception. Numbers are checked as bytes, b
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Container
 from typing import TypeAlias
 
 import msgspec
+
+from topics.reasons import LONGEST_REASON, shortened
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """All headers of a record in their order, with duplicates. A null value (None) is not an empty one."""
@@ -67,9 +68,6 @@ RESERVED = "RETRY_"
 """The prefix of headers that a later version may add. Such a header is kept like the record's own and is never refused.
 A newer version then finds it again after an older one."""
 
-LONGEST_REASON = 1024
-"""Bytes of UTF-8. A dead letter carries the reason twice, and it must stay far below the 16 KiB that we allow for our
-headers."""
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_LONG = 2**63 - 1
@@ -246,31 +244,6 @@ def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Header
         (DLQ_DELIVERY_COUNT, b"%d" % deliveries),
         (DLQ_MESSAGE, life.reason.encode()),
     ]
-
-
-@functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
-def reason_text(reason_class: str, text: str) -> str:
-    """Return RETRY_REASON, `class` or `class: text`, in at most 1 KiB of UTF-8.
-
-    Every unprintable character is replaced by a space.
-    """
-    return shortened(f"{reason_class}: {text}" if text else reason_class)
-
-
-def reason_class(reason: str) -> str:
-    """Return the class of a RETRY_REASON without the text. Events and metrics carry the class alone."""
-    return reason.partition(": ")[0]
-
-
-def shortened(text: str) -> str:
-    """Return `text` in at most 1 KiB of UTF-8, cut between characters.
-
-    Every unprintable character is replaced by a space.
-    """
-    if not text.isprintable():  # false for controls, lone surrogates, and marks that reverse a terminal's text
-        text = "".join(char if char.isprintable() else " " for char in text[:LONGEST_REASON])
-    data = text.encode()
-    return text if len(data) <= LONGEST_REASON else data[:LONGEST_REASON].decode(errors="ignore")
 
 
 EDITED = "RETRY_EDITED"

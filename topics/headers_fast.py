@@ -14,7 +14,6 @@ from topics.headers import (
     ID,
     LARGEST_LONG,
     LARGEST_PARTITION,
-    LONGEST_REASON,
     ORIGIN_MESSAGE_ID,
     OURS,
     REAL_TOPIC,
@@ -30,8 +29,8 @@ from topics.headers import (
     TIMESTAMP_DIGITS,
     Headers,
     RetryState,
-    shortened,
 )
+from topics.reasons import LONGEST_REASON, shortened
 
 RENDERED = (
     REAL_TOPIC,

@@ -14,8 +14,8 @@ import msgspec
 
 from sidecar.core.progress import Progress
 from topics.events import State
-from topics.headers import shortened
 from topics.names import Kind, Names
+from topics.reasons import shortened
 
 Number: TypeAlias = tuple[str, int]
 """A topic and a partition number."""

@@ -24,11 +24,11 @@ from topics.headers import (
     Headers,
     RetryState,
     parse_retry_headers,
-    reason_class,
     without_ours,
 )
 from topics.headers_fast import parse_rendered
 from topics.names import LEGAL_NAMES
+from topics.reasons import reason_class
 
 UNREADABLE = "headers-unreadable"
 CHANGED = "edited"

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, Nacked, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.policy import MAX_DELAY, InPlace, Policy
 from sidecar.core.record import Record
-from topics.headers import RetryState, reason_class, reason_text
+from topics.headers import RetryState
+from topics.reasons import reason_class, reason_text
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -16,8 +16,9 @@ from sidecar.core.copies import redriven_writes
 from sidecar.core.decide import Retry
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
-from topics.headers import EDITED, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers, reason_class
+from topics.headers import EDITED, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.names import LEGAL_NAMES, Kind
+from topics.reasons import reason_class
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""

@@ -17,7 +17,8 @@ from sidecar.dlq.topics import QUIET
 from sidecar.errors import BrokerError, ReconsumeError
 from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.transaction import API_LIMIT, OutcomeUnknown, TransactionalProducer, error_in
+from sidecar.kafka.committer.delivery_errors import error_in
+from sidecar.kafka.committer.transaction import API_LIMIT, OutcomeUnknown, TransactionalProducer
 from topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})

@@ -14,8 +14,9 @@ from spark.consumer.record import UNREADABLE, ParsedRecord
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
 from topics.events import State, encode_event, event_of
-from topics.headers import Headers, RetryState, dead_letter_headers, reason_text, render_retry_headers, without_ours
+from topics.headers import Headers, RetryState, dead_letter_headers, render_retry_headers, without_ours
 from topics.headers_fast import for_topic
+from topics.reasons import reason_text
 
 UNKNOWN_TOPIC = "unknown-topic"
 """The reason of a dead letter whose main topic no job or sidecar of the group consumes."""

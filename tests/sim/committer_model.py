@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
-from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _result_from_progress, _without
+from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
+from sidecar.kafka.committer.unknown_outcome import result_from_progress
 from sidecar.kafka.consumer.assignment import Membership
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class CommitterModel:
 
     def _ask_kafka(self, batch: CommitBatch) -> None:
         found = {source: self._kafka.progress(self._host.group, source) for source in batch.commits}
-        result = _result_from_progress(batch, found)
+        result = result_from_progress(batch, found)
         if result is None:
             self._try(batch)
         else:

@@ -13,7 +13,8 @@ from sidecar.dev.demo.lateness import lateness
 from sidecar.dev.demo.ledger import digest_of
 from sidecar.dev.demo.record_histories import Copy, RecordHistory, Row
 from topics.events import State
-from topics.headers import RETRY_TOPIC, RetryState, reason_class, without_ours
+from topics.headers import RETRY_TOPIC, RetryState, without_ours
+from topics.reasons import reason_class
 
 Check = Callable[[RecordHistory, Row], Iterator[str]]
 

@@ -11,22 +11,17 @@ import time
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
-from sidecar.core.progress import Progress, decode
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.unknown_outcome import settled
 from sidecar.kafka.consumer.assignment import Assignment, Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
-from sidecar.kafka.errors import raise_partition_errors
 from sidecar.observability.thread_watch import StopRequest
 
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again. The cause of an abort lasts longer than a network round trip."""
-ASK_LIMIT = 10.0
-"""Seconds for one request for the committed progress."""
 UNNAMED = 3
 """Aborts of one batch in a row that name no entry. After so many, smaller batches must find the entry that is the
 cause."""
@@ -134,7 +129,7 @@ class Committer(threading.Thread):
         except OutcomeUnknown as unsure:
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
             self._supply.replace()
-            return self._read_back_progress(batch), "unknown"
+            return settled(batch, self._supply, self._reader_config, self._stopping), "unknown"
         return CommitResult(batch, committed=True, done=batch.entries), "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
@@ -160,36 +155,6 @@ class Committer(threading.Thread):
         while self._assignment.membership is old and time.monotonic() < end:
             self._stopping.wait(0.01)
 
-    def _read_back_progress(self, batch: CommitBatch) -> CommitResult | None:
-        """Return the batch's result according to the committed progress.
-
-        None if the batch was not committed, or if the committer is stopped.
-        """
-        credentials = self._supply.credentials
-        keys, reader = credentials.pending, Consumer(credentials.newest(self._reader_config))
-        places = [TopicPartition(*source) for source in batch.commits]
-        try:
-            # Until Kafka answers: to commit again without its answer could write every copy twice.
-            while not self._stopping.is_set():
-                try:
-                    return _result_from_progress(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
-                except KafkaException as failure:
-                    self._supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
-                    self._stopping.wait(AGAIN_AFTER)
-                    if credentials.pending is not keys:  # Kafka may refuse the reader's present credentials
-                        reader.close()
-                        keys, reader = credentials.pending, Consumer(credentials.newest(self._reader_config))
-        finally:
-            reader.close()
-        return None
-
-
-def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
-    return {
-        Partition(place.topic, place.partition): decode(place.offset, place.metadata)
-        for place in raise_partition_errors(places)
-    }
-
 
 def _fenced(batch: CommitBatch, membership: Membership) -> frozenset[Partition]:
     return frozenset(source for source, share in batch.commits.items() if membership.epochs.get(source) != share.epoch)
@@ -211,13 +176,3 @@ def _apart(batch: CommitBatch, reason: str) -> CommitResult:
     if len(batch.entries) == 1:
         return _refused(batch, (Refusal(batch.entries[0], "record", reason),))
     return CommitResult(batch, committed=False, again=batch.entries, apart=True)
-
-
-def _result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:
-    if all(found[source] == share.progress for source, share in batch.commits.items()):
-        return CommitResult(batch, committed=True, done=batch.entries)
-    done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))
-    if not done:
-        return None
-    again = tuple(entry for entry in batch.entries if not found[entry.record.source].covers(entry.record.offset))
-    return CommitResult(batch, committed=False, done=done, again=again)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
 
@@ -68,3 +68,22 @@ def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal |
     else:  # an unknown kind: it is reported for this record, so the other records are not the cause
         about = "record"
     return Refusal(entry, about, f"{where}: {error.str()}", where)
+
+
+def error_in(failure: BaseException) -> KafkaError:
+    """Return the KafkaError behind `failure`.
+
+    With 2.16 a fatal error (another producer has fenced this one) can surface as SystemError with the KafkaException as
+    its cause. The client delivers reports although it is already raising that error, so the first access to a message
+    fails.
+    """
+    while not isinstance(failure, KafkaException):
+        if failure.__cause__ is None:
+            # At times the cause is lost ("returned NULL without setting an exception"). Then return an abortable error:
+            # the abort reports the real one.
+            if isinstance(failure, SystemError):
+                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)
+            raise failure
+        failure = failure.__cause__
+    error: KafkaError = failure.args[0]
+    return error

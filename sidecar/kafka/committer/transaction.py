@@ -19,7 +19,7 @@ from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.progress import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
-from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, refusal_of
+from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, error_in, refusal_of
 from sidecar.kafka.committer.refusing_partitions import State
 
 API_LIMIT = 5.0
@@ -231,25 +231,6 @@ class TransactionalProducer:
             except KafkaException as failure:
                 if not failure.args[0].retriable() or time.monotonic() > end:
                     raise
-
-
-def error_in(failure: BaseException) -> KafkaError:
-    """Return the KafkaError behind `failure`.
-
-    With 2.16 a fatal error (another producer has fenced this one) can surface as SystemError with the KafkaException as
-    its cause. The client delivers reports although it is already raising that error, so the first access to a message
-    fails.
-    """
-    while not isinstance(failure, KafkaException):
-        if failure.__cause__ is None:
-            # At times the cause is lost ("returned NULL without setting an exception"). Then return an abortable error:
-            # the abort reports the real one.
-            if isinstance(failure, SystemError):
-                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)
-            raise failure
-        failure = failure.__cause__
-    error: KafkaError = failure.args[0]
-    return error
 
 
 def _offsets(batch: CommitBatch) -> list[TopicPartition]:

@@ -6,18 +6,16 @@ from hypothesis import strategies as st
 
 from topics.headers import (
     DEAD_LETTER,
-    LONGEST_REASON,
     OURS,
     BadHeader,
     Headers,
     RetryState,
     dead_letter_headers,
     parse_retry_headers,
-    reason_class,
-    reason_text,
     render_retry_headers,
     without_ours,
 )
+from topics.reasons import LONGEST_REASON, reason_class, reason_text
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000

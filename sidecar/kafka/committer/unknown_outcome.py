@@ -1,0 +1,63 @@
+"""Settle a transaction in doubt: the committed progress says whether it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from sidecar.core.commit_batch import CommitBatch, CommitResult
+from sidecar.core.progress import Progress, decode
+from sidecar.core.record import Partition
+from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.errors import raise_partition_errors
+from sidecar.observability.thread_watch import StopRequest
+
+AGAIN_AFTER = 0.1
+"""Seconds before the committed progress is asked for again."""
+ASK_LIMIT = 10.0
+"""Seconds for one request for the committed progress."""
+
+
+def settled(
+    batch: CommitBatch, supply: ReplaceableProducer, config: Mapping[str, object], stopping: StopRequest
+) -> CommitResult | None:
+    """Return the result of a batch by the committed progress. None if it did not happen, or `stopping` is set.
+
+    `config`: of a consumer that reads the progress. Asks until Kafka answers: to commit again without its word could
+    write every copy twice. The producer was replaced before, which ended what the old one had open.
+    """
+    credentials = supply.credentials
+    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+    places = [TopicPartition(*source) for source in batch.commits]
+    try:
+        while not stopping.is_set():
+            try:
+                return result_from_progress(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
+            except KafkaException as failure:
+                supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
+                stopping.wait(AGAIN_AFTER)
+                if credentials.pending is not pending:  # Kafka may refuse the reader's own credentials
+                    reader.close()
+                    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+    finally:
+        reader.close()
+    return None
+
+
+def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
+    return {
+        Partition(place.topic, place.partition): decode(place.offset, place.metadata)
+        for place in raise_partition_errors(places)
+    }
+
+
+def result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:
+    """Return what the committed progress says of a batch; None if it covers none of its records."""
+    if all(found[source] == share.progress for source, share in batch.commits.items()):
+        return CommitResult(batch, committed=True, done=batch.entries)
+    done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))
+    if not done:
+        return None
+    again = tuple(entry for entry in batch.entries if not found[entry.record.source].covers(entry.record.offset))
+    return CommitResult(batch, committed=False, done=done, again=again)

@@ -1,0 +1,34 @@
+"""Reasons of failures: `class` or `class: text`, bounded and printable (RETRY_REASON)."""
+
+from __future__ import annotations
+
+import functools
+
+LONGEST_REASON = 1024
+"""Bytes of UTF-8. A dead letter carries the reason twice, and it must stay far below the 16 KiB that we allow for our
+headers."""
+
+
+@functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
+def reason_text(reason_class: str, text: str) -> str:
+    """Return RETRY_REASON, `class` or `class: text`, in at most 1 KiB of UTF-8.
+
+    Every unprintable character is replaced by a space.
+    """
+    return shortened(f"{reason_class}: {text}" if text else reason_class)
+
+
+def reason_class(reason: str) -> str:
+    """Return the class of a RETRY_REASON without the text. Events and metrics carry the class alone."""
+    return reason.partition(": ")[0]
+
+
+def shortened(text: str) -> str:
+    """Return `text` in at most 1 KiB of UTF-8, cut between characters.
+
+    Every unprintable character is replaced by a space.
+    """
+    if not text.isprintable():  # false for controls, lone surrogates, and marks that reverse a terminal's text
+        text = "".join(char if char.isprintable() else " " for char in text[:LONGEST_REASON])
+    data = text.encode()
+    return text if len(data) <= LONGEST_REASON else data[:LONGEST_REASON].decode(errors="ignore")
