@@ -18,7 +18,8 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from benchmarks import cluster
-from sidecar.core.progress import Progress, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import encode
 from topics.events import Event, State, encode_event
 from topics.headers import RetryState, render_retry_headers
 from topics.names import Names

@@ -15,10 +15,23 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from sidecar.audit.facts import Number
 from sidecar.audit.parsing import TopicRecord
-from sidecar.core.progress import Progress, decode
+from sidecar.audit.wanted import Pick
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode
 from sidecar.errors import BrokerError
 from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.errors import AGAIN, ANSWER_SECONDS, raise_partition_errors, retry_transient, sentence_of
+from sidecar.kafka.errors import (
+    AGAIN,
+    ANSWER_SECONDS,
+    CONNECTION,
+    COORDINATOR,
+    LEADER,
+    OPEN_TRANSACTION,
+    passing,
+    raise_partition_errors,
+    retry_transient,
+    sentence_of,
+)
 from sidecar.kafka.messages import read_headers
 
 BATCH = 5_000
@@ -27,22 +40,11 @@ PATIENCE = 30.0
 ended, after 10 s."""
 CLIENT = "reconsume-audit"
 
+_TRANSIENT = passing(COORDINATOR, LEADER, OPEN_TRANSACTION, CONNECTION)
+
 Offsets: TypeAlias = Mapping[Number, int]
 Wanted: TypeAlias = Mapping[Number, Iterator[int]]
 """The offsets of each partition that are wanted, in rising order."""
-PASSING = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError._TRANSPORT,
-        KafkaError._WAIT_COORD,
-    }
-)
-"""Transient errors. The client marks few of them as retriable, and returns them at once (2.16)."""
 
 
 class Watermarks(NamedTuple):
@@ -237,20 +239,6 @@ class AuditKafka:
         return BrokerError(f"{what}: {sentence_of(error)}")
 
 
-class Pick:
-    """The wanted offsets of a partition. `takes` must be called in rising order."""
-
-    def __init__(self, offsets: Iterator[int]) -> None:
-        self._offsets = offsets
-        self._next = next(offsets, None)
-
-    def takes(self, offset: int) -> bool:
-        """Whether the record at this offset is wanted."""
-        while self._next is not None and self._next < offset:
-            self._next = next(self._offsets, None)
-        return self._next == offset
-
-
 def committed_of(
     reader: Asked, places: list[TopicPartition], within: float, again: float = AGAIN
 ) -> list[TopicPartition]:
@@ -262,7 +250,7 @@ def committed_of(
 
 def passes(error: KafkaError) -> bool:
     """Whether the same request may succeed a moment later."""
-    return error.code() in PASSING or bool(error.retriable())
+    return _TRANSIENT(error) or bool(error.retriable())
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:

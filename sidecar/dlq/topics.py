@@ -23,7 +23,16 @@ from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.topics import Admin, Offset
 from sidecar.kafka.client_config import FETCH, reader_config
-from sidecar.kafka.errors import ANSWER_SECONDS, raise_partition_errors, retry_transient, sentence_of
+from sidecar.kafka.errors import (
+    ANSWER_SECONDS,
+    CONNECTION,
+    COORDINATOR,
+    OPEN_TRANSACTION,
+    passing,
+    raise_partition_errors,
+    retry_transient,
+    sentence_of,
+)
 from topics.names import Names
 
 CLIENT = "reconsume-dlq"
@@ -38,20 +47,12 @@ CLOCKS = 3_600_000
 COORDINATOR_SECONDS = 30.0
 """Seconds that the group's coordinator may be unavailable: a hanging transaction is open for 10 s, a broker restarts in
 20."""
-PASSING = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._WAIT_COORD,
-    }
-)
-"""Transient errors of the first request to a group. The client marks few of them as retriable (2.16)."""
 RETENTION = 7 * 86_400_000
 """ms. Kafka's default of `offsets.retention.minutes`, used if the brokers' own value is not known."""
+
+
+_PASSING = passing(COORDINATOR, OPEN_TRANSACTION, CONNECTION, frozenset({KafkaError._TIMED_OUT}))
+"""Transient errors of the first request to a group."""
 
 
 class Span(NamedTuple):
@@ -63,10 +64,6 @@ class Span(NamedTuple):
 
 
 Layout = Mapping[Partition, Span]
-
-
-def _passing(error: KafkaError) -> bool:
-    return error.code() in PASSING
 
 
 class DlqTopics:
@@ -146,7 +143,7 @@ class DlqTopics:
         """Return what is committed. Retry while the group's coordinator is not available yet."""
         ask = partial(consumer.committed, places, timeout=ANSWER_SECONDS)
         try:
-            return retry_transient(lambda: raise_partition_errors(ask()), COORDINATOR_SECONDS, _passing)
+            return retry_transient(lambda: raise_partition_errors(ask()), COORDINATOR_SECONDS, _PASSING)
         except KafkaException as failure:
             raise BrokerError(
                 f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"

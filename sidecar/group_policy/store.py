@@ -17,7 +17,7 @@ from sidecar.errors import BrokerError, ContractError
 from sidecar.group_policy.topic import assign_all, messages_to
 from sidecar.kafka.admin.topics import Admin
 from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS, retry_transient, sentence_of
+from sidecar.kafka.errors import ANSWER_SECONDS, LEADER, passing, retry_transient, sentence_of
 from topics import versions
 from topics.names import Names
 from topics.policy_record import (
@@ -34,8 +34,6 @@ from topics.policy_record import (
 BATCH = 500
 MOST, MOST_BYTES = 1_000, 2 * 1024 * 1024
 """Policies of a topic that are kept, and their bytes. Parsed they take about twenty times as much at worst."""
-UNLED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-"""Errors of a topic that was created a moment ago. `topics apply && policy set` must not fail because of them."""
 AGAIN = 0.1
 CLIENT = "reconsume-policy"
 
@@ -67,7 +65,8 @@ class PolicyStore:
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         deadline = time.monotonic() + ANSWER_SECONDS
         try:
-            return retry_transient(lambda: self._read(deadline), ANSWER_SECONDS, lambda e: e.code() in UNLED, AGAIN)
+            # `topics apply && policy set` must not fail because the topic has no leader yet.
+            return retry_transient(lambda: self._read(deadline), ANSWER_SECONDS, passing(LEADER), AGAIN)
         except KafkaException as failure:
             raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
 

@@ -1,7 +1,6 @@
-"""Retry a request while it fails with a transient error: the cluster is busy with its first group or a new leader.
+"""Errors of the Kafka client that pass by themselves, by cause, and requests that are repeated while they last.
 
-This module knows only the errors of the Kafka clients. Callers decide which request is made and which errors are
-transient.
+The client marks few of them as retriable, and returns them at once (2.16). Callers say which causes count for a call.
 """
 
 from __future__ import annotations
@@ -12,6 +11,18 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+COORDINATOR = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
+"""The cluster's first group, or a group that moves to another broker."""
+LEADER = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION})
+"""A topic that was created a moment ago, or a leader that moves."""
+NEW_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+"""A topic that the client has not heard of yet."""
+OPEN_TRANSACTION = frozenset({KafkaError.UNSTABLE_OFFSET_COMMIT})
+"""Offsets that an open transaction may still change (KIP-447)."""
+CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._WAIT_COORD})
+"""A broker that has just started, or gone."""
 AGAIN = 0.2
 """Seconds between two tries."""
 
@@ -34,6 +45,12 @@ def retry_transient(
             if time.monotonic() > deadline or not passes(error.args[0]):
                 raise
         time.sleep(again)
+
+
+def passing(*causes: frozenset[int]) -> Callable[[KafkaError], bool]:
+    """Return whether an error has one of these causes, as a function."""
+    codes = frozenset[int]().union(*causes)
+    return lambda error: error.code() in codes
 
 
 def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from sidecar.core.progress import decode as decode_progress
+from sidecar.core.progress_codec import decode as decode_progress
 from sidecar.core.record import Now
 from sidecar.delivery.push.response_reader import ResponseReader
 from sidecar.delivery.push.verdict import VerdictRules

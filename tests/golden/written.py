@@ -12,7 +12,8 @@ from msgspec.structs import asdict
 from sidecar.core.copies import Copy, redriven_writes, writes_of
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
-from sidecar.core.progress import SPAN, Progress, encode
+from sidecar.core.progress import SPAN, Progress
+from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.pull.handles import ReceiptHandles
 from sidecar.dlq.archive import export_line

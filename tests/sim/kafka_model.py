@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.copies import Copy
-from sidecar.core.progress import Progress, decode, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode, encode
 from sidecar.core.record import Partition
 from topics.headers import Headers
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from sidecar.errors import BrokerError
-from sidecar.kafka.errors import code_of, retry_transient, sentence_of
+from sidecar.kafka.errors import COORDINATOR, LEADER, NEW_TOPIC, code_of, passing, retry_transient, sentence_of
 
 ANSWER_SECONDS = 10.0
 """Seconds. The first request about a group makes a new cluster create the topic for it, which takes seconds."""
@@ -22,18 +22,8 @@ DENIED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-BUSY = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-    }
-)
-"""Errors that pass by themselves: the cluster's first group, a new topic, a broker that has just started."""
+busy = passing(COORDINATOR, LEADER, NEW_TOPIC)
+"""Whether an error passes by itself: the cluster's first group, a new topic, a broker that has just started."""
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 
 Place: TypeAlias = tuple[str, int]
@@ -97,11 +87,6 @@ def answer_with_retry(future: Future[Any], again: Callable[[], Future[Any]]) -> 
     """Return the result; make the request `again` while the cluster is only busy. Raises KafkaException."""
     asked = [future]
     return retry_transient(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
-
-
-def busy(error: KafkaError) -> bool:
-    """Whether the error passes by itself."""
-    return error.code() in BUSY
 
 
 def refused(what: str, error: KafkaException) -> BrokerError:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.copies import Copy
-from sidecar.core.progress import encode
+from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, error_in, refusal_of
 from sidecar.kafka.committer.refusing_partitions import State

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult
-from sidecar.core.progress import Progress, decode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.errors import raise_partition_errors

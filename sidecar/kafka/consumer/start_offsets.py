@@ -15,7 +15,8 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.core.progress import Progress, decode, unread
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode, unread
 from sidecar.core.record import Partition
 
 COMMITTED_WITHIN = 2.0

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.progress import Progress, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import encode
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.progress import Progress, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.client_config import consumer_config
 from sidecar.kafka.consumer.assignment import Assignment

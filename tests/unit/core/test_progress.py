@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.progress import MOST_AT, MOST_DEATHS, MOST_WIDTH, SPAN, Progress, Tracker, decode, encode
+from sidecar.core.progress import SPAN, Progress, Tracker
+from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, decode, encode
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""

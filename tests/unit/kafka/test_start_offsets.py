@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_STORED, Consumer, KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.progress import Progress, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, committed
 

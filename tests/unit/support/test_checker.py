@@ -235,7 +235,7 @@ def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
 
 def test_progress_is_read_as_it_is_written() -> None:
     from sidecar.core.progress import Progress as Written
-    from sidecar.core.progress import encode
+    from sidecar.core.progress_codec import encode
 
     assert read_progress(100, encode(Written(100, frozenset({101, 105, 4_000})))) == Progress(
         100, frozenset({101, 105, 4_000})

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from sidecar.core.progress import decode, unread
+from sidecar.core.progress_codec import decode, unread
 from sidecar.delivery.pull.handles import ReceiptHandles
 from sidecar.dlq.archive import import_line
 from sidecar.dlq.redrive_history import NewerPast, decode_past

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.progress import Progress, decode, encode, unread
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode, encode, unread
 from sidecar.core.record import Partition
 from sidecar.delivery.pull.handles import ReceiptHandles
 from sidecar.delivery.pull.lease_table import HandleStatus

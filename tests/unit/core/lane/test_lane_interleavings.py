@@ -6,7 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.progress import Progress, decode, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode, encode
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 

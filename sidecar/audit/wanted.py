@@ -1,0 +1,19 @@
+"""Which offsets of a partition an audit wants to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+class Pick:
+    """The wanted offsets of a partition. `takes` must be called in rising order."""
+
+    def __init__(self, offsets: Iterator[int]) -> None:
+        self._offsets = offsets
+        self._next = next(offsets, None)
+
+    def takes(self, offset: int) -> bool:
+        """Whether the record at this offset is wanted."""
+        while self._next is not None and self._next < offset:
+            self._next = next(self._offsets, None)
+        return self._next == offset
