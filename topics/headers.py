@@ -231,10 +231,7 @@ def attempt_before(headers: Headers) -> bytes | None:
 
 
 def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Headers:
-    """Return the six `__dlq.errors.*` headers of KIP-1191.
-
-    Topic, partition and offset are those of the first copy.
-    """
+    """Return the six `__dlq.errors.*` headers of KIP-1191. Topic, partition and offset are those of the first copy."""
     topic, partition, offset = life.id.rsplit(":", 2)
     return [
         (DLQ_TOPIC, topic.encode()),

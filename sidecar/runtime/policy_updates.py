@@ -20,7 +20,7 @@ from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUp
 from sidecar.group_policy.heartbeat import InstanceInfo
 from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.observability.metrics import Sources
+from sidecar.observability.metric_sources import Sources
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.assembly import build_lane_specs, build_pace, build_policy
 from sidecar.runtime.lane_runner import LaneRunner

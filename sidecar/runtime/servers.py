@@ -25,7 +25,7 @@ from sidecar.http.access import LOOPBACK_NAMES
 from sidecar.http.protocol import PROBE_LIMITS
 from sidecar.http.server import Server
 from sidecar.observability.cached_answer import sparing
-from sidecar.observability.metrics import LaneSource, Sources, TransactionMeter
+from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from topics.durations import render_duration

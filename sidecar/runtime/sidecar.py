@@ -15,7 +15,8 @@ from sidecar.core.counters import strays_in
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
-from sidecar.observability.metrics import TransactionMeter, scraper
+from sidecar.observability.metric_sources import TransactionMeter
+from sidecar.observability.metrics import scraper
 from sidecar.observability.thread_watch import ThreadWatch
 from sidecar.observability.tracing.setup import build_tracing
 from sidecar.runtime.assembly import (

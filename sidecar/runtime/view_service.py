@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from sidecar.api.view import no_view_routes, view_routes
 from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.observability.metrics import Sources
+from sidecar.observability.metric_sources import Sources
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.settings.model import Settings
 from sidecar.view.follower import ViewFollower

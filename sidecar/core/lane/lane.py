@@ -60,10 +60,7 @@ class Lane:
         dispatcher.join(self)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
-        """Decide by another policy from now on; records that wait already keep their due time.
-
-        `waits`: as in the constructor.
-        """
+        """Decide by another policy from now on; records that wait already keep their due time."""
         self._policy = policy
         self.ownership.apply_delays(waits)
 
@@ -76,15 +73,8 @@ class Lane:
         """
         for run in runs:
             part = self._partitions.get(run.partition)
-            if (
-                part is None
-                or part.epoch != run.epoch
-                or part.seek_count != run.seek_count
-                or part.paused
-                or part.closing
-            ):
-                continue
-            self._take_up(part, run, now)
+            if part is not None and part.accepts(run):
+                self._take_up(part, run, now)
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)
 

@@ -167,6 +167,11 @@ class PartitionState:
             return left
         return min(left, self.seen.since(record.offset, now.steady) + self.level_delay - now.steady)
 
+    def accepts(self, run: FetchedRecords) -> bool:
+        """Whether records are taken: fetched in this assignment, after the last seek, and not paused or closing."""
+        current = self.epoch == run.epoch and self.seek_count == run.seek_count
+        return current and self.paused is None and not self.closing
+
     def may_fetch(self, steady: int) -> bool:
         """Return whether a paused partition may continue.
 

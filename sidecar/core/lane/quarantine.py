@@ -1,17 +1,6 @@
 """Find the record that crashes its service together with the sidecar, and put it into the DLQ (contract §5).
 
-    stage    | what it means                                | leaves to, when
-    ---------|----------------------------------------------|----------------
-    none     | no suspicion: delivery as usual              | first, together, alone: at the next assignment
-    first    | no crash counts; delivery waits for a commit | none: that commit (not clean, no `reach`) is in Kafka
-    together | crashes: few in flight, none beyond `reach`  | first: `QUIET` ms passed, and all suspects are answered
-    alone    | more crashes: suspects go one at a time      | together: every offset up to `reach` is done
-    alone    |                                              | together: the next record is no suspect, and none is left
-    alone    |                                              | together: no record for `IDLE` ms, and no suspect is left
-    alone    |                                              | first: `QUIET` ms passed, and nothing of it is in memory
-
-At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
-follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
+`suspicion.py` begins with a table of the stages.
 
 A crashed sidecar leaves progress without a clean mark, so the next owner of the partition knows. After fewer than
 `max_deaths` − 1 crashes in a row records are delivered as usual, only fewer at a time: losing a node must not delay

@@ -1,4 +1,20 @@
-"""The evidence against the records of one partition: state alone. The table of the stages is in `quarantine.py`."""
+"""The evidence against the records of one partition after crashes, and the stage that follows from it: state alone.
+
+    stage    | what it means                                | leaves to, when
+    ---------|----------------------------------------------|----------------
+    none     | no suspicion: delivery as usual              | first, together, alone: at the next assignment
+    first    | no crash counts; delivery waits for a commit | none: that commit (not clean, no `reach`) is in Kafka
+    together | crashes: few in flight, none beyond `reach`  | first: `QUIET` ms passed, and all suspects are answered
+    alone    | more crashes: suspects go one at a time      | together: every offset up to `reach` is done
+    alone    |                                              | together: the next record is no suspect, and none is left
+    alone    |                                              | together: no record for `IDLE` ms, and no suspect is left
+    alone    |                                              | first: `QUIET` ms passed, and nothing of it is in memory
+
+At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
+follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
+
+What is done at each stage is in `quarantine.py`.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
 from sidecar.delivery.push.pool import DURATION_BOUNDS
-from sidecar.observability.metrics import LaneSource, Sources, TransactionMeter, scraper
+from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
+from sidecar.observability.metrics import scraper
 from topics.headers import RetryState
 from topics.levels import TABLE, build_ladder
 from topics.names import Names

@@ -1,0 +1,85 @@
+"""What a scrape reads: the lanes, and what other parts count, as functions that give the present value."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sidecar.core.counters import Histogram
+from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.overdue import Standing
+from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.record import Now, Partition
+
+TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds. One costs 8–30 ms (measured), and the broker ends it after 10 s."""
+
+
+class TransactionMeter:
+    """Count the results and durations of transactions. Called on the committers' threads."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.durations = Histogram(TRANSACTION_BOUNDS)
+        self._lock = threading.Lock()
+
+    def observe(self, label: str, seconds: float) -> None:
+        """Count one try.
+
+        A batch that was refused or fenced beforehand never was a transaction, and has no duration.
+        """
+        with self._lock:
+            self.results[label] += 1
+            if label not in ("refused", "fenced"):
+                self.durations.add(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSource:
+    """One lane, with the counts of its threads.
+
+    `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
+    """
+
+    lane: Lane
+    rebalances: Mapping[str, int]
+    ends: Callable[[], Mapping[Partition, int]] = dict
+    """The end of each partition's log."""
+    standing: Standing = field(default_factory=Standing)
+    unread_progress: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that a scrape reads.
+
+    `topics`: the main topics. `levels`: the name of every level, with `ready`.
+    """
+
+    lanes: tuple[LaneSource, ...]
+    dispatcher: Dispatcher
+    deliveries: Histogram
+    """Seconds that deliveries took. The delivery adds to it."""
+    transactions: TransactionMeter
+    topics: tuple[str, ...]
+    levels: tuple[str, ...]
+    version: str
+    now: Callable[[], Now]
+    late_verdicts: Callable[[], int] = lambda: 0
+    """Calls that the delivery itself refused, because their lease was no longer valid (pull)."""
+    subscriptions_differ: Callable[[], bool] = lambda: False
+    """Whether another instance of the group wants other records."""
+    bad_policy_records: Callable[[], int] = lambda: 0
+    """Records of the policy topic that were skipped."""
+    view_lag: Callable[[], float | None] = lambda: None
+    """Seconds by which the local copy of the view may be behind; None if it is unknown or there is no copy."""
+    bad_view_records: Callable[[], Mapping[str, int]] = dict
+    """Records of the view's topics that were skipped, by `view` and `stats`."""
+    unknown_verdicts: Callable[[], int] = lambda: 0
+    """Verdicts on records that were not in the batch (push, batch)."""
+    loop_errors: Callable[[], Mapping[str, int]] = dict
+    """Uncaught exceptions on the event loop, by what they belong to."""
+    credentials_reloaded: Callable[[], int] = lambda: 0
+    """How often newer credentials have reached the Kafka clients."""

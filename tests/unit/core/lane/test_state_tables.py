@@ -1,0 +1,37 @@
+"""The tables of states at the top of a module name the states that the code has, and each can be left."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+
+from sidecar.core.lane import ownership, quarantine, suspicion
+from sidecar.core.lane.partition import PartitionState
+
+OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
+STAGES = {"none", *get_args(suspicion.Stage)}
+
+
+def rows(text: str | None) -> list[tuple[str, str]]:
+    """State, and the states that it leaves to."""
+    found = [line.split("|") for line in (text or "").splitlines() if line.count("|") == 2]
+    return [(cells[0].strip(), cells[2].split(":")[0].strip()) for cells in found[2:]]
+
+
+@pytest.mark.parametrize(("text", "states"), [(ownership.__doc__, OWNERSHIP), (suspicion.__doc__, STAGES)])
+def test_a_table_has_every_state_and_leads_nowhere_else(text: str | None, states: set[str]) -> None:
+    found = rows(text)
+    assert {state for state, _ in found} == states
+    assert {target.strip() for _, targets in found for target in targets.split(",")} <= states
+
+
+def test_the_states_of_a_partition_are_fields_of_it() -> None:
+    """`assigned` and `gone` are told by whether there is a `PartitionState` at all."""
+    assert {field.name for field in fields(PartitionState)} >= OWNERSHIP - {"assigned", "gone"}
+
+
+def test_the_times_that_a_table_names_are_there() -> None:
+    assert suspicion.QUIET > 0
+    assert quarantine.IDLE > 0
