@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from sidecar.core.record import Now
 
@@ -67,3 +68,11 @@ class Clock:
 
 now = Clock().now
 """The present moment of this process."""
+
+
+def utc(at: int, form: str) -> str:
+    """Return epoch ms as text in UTC, by a form of `strftime`; the number if it is no time that can be shown."""
+    try:
+        return datetime.fromtimestamp(at / 1000, UTC).strftime(form)
+    except (OverflowError, ValueError, OSError):  # a record may hold any number
+        return str(at)

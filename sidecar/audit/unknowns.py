@@ -6,12 +6,12 @@ Plain values come in and sentences go out. The reading is in `reader.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sidecar.audit.facts import Number
 from sidecar.audit.reader import First, Watermarks
 from sidecar.audit.store import AuditStore
+from sidecar.clock import utc
 from sidecar.core.progress import Progress
 
 APART = 20_000
@@ -108,4 +108,4 @@ def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
 
 def clock(ms: int) -> str:
     """Return an epoch time as text for people, in UTC."""
-    return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc(ms, "%Y-%m-%dT%H:%M:%SZ")

@@ -6,8 +6,7 @@ Python escapes. HTML is escaped where a page is rendered, not here.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from sidecar.clock import utc
 from topics.durations import render_duration
 
 SECOND, DAY = 1_000, 86_400_000
@@ -26,12 +25,7 @@ def cut(text: str, most: int) -> str:
 
 def moment(at: int) -> str:
     """Format epoch ms in UTC; an empty text for 0 or less, which means no time."""
-    if at <= 0:
-        return ""
-    try:
-        return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # a record may hold any number
-        return str(at)
+    return utc(at, "%Y-%m-%d %H:%M:%S") if at > 0 else ""
 
 
 def length(milliseconds: int) -> str:

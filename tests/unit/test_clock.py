@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sidecar.clock import Clock, now
+from sidecar.clock import Clock, now, utc
 
 WAIT = 3
 MS, SECOND = 1_000_000, 1_000_000_000
@@ -70,3 +70,8 @@ def test_a_difference_that_is_measured_a_little_otherwise_changes_nothing() -> N
     clocks.pass_by(SECOND)
     after = clocks.clock.now()
     assert (after.wall - before.wall, after.steady - before.steady) == (1_000, 1_000)
+
+
+def test_a_time_that_nobody_can_show_is_the_number_that_it_is() -> None:
+    assert utc(1_795_405_173_482, "%Y-%m-%dT%H:%M:%SZ") == "2026-11-23T03:39:33Z"
+    assert [utc(at, "%Y") for at in (2**63, -(2**63))] == [str(2**63), str(-(2**63))]

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
+from sidecar.clock import utc
 from sidecar.errors import SetupError
 
 Row = Mapping[str, object]
@@ -155,10 +155,7 @@ def escaped(text: str) -> str:
 
 def clock(at: int) -> str:
     """Format epoch ms for people, in UTC."""
-    try:
-        return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # a record may hold any number
-        return str(at)
+    return utc(at, "%Y-%m-%dT%H:%M:%S+00:00")
 
 
 def plural(count: int, noun: str) -> str:
