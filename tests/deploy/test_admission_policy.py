@@ -16,7 +16,7 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from sidecar.deploy.annotations import LABEL, annotation
 from sidecar.deploy.container import container, volumes
-from sidecar.deploy.workload import WrongManifestError, read_wish, with_sidecar
+from sidecar.deploy.workload import WrongManifestError, read_annotations, with_sidecar
 from tests.support.kubernetes.kubectl import Object, named, of_kind, overlay
 
 STATUS = "reconsume.io/status"
@@ -116,7 +116,7 @@ def test_the_policy_and_the_command_make_the_same_pod(case: str) -> None:
     before = CASES[case]
     made = admitted(before)
     annotations = {annotation("config_map"): "reconsume", **before["metadata"].get("annotations", {})}
-    expected = with_sidecar(before, read_wish(annotations))
+    expected = with_sidecar(before, read_annotations(annotations))
     assert made["spec"] == expected["spec"]
     assert made["metadata"]["labels"] == expected["metadata"]["labels"]
     assert made["metadata"]["annotations"] == {**before["metadata"].get("annotations", {}), STATUS: "injected"}
@@ -131,7 +131,7 @@ def test_a_second_time_nothing_is_done(case: str) -> None:
 def test_a_sidecar_of_another_way_is_left_alone() -> None:
     """Given a pod that `reconsume inject` has changed, native or plain, then the policy does nothing."""
     for kind in ("native", "plain"):
-        wish = read_wish({annotation("config_map"): "reconsume", annotation("container"): kind})
+        wish = read_annotations({annotation("config_map"): "reconsume", annotation("container"): kind})
         injected = with_sidecar(pod({}), wish)
         assert admitted(injected) == injected
 
@@ -155,7 +155,7 @@ def test_a_pod_that_the_command_refuses_is_left_alone(spec: Object) -> None:
     wanted = pod({}, **spec)
     assert admitted(wanted) == wanted
     with pytest.raises(WrongManifestError):
-        with_sidecar(wanted, read_wish({annotation("config_map"): "reconsume"}))
+        with_sidecar(wanted, read_annotations({annotation("config_map"): "reconsume"}))
 
 
 def test_types_are_used_where_the_server_knows_them() -> None:
@@ -186,7 +186,7 @@ def test_the_binding_names_the_policy_and_its_parameters() -> None:
     assert {key: reference[key] for key in ("name", "namespace")} == {
         key: PARAMETERS["metadata"][key] for key in ("name", "namespace")
     }
-    wish = read_wish({annotation("config_map"): PARAMETERS["data"]["config-map"]})
+    wish = read_annotations({annotation("config_map"): PARAMETERS["data"]["config-map"]})
     assert container(wish, 30)["image"] == PARAMETERS["data"]["image"]
     assert container(wish, 30)["resources"]["limits"]["memory"] == PARAMETERS["data"]["memory-limit"]
     assert volumes(wish)[0]["configMap"]["name"] == PARAMETERS["data"]["config-map"]

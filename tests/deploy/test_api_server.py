@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from sidecar.deploy.annotations import annotation
-from sidecar.deploy.workload import read_wish, with_sidecar
+from sidecar.deploy.workload import read_annotations, with_sidecar
 from tests.deploy.test_admission_policy import CASES, STATUS
 from tests.support.deadline import until
 from tests.support.kubernetes.kubectl import K8S, Object, chart, kustomized, overlay, run, tool
@@ -129,7 +129,7 @@ def test_the_policy_really_injects_and_a_second_time_nothing(api: Api, case: str
     pod = {**CASES[case], "metadata": {**CASES[case]["metadata"], "namespace": "shop"}}
     made = injected(api, pod)
     annotations = {annotation("config_map"): "reconsume", **pod["metadata"].get("annotations", {})}
-    by_command = admitted(api, with_sidecar(pod, read_wish(annotations)))
+    by_command = admitted(api, with_sidecar(pod, read_annotations(annotations)))
     assert made["spec"] == by_command["spec"]
     assert made["metadata"]["annotations"][STATUS] == "injected"
     again = admitted(api, {**made, "metadata": {**pod["metadata"], "annotations": made["metadata"]["annotations"]}})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.dev.kafka.releases import NEWEST, lock_of
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import fetch
 from tests.flow.conftest import FreshGroup, StartSidecar
@@ -33,7 +34,16 @@ def test_a_java_service_gets_back_what_it_wrote_to_a_level_and_what_it_posted(
     places = produce(group.bootstrap, group.main, outs)
     level = group.names.level(1_000, group.main)
     url = f"http://localhost:{relay.port}/v1/retry"
-    command = [java, "-cp", ":".join(map(str, fetch())), SOURCE, group.bootstrap, group.main, group.names.ready, level]
+    command = [
+        java,
+        "-cp",
+        ":".join(map(str, fetch(lock_of(NEWEST)))),
+        SOURCE,
+        group.bootstrap,
+        group.main,
+        group.names.ready,
+        level,
+    ]
     done = subprocess.run(
         [*command, "1000", group.group, url, str(RECORDS)], capture_output=True, text=True, timeout=WITHIN, check=False
     )
