@@ -35,7 +35,8 @@ class Questions:
             return TopicPartition(place.topic, place.partition, OFFSET_INVALID)
         offset = log.start if place.offset == OFFSET_BEGINNING else log.end
         if place.offset >= 0:
-            offset = next((stored.offset for stored in log.records if stored.appended >= place.offset), OFFSET_END)
+            found = log.first_at(place.offset)
+            offset = OFFSET_END if found is None else found
         return TopicPartition(place.topic, place.partition, offset)
 
     def list_topics(self, topic: str, timeout: float = -1) -> Any:

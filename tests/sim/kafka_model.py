@@ -33,8 +33,8 @@ class Log:
         self.records: list[Stored] = []
         self.everything: list[Stored] = []
         """Every record that was ever in it, for the checks at the end."""
-        self.markers: set[int] = set()
-        """Where transactions end."""
+        self.markers: dict[int, int] = {}
+        """Where transactions end, and since when. A search by time finds markers too, which nobody ever reads."""
         self.start = 0
         self.end = 0
         self.led = True
@@ -63,9 +63,14 @@ class Log:
         """Lose what lies at an offset or above it, as an unclean election does; what was lost."""
         lost = [stored for stored in self.records if stored.offset >= end]
         self.end = max(end, self.start)
-        self.markers = {marker for marker in self.markers if marker < self.end}
+        self.markers = {marker: appended for marker, appended in self.markers.items() if marker < self.end}
         self.records = [stored for stored in self.records if stored.offset < end]
         return lost
+
+    def first_at(self, time: int) -> int | None:
+        """The first offset of a time (epoch ms), be it a record's or a marker's."""
+        appended = {stored.offset: stored.appended for stored in self.records} | self.markers
+        return min((offset for offset, at in appended.items() if at >= time and offset >= self.start), default=None)
 
     def after(self, position: int, most: int) -> list[Stored]:
         """Up to `most` records at or behind a position."""
@@ -136,7 +141,7 @@ class KafkaModel:
     def mark(self, place: Partition, aborted: int = 0) -> None:
         """The end of a transaction, behind so many records of it that are never seen as it was aborted."""
         log = self.logs[place]
-        log.markers.add(log.end + aborted)
+        log.markers[log.end + aborted] = self._wall()
         log.end += aborted + 1
         self.appended(place)
 

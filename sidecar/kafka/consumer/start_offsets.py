@@ -218,10 +218,12 @@ def made_anew(
     as soon as the new log is that long.
     """
     asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
-    # In the same log, a record that is younger than all that was read comes after it. If such a record comes before,
-    # the log is another one, and this is its first record.
-    younger = offsets_at(consumer, asked, within)
-    return {source: first for source, first in younger.items() if first < read[source][0]}
+    found = offsets_at(consumer, asked, within)
+    younger = {source: first for source, first in found.items() if first < read[source][0]}
+    # All of another log is younger than what was read. In the same log only a transaction's marker can be younger and
+    # lie below the place: a search by time finds markers too, and what was read lies before it.
+    begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
+    return {source: first for source, first in younger.items() if begins.get(source) == first}
 
 
 def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from sidecar.doctor.checks.clock import clock
+from sidecar.doctor.checks.topics import topics as check_topics
 from sidecar.doctor.checks.transactions import transactions
 from sidecar.doctor.findings import Status
 from sidecar.kafka.admin.cluster import Cluster
@@ -76,7 +77,7 @@ def test_missing_topics_are_failures_unless_retries_go_on_without_them(kafka: Br
     topics = fresh_group(kafka.bootstrap, delays=DELAYS)
     create_group(topics, leave_out=[topics.dlq])
     group = GroupShape(topics.names, topics.mains, topics.delays)
-    found = {found.finding: found.status for found in topics(cluster, group, nothing)}
+    found = {found.finding: found.status for found in check_topics(cluster, group, nothing)}
     names = topics.names
     assert found == {
         f"{topics.dlq} does not exist": Status.FAIL,
@@ -86,7 +87,7 @@ def test_missing_topics_are_failures_unless_retries_go_on_without_them(kafka: Br
 
 def test_a_missing_main_topic_is_a_failure(cluster: Cluster, kafka: Broker) -> None:
     topics = fresh_group(kafka.bootstrap)
-    status, text = worst(topics(cluster, GroupShape(topics.names, topics.mains, topics.delays), nothing))
+    status, text = worst(check_topics(cluster, GroupShape(topics.names, topics.mains, topics.delays), nothing))
     assert (status, text) == (Status.FAIL, f"main topic {topics.main} does not exist")
 
 

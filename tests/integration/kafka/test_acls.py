@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from typer.testing import Result
 
 from sidecar.doctor.checks.kafka import reach
-from sidecar.doctor.checks.rights import rights
+from sidecar.doctor.checks.rights import rights as check_rights
 from sidecar.doctor.findings import Status
 from sidecar.kafka.admin.cluster import Cluster
 from tests.support.deadline import until
@@ -179,7 +179,7 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
     assert [row.value for row in dump(guarded.bootstrap, group.names.ready)] == [b"v"]
     done(f"dlq purge --until 0s --confirm {group.group}")
     assert dump(guarded.bootstrap, group.dlq) == []
-    (found,) = rights(Cluster(guarded.login("admin")), permissions_of(User.ADMIN, rights_group(group)), "")
+    (found,) = check_rights(Cluster(guarded.login("admin")), permissions_of(User.ADMIN, rights_group(group)), "")
     assert (found.status, f"WRITE on transactional-id {group.names.redrive_group}" in found.finding) == (
         Status.OK,
         True,
@@ -208,7 +208,7 @@ def test_each_right_that_is_taken_away_is_named_alone(guarded: GuardedKafka, gro
 
 
 def bad(cluster: Cluster, rights: tuple[Permission, ...]) -> set[str]:
-    return {found.finding for found in rights(cluster, rights, "") if found.status is Status.FAIL}
+    return {found.finding for found in check_rights(cluster, rights, "") if found.status is Status.FAIL}
 
 
 def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(

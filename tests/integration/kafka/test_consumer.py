@@ -21,7 +21,7 @@ from sidecar.kafka.consumer.consumer import ConsumerThread
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import Out, create_topic, produce
+from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 
 SECONDS = 20.0
 
@@ -190,6 +190,26 @@ def test_a_log_whose_first_records_are_younger_than_what_was_read_is_another_one
     keeper, _ = start(topic)
     until(lambda: keeper.offsets() == list(range(first, 8)), SECONDS, "what was not read is read")
     assert keeper.grants[0].progress.next == first
+
+
+def test_a_marker_behind_what_was_read_makes_no_other_log(kafka: Broker, topic: str, group: str, start: Start) -> None:
+    """A search by time finds the marker of a transaction, which is younger than its records and read by nobody."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": group})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"read")
+    producer.flush(SECONDS)
+    (row,) = until(
+        lambda: dump(kafka.bootstrap, topic, read_committed=False),
+        SECONDS,
+        "the record is there, and its transaction open",
+    )
+    until(lambda: time.time_ns() // 1_000_000 > row.timestamp + 1, SECONDS, "the marker will be younger")
+    producer.commit_transaction(SECONDS)
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 2, encode(Progress(2, last_at=row.timestamp))))
+    keeper, _ = start(topic)
+    until(lambda: keeper.grants, SECONDS, "the partition is ours")
+    assert keeper.grants[0].progress.next == 2
 
 
 @pytest.mark.long

@@ -6,12 +6,20 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_END, OFFSET_STORED, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, committed
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, committed, made_anew
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)
@@ -93,3 +101,35 @@ def test_an_error_about_one_partition_is_not_taken_for_no_offset() -> None:
 def test_what_cannot_be_answered_is_left_to_the_client(start_at: str) -> None:
     """No question in a rebalance callback may raise: the thread would end with it."""
     assert Starts(start_at).find(consumer(refuses=True), [PLACE]) == [Start(PLACE, OFFSET_STORED, None)]
+
+
+class Log:
+    """A partition that begins at `low`, and whose first younger record, or marker, is at `younger`."""
+
+    def __init__(self, low: int | None, younger: int) -> None:
+        self.low, self.younger = low, younger
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+        (place,) = places
+        if place.offset != OFFSET_BEGINNING:
+            return [answer(self.younger)]
+        if self.low is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return [answer(self.low)]
+
+
+@pytest.mark.parametrize(
+    ("log", "begins"),
+    [
+        (Log(0, OFFSET_END), {}),
+        (Log(0, 9), {}),  # what comes next
+        (Log(0, 7), {}),  # the marker of the last transaction, which the place has passed
+        (Log(0, 0), {PLACE: 0}),
+        (Log(3, 3), {PLACE: 3}),  # another log, of which the front was cut
+        (Log(None, 7), {}),  # its leader is away
+    ],
+)
+def test_a_log_is_another_one_if_all_of_it_is_younger_than_what_was_read(
+    log: Log, begins: dict[Partition, int]
+) -> None:
+    assert made_anew(cast("Consumer", log), {PLACE: (8, READ_AT)}) == begins
