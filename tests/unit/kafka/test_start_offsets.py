@@ -19,7 +19,8 @@ from confluent_kafka import (
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, committed, made_anew
+from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)

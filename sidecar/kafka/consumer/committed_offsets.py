@@ -1,0 +1,68 @@
+"""Read the committed progress of partitions, also where Kafka holds some of the offsets back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import decode, unread
+from sidecar.core.record import Partition
+
+COMMITTED_WITHIN = 2.0
+"""Seconds. Committed offsets come within 5 ms, unless a crashed pod's transaction still holds some back. Then the
+client itself goes on asking, and the other partitions of the assignment start meanwhile."""
+ONE_WITHIN = 0.25
+"""Seconds for one partition by itself. All partitions of an assignment may have to wait for this, one after another."""
+
+_LOG = logging.getLogger("reconsume.assignment")
+
+
+def _ignore(source: Partition, why: str) -> None:
+    """Log nothing: these are partitions of other members, which log it themselves."""
+
+
+def committed(
+    consumer: Consumer, partitions: Sequence[Partition], passed_over: Callable[[Partition, str], None] = _ignore
+) -> dict[Partition, Progress | None]:
+    """Return the committed progress of each partition that Kafka answers for; None if the group has no offset.
+
+    One partition whose offset is held back delays the request for all of them. Each is then requested by itself, and
+    those that stay unknown are left out. An answer that carries an error says nothing about the offset. `passed_over`
+    is called for progress that cannot be read: its offset still holds.
+    """
+    places = [TopicPartition(*source) for source in partitions]
+    try:
+        answers = consumer.committed(places, timeout=COMMITTED_WITHIN) if places else []
+    except KafkaException:
+        answers = [answer for place in places for answer in _one(consumer, place)]
+    found = {Partition(place.topic, place.partition): place for place in answers if _answered(place)}
+    for source, place in found.items():
+        if place.offset >= 0 and (why := unread(place.metadata)):
+            passed_over(source, why)
+    return {source: _progress(place) for source, place in found.items()}
+
+
+def _one(consumer: Consumer, place: TopicPartition) -> list[TopicPartition]:
+    try:
+        return consumer.committed([place], timeout=ONE_WITHIN)
+    except KafkaException as refusal:
+        _held_back(place, refusal)
+        return []
+
+
+def _answered(place: TopicPartition) -> bool:
+    if place.error is not None:
+        _held_back(place, place.error)
+    return place.error is None
+
+
+def _held_back(place: TopicPartition, why: object) -> None:
+    text, extra = "%s[%d]: the committed offset is held back: %s", {"event": "offset-held-back"}
+    _LOG.warning(text, place.topic, place.partition, why, extra=extra)
+
+
+def _progress(place: TopicPartition) -> Progress | None:
+    return decode(place.offset, place.metadata) if place.offset >= 0 else None
