@@ -84,14 +84,18 @@ class Faults(KafkaFaults):
             old.pop(0)
         if not old:
             return
-        self.ended = max(self.ended, self.world.steady + pause)
         self.world.start()
-        old[0].stop(partial(self._replaced, old, pause))
+        leaving = old.pop(0)
+        leaving.stop(partial(self.world.retire, leaving))
+        self._await_gone(leaving, old, pause)
 
-    def _replaced(self, old: list[Process], pause: int) -> None:
-        self.world.retire(old.pop(0))
+    def _await_gone(self, leaving: Process, old: list[Process], pause: int) -> None:
+        """The roll-out goes on when a pod has gone, be it by its stop or by a crash meanwhile."""
         self.ended = max(self.ended, self.world.steady + pause)
-        self.world.later(pause, partial(self._replace, old, pause))
+        gone = leaving not in self.world.processes
+        self.world.later(
+            pause, partial(self._replace, old, pause) if gone else partial(self._await_gone, leaving, old, pause)
+        )
 
     def _step(self, fault: Fault) -> None:
         by = self.random.choice((-4_000, -300, 250, 6_000))
