@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from sidecar.audit.copy_rules import judge
 from sidecar.audit.facts import Fact, FactKind, Finding, Known, Number, Terms
 from sidecar.audit.parsing import TopicRecord, copy_fact, event_fact, main_fact
-from sidecar.audit.reader import AuditKafka, Watermarks
+from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of, terms_of
 from sidecar.audit.store import AuditStore
 from sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
+from sidecar.audit.wanted import Watermarks
 from sidecar.clock import now
 from sidecar.core.progress import Progress
 from sidecar.errors import BrokerError

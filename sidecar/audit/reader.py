@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.audit.facts import Number
 from sidecar.audit.parsing import TopicRecord
-from sidecar.audit.wanted import Pick
+from sidecar.audit.wanted import First, Pick, Watermarks
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import decode
 from sidecar.errors import BrokerError
@@ -45,20 +45,6 @@ _TRANSIENT = passing(COORDINATOR, LEADER, OPEN_TRANSACTION, CONNECTION)
 Offsets: TypeAlias = Mapping[Number, int]
 Wanted: TypeAlias = Mapping[Number, Iterator[int]]
 """The offsets of each partition that are wanted, in rising order."""
-
-
-class Watermarks(NamedTuple):
-    """The first offset that a partition still has, and the offset after its last record or marker."""
-
-    begin: int
-    end: int
-
-
-class First(NamedTuple):
-    """The timestamps of the first and the last record that were read of a partition, epoch ms."""
-
-    first: int
-    last: int
 
 
 class Asked(Protocol):

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from sidecar.audit.facts import Number
-from sidecar.audit.reader import First, Watermarks
 from sidecar.audit.store import AuditStore
+from sidecar.audit.wanted import First, Watermarks
 from sidecar.clock import utc
 from sidecar.core.progress import Progress
 

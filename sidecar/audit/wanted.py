@@ -1,8 +1,23 @@
-"""Which offsets of a partition an audit wants to see."""
+"""Offsets of a partition: those that it has, and those that an audit wants to see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Watermarks(NamedTuple):
+    """The first offset that a partition still has, and the offset after its last record or marker."""
+
+    begin: int
+    end: int
+
+
+class First(NamedTuple):
+    """The timestamps of the first and the last record that were read of a partition, epoch ms."""
+
+    first: int
+    last: int
 
 
 class Pick:

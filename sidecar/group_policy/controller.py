@@ -1,8 +1,7 @@
 """Decide on the event loop which policy is in force, and compare this instance's subscription with the others.
 
 What the topic's thread reads arrives by `on_update`. A policy is applied as a whole or not at all. If it is invalid, or
-its level topics are missing, the current one stays in force. `/status` shows why until it can be applied or is
-replaced.
+its level topics are missing, the current one stays in force, and `/status` shows why.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from topics.policy_record import BadRecord, Heard, InstanceHeard, NewerRecord, P
 KNOWN_WITHIN = 10.0
 """Seconds that the lanes wait for the group's policy at the start. Then they use the configuration's values, because a
 policy topic without a leader must not stop the records. In strict mode they keep waiting."""
-
 MOST_NAMED = 30
 """Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 
@@ -42,10 +40,7 @@ _LOG = logging.getLogger("reconsume.policy")
 
 
 class PolicyController:
-    """The policy that is in force in this instance. It is made on the event loop.
-
-    The topic's thread calls `on_update`, `wanted` and `hurried`.
-    """
+    """The policy in force in this instance. The topic's thread calls `on_update`, `wanted` and `hurried`."""
 
     def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
         self.settings = settings

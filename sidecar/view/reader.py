@@ -1,8 +1,7 @@
 """Read the view and the sums from Kafka into the local copy, one turn at a time. The caller provides the thread.
 
 `as_of` is the time up to which the copy is complete: every event before it is in the copy. At the end of the view, this
-is the time up to which the Spark job has read the events. If the job commits no offsets, the copy's newest row must be
-newer than all events (`age`).
+is the time up to which the Spark job has read the events (`age`).
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ CHECK_EVERY = 5.0
 AT_ONCE = -1e9
 FIRST_EVERY = 1.0  # seconds between these requests until `as_of` is known
 FUTURE = 300_000  # ms; a timestamp further ahead does not say when Spark wrote last
-BAD_EVERY = 60.0
-"""Seconds between two log lines about skipped records. The metric counts all of them."""
+BAD_EVERY = 60.0  # seconds between two log lines about skipped records; the metric counts all of them
 BEING_READ = "the view is being read for the first time"
-
 _LOG = logging.getLogger("reconsume.view")
 
 

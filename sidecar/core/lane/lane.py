@@ -1,8 +1,7 @@
 """The lane: hold a record until it may be delivered, deliver it, decide what the outcome means, commit the decision.
 
 The consumer, the service, the committer and the timer call it, and it acts through ports, all on one thread. Nothing
-else moves a record. The way of one record, from top to bottom: `received`, `send`, `answered`, `committed`. How a lane
-gets and gives up partitions is in `ownership.py`.
+else moves a record. Its way, from top to bottom: `received`, `send`, `answered`, `committed`.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from sidecar.core.lane.bulk_answers import BulkAnswers
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import FetchedRecords, PartitionState
-from sidecar.core.lane.parts import build_parts
-from sidecar.core.lane.quarantine import LaneCalls, Quarantine
+from sidecar.core.lane.parts import LaneCalls, build_parts
+from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, label_of
@@ -67,10 +66,7 @@ class Lane:
     # --- the way of one record -------------------------------------------------------------------------------------
 
     def received(self, runs: Iterable[FetchedRecords], now: Now) -> None:
-        """Admit what the consumer hands over.
-
-        Runs of an older assignment, from before a seek, or of a paused or closing partition are dropped.
-        """
+        """Admit what the consumer hands over; a run that its partition does not accept is dropped."""
         for run in runs:
             part = self._partitions.get(run.partition)
             if part is not None and part.accepts(run):
@@ -165,16 +161,14 @@ class Lane:
 
     def _go_on(self, now: Now) -> None:
         self._dispatcher.dispatch(now)
-        self._timer.wake_by(
-            self._dispatcher.pace.probe_at
-        )  # an outage may have begun, or a probe was sent that may hang
+        # An outage may have begun, or a probe was sent that may hang.
+        self._timer.wake_by(self._dispatcher.pace.probe_at)
 
     def _decide(self, part: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
-        decision: Decision = (decide_draining if self._dispatcher.closed else decide)(
-            record, outcome, self._policy, now.wall
-        )
+        rule = decide_draining if self._dispatcher.closed else decide
+        decision: Decision = rule(record, outcome, self._policy, now.wall)
         match decision:
             case LeaveUncommitted():
                 pass

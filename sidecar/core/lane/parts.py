@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from sidecar.core.counters import LaneCounters
+from sidecar.core.decide import Commit, Written
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.delay_queue import DelayQueue
 from sidecar.core.lane.key_queues import KeyQueues
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.ports import Fetch
-from sidecar.core.record import Partition, Record
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Fetch, Notice
+from sidecar.core.record import Now, Partition, Record
+
+Write: TypeAlias = Callable[[PartitionState, Record, Commit | Written, Now], None]
+
+
+class LaneCalls(NamedTuple):
+    """What a part asks its lane to do. `wake_by` asks for a tick at a steady time (ms)."""
+
+    policy: Callable[[], Policy]
+    write: Write
+    wake_by: Callable[[int], None]
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)

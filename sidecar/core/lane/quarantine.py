@@ -16,17 +16,14 @@ would never leave a trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
 
-from sidecar.core.decide import Commit, RetryInPlace, Wait, Written, decide, quarantine
+from sidecar.core.decide import RetryInPlace, Wait, decide, quarantine
 from sidecar.core.lane.partition import PartitionState
-from sidecar.core.lane.parts import LaneParts
+from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
 from sidecar.core.outcome import Cancelled, NotSent, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Notice
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
 
@@ -34,17 +31,6 @@ IDLE = 3_000
 """ms without a suspect after which a partition keeps no others waiting: what was in flight has come by then."""
 LOOK_EVERY = 1_000
 """ms between checks for such partitions."""
-
-Write: TypeAlias = Callable[[PartitionState, Record, Commit | Written, Now], None]
-
-
-class LaneCalls(NamedTuple):
-    """What the quarantine asks its lane to do. `wake_by` asks for a tick at a steady time (ms)."""
-
-    policy: Callable[[], Policy]
-    write: Write
-    wake_by: Callable[[int], None]
-    notice: Notice
 
 
 class Quarantine:

@@ -3,8 +3,7 @@
     with EmbeddedKafka.start() as kafka:
         print(kafka.bootstrap)
 
-This module plans the cluster, formats its folders, starts it, waits for it and removes it. Not for production: one copy
-of everything on one node, small heaps, no security.
+Plans the cluster, formats its folders, starts it and removes it. Not for production: small heaps, no security.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from sidecar.java.orphan_guard import OrphanGuard
 
 READY_SECONDS = 60.0
 """Seconds that a start may take; alone it needs 2 to 4 s, on a loaded machine several times that."""
-
 # Below the ports that systems give to outgoing connections (Linux from 32768, macOS from 49152). While a node is down,
 # a client that keeps trying such a port could otherwise get it as its own and connect to itself.
 PORTS = range(20_000, 32_000)

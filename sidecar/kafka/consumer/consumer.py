@@ -24,15 +24,13 @@ from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading, to_record
 
 POLL = 0.1
-"""Seconds. An idle consumer wakes ten times a second, which takes 0.1 % of a core. A command waits at most this long.
-"""
+"""Seconds. An idle consumer wakes ten times a second, which takes 0.1 % of a core. A command waits so long at most."""
 BATCH = 500
 """Records in one hand-over at most. Larger ones are slower (the processor's cache)."""
 NAP = 0.002
 """Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
 ENDS_EVERY = 10.0
-"""Seconds between two requests for the ends of the partitions. One request takes 1.2 ms for 216 partitions (measured).
-"""
+"""Seconds between two requests for the ends of the partitions. One takes 1.2 ms for 216 partitions (measured)."""
 ENDS_WITHIN = 1.0
 AGAIN = 1.0
 """Seconds before the next try if a client could not be made."""
@@ -43,10 +41,7 @@ _LOG = logging.getLogger("reconsume.consumer")
 
 
 class ConsumerThread(threading.Thread):
-    """The thread that reads one lane's topics.
-
-    `reading` is None on the main lane, unless headers of other systems are understood.
-    """
+    """The thread that reads one lane's topics. `reading`: None on the main lane, unless it reads foreign headers."""
 
     def __init__(
         self,

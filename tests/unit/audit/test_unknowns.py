@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.audit.reader import First, Watermarks
 from sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
+from sidecar.audit.wanted import First, Watermarks
 
 LEVEL, DLQ, NOW = "billing-RETRY-1s", "billing-DLQ", 1_763_690_000_000
 PLACE = (LEVEL, 0)
