@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sidecar.core.counters import Histogram
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.overdue import Standing
+from sidecar.core.overdue import Standing
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.record import Now, Partition
 

@@ -15,8 +15,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from sidecar.core.lane.overdue import overdue
 from sidecar.core.outcome import OUTCOME_NAMES
+from sidecar.core.overdue import overdue
 from sidecar.core.pace.pace import State
 from sidecar.observability.metric_families import Labels, added, counter, gauge, histogram, singly
 from sidecar.observability.metric_sources import Sources

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sidecar.clock import now
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.overdue import statuses
 from sidecar.core.lane.partition import PartitionStatus
+from sidecar.core.overdue import statuses
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, Ports

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from sidecar.clock import now
 from sidecar.core.commit_batch import CommitResult
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.overdue import Standing
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from sidecar.core.overdue import Standing
 from sidecar.core.record import Partition
 
 HAND_OVERS = 2

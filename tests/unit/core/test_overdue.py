@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sidecar.core.lane.delay_queue import RESUME_EARLY
-from sidecar.core.lane.overdue import Standing, overdue, statuses
 from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
+from sidecar.core.overdue import Standing, overdue, statuses
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
