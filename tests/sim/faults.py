@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SESSION = 8_000
 """ms without a heartbeat after which a member is put out."""
+GONE_YET = 100
+"""ms between looks at a pod that is stopping."""
 
 
 class Faults(KafkaFaults):
@@ -92,10 +94,10 @@ class Faults(KafkaFaults):
     def _await_gone(self, leaving: Process, old: list[Process], pause: int) -> None:
         """The roll-out goes on when a pod has gone, be it by its stop or by a crash meanwhile."""
         self.ended = max(self.ended, self.world.steady + pause)
-        gone = leaving not in self.world.processes
-        self.world.later(
-            pause, partial(self._replace, old, pause) if gone else partial(self._await_gone, leaving, old, pause)
-        )
+        if leaving in self.world.processes:
+            self.world.later(max(pause, GONE_YET), partial(self._await_gone, leaving, old, pause))
+        else:
+            self.world.later(pause, partial(self._replace, old, pause))
 
     def _step(self, fault: Fault) -> None:
         by = self.random.choice((-4_000, -300, 250, 6_000))

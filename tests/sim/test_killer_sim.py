@@ -20,6 +20,9 @@ RETRIES = 2
 KILLERS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, RETRIES)), max_size=3).map(tuple)
 WEIGHTS = st.builds(lambda ok, fail, throttle: Weights(ok, fail, 0, throttle), *map(st.integers, (1, 0, 0), (8, 4, 2)))
 
+SMALL_ROOM = 4_000
+"""Bytes: fewer than the suspects of one partition."""
+
 
 def plans(*kinds: str) -> st.SearchStrategy[Plan]:
     return stories.plans(
@@ -47,8 +50,11 @@ def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) 
     check(world)
     assert convicted(world) == world.deaths.keys()
     assert plan.deaths is not None
-    # One more for each other killer: what took the process with it may have hidden that this one was out.
-    assert all(deaths <= plan.deaths + len(world.deaths) for deaths in world.deaths.values()), world.deaths
+    # One more for each other killer: what took the process with it may have hidden that this one was out. And one more
+    # where the suspects of one partition fill the room: another's are not met for so long that they count as cleared
+    # (a gap: seed 286644263, with 4 000 bytes).
+    most = plan.deaths + len(world.deaths) + (plan.room <= SMALL_ROOM)
+    assert all(deaths <= most for deaths in world.deaths.values()), world.deaths
 
 
 @story
