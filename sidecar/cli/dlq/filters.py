@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,7 +9,7 @@ import typer
 
 from sidecar.cli.terminal.arguments import author, before
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk
+from sidecar.cli.terminal.output import each_second
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter
 from sidecar.settings import Settings, load
@@ -91,13 +89,4 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
 
 def progress_line(what: str) -> Callable[[Scan, int], None]:
     """Return a function that prints each second, on a terminal, how far the scan is."""
-    told = time.monotonic()
-
-    def tell(scan: Scan, count: int) -> None:
-        nonlocal told
-        if time.monotonic() - told >= 1:
-            told = time.monotonic()
-            if sys.stderr.isatty():
-                talk(f"scanned {scan.read} of {scan.total}, {count} {what}, {scan.rate:.0f}/s")
-
-    return tell
+    return each_second(lambda scan, count: f"scanned {scan.read} of {scan.total}, {count} {what}, {scan.rate:.0f}/s")

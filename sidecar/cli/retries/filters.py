@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
 
 from sidecar.cli.terminal.arguments import ahead
-from sidecar.cli.terminal.output import talk
+from sidecar.cli.terminal.output import each_second
 from sidecar.settings import Settings
 from sidecar.view.storm import Rule
 from topics.events import State
@@ -23,15 +21,7 @@ ALL = "all"
 
 def progress_line(what: str) -> Callable[[int, int], None]:
     """Return a function that prints each second, on a terminal, how many records were read."""
-    told = time.monotonic()
-
-    def tell(read: int, total: int) -> None:
-        nonlocal told
-        if sys.stderr.isatty() and time.monotonic() - told >= 1:
-            told = time.monotonic()
-            talk(f"{read} of {total} {what} read")
-
-    return tell
+    return each_second(lambda read, total: f"{read} of {total} {what} read")
 
 
 def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> Filters:

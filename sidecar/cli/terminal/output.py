@@ -9,14 +9,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ParamSpec
 
 from sidecar.clock import utc
 from sidecar.errors import SetupError
 
+P = ParamSpec("P")
 Row = Mapping[str, object]
 UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that JSON leaves as they are, but that a terminal or an editor obeys."""
@@ -120,6 +123,19 @@ def talk(text: str) -> None:
     """Print one line for people, on stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def each_second(sentence: Callable[P, str]) -> Callable[P, None]:
+    """Return a function that prints the sentence, each second at most, if stderr is a terminal."""
+    printed_at = time.monotonic()
+
+    def show(*args: P.args, **named: P.kwargs) -> None:
+        nonlocal printed_at
+        if time.monotonic() - printed_at >= 1 and sys.stderr.isatty():
+            printed_at = time.monotonic()
+            talk(sentence(*args, **named))
+
+    return show
 
 
 def cell(value: object) -> str:

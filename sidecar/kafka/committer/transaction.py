@@ -62,10 +62,10 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     (measured on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid").
     """
 
-    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, spent: bool) -> None:
+    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool) -> None:
         super().__init__(error.str())
         self.refusals = refusals
-        self.producer_unusable = spent
+        self.producer_unusable = producer_unusable
         self.stale_member = error.code() in STALE_MEMBER
 
 
@@ -209,7 +209,7 @@ class TransactionalProducer:
         self._producer.poll(0)  # takes in every report that has arrived
         errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
         refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
-        spent = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
+        unusable = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, CallTimeoutError) as failure:
@@ -219,7 +219,7 @@ class TransactionalProducer:
             refusals += [
                 Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
             ]
-        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), spent=spent)
+        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), producer_unusable=unusable)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
         """Make a call; repeat the same call while its error is retriable, and never make the next one instead."""

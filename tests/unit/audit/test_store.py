@@ -51,3 +51,18 @@ def test_nothing_is_left_behind_however_it_ends() -> None:
 
 def test_an_id_is_split_from_its_end() -> None:
     assert place_of("a:b:1:2") == ("a:b", 1, 2)
+
+
+def test_as_many_facts_as_are_looked_at_are_no_flood() -> None:
+    with AuditStore() as store:
+        store.put(fact("orders:0:1", number) for number in range(LARGEST_STORY))
+        store.arrange()
+        assert [len(facts) for facts in store.by_record()] == [LARGEST_STORY]
+        assert store.cut == []
+
+
+def test_records_are_counted_once_however_many_facts_there_are_of_them() -> None:
+    with AuditStore() as store:
+        store.put([fact("orders:0:2"), fact("orders:0:1"), fact("orders:0:2", 1)])
+        store.arrange()
+        assert store.count() == 2

@@ -56,7 +56,7 @@ class Refusing:
         self.tries += 1
         if self.tries >= self.most:
             self.stop()
-        raise Aborted(KafkaError(KafkaError.INVALID_RECORD), (), spent=False)
+        raise Aborted(KafkaError(KafkaError.INVALID_RECORD), (), producer_unusable=False)
 
 
 def settled(supply: Refusing, entries: int) -> CommitResult:

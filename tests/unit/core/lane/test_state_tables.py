@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import get_args
 
@@ -32,6 +33,7 @@ def test_the_states_of_a_partition_are_fields_of_it() -> None:
     assert {field.name for field in fields(PartitionState)} >= OWNERSHIP - {"assigned", "gone"}
 
 
-def test_the_times_that_a_table_names_are_there() -> None:
-    assert suspicion.QUIET > 0
-    assert quarantine.IDLE > 0
+def test_the_times_and_the_function_that_a_table_names_are_there() -> None:
+    named = set(re.findall(r"`([A-Z]+|[a-z_]+_of)`", suspicion.__doc__ or ""))
+    assert named == {"QUIET", "IDLE", "suspicion_of"}
+    assert named <= vars(suspicion).keys() | vars(quarantine).keys()
