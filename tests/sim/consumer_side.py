@@ -218,3 +218,4 @@ class ConsumerSide(DriverModel):
             self.assignment.answer(self._client)
         if not over[0]:
             self.world.broken |= {self.tenure(source) for source in partitions}
+            self.world.given_up |= set(partitions)

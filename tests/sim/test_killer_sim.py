@@ -20,9 +20,6 @@ RETRIES = 2
 KILLERS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, RETRIES)), max_size=3).map(tuple)
 WEIGHTS = st.builds(lambda ok, fail, throttle: Weights(ok, fail, 0, throttle), *map(st.integers, (1, 0, 0), (8, 4, 2)))
 
-SMALL_ROOM = 4_000
-"""Bytes: fewer than the suspects of one partition."""
-
 
 def plans(*kinds: str) -> st.SearchStrategy[Plan]:
     return stories.plans(
@@ -50,10 +47,8 @@ def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) 
     check(world)
     assert convicted(world) == world.deaths.keys()
     assert plan.deaths is not None
-    # One more for each other killer: what took the process with it may have hidden that this one was out. And one more
-    # where the suspects of one partition fill the room: another's are not met for so long that they count as cleared
-    # (a gap: seed 286644263, with 4 000 bytes).
-    most = plan.deaths + len(world.deaths) + (plan.room <= SMALL_ROOM)
+    # One more for each other killer: what took the process with it may have hidden that this one was out.
+    most = plan.deaths + len(world.deaths)
     assert all(deaths <= most for deaths in world.deaths.values()), world.deaths
 
 
@@ -75,12 +70,23 @@ def test_an_ordered_killer_that_fails_in_place_first_is_found_all_the_same(plan:
     assert convicted(world) == world.deaths.keys()
 
 
+def in_no_order(world: World) -> set[str]:
+    """Records of topics of which a partition was once given up while its commits failed: its mark stayed in Kafka."""
+    topics, found = {place.topic for place in world.given_up}, Found(world)
+    return {
+        origin
+        for origin in world.sent
+        if topics & {origin.split(":")[0], *(delivery.record.source.topic for delivery in found.deliveries[origin])}
+    }
+
+
 @story
 @given(plans("revoke", "outage", "step"))
 def test_a_rebalance_or_an_outage_lays_no_death_to_the_innocent(plan: Plan) -> None:
     world = World(plan).run()
     check(world)
-    assert convicted(world) == world.deaths.keys()
+    assert convicted(world) >= world.deaths.keys()
+    assert convicted(world) - world.deaths.keys() <= in_no_order(world)
 
 
 @story

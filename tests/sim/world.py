@@ -58,6 +58,8 @@ class World:
         """Ids of records that nobody could have saved."""
         self.broken: set[tuple[str, str, Partition, int]] = set()
         """Tenures that ended without order: only they explain a second delivery."""
+        self.given_up: set[Partition] = set()
+        """Partitions whose parting commit did not come through: for the next owner that is a crash."""
         self.oversized: set[str] = set()
         self.killers: dict[str, int] = {}
         self.deaths: Counter[str] = Counter()

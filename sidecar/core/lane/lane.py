@@ -93,6 +93,7 @@ class Lane:
                 self._level_over(part, record, now)
         if run.end is not None:
             part.seen.ended(run.end, now.steady)
+            self.quarantine.log_ended(part, now)
             if part.paused is None and part.tracker.reached(run.end):
                 part.dirty = self._timer.uncommitted = True
 
@@ -135,7 +136,6 @@ class Lane:
         if self._dispatcher.gathering and outcome is COMMITTED and record.life is None:
             self._bulk_answers.add(record)
             return
-        label = label_of(outcome)
         self._dispatcher.answered(record, outcome, now)
         part = self.ownership.owner_of(record)
         if part is None:
@@ -145,7 +145,7 @@ class Lane:
             part.in_flight -= 1
             if part.suspicion is not None:
                 self.quarantine.answered(part, part.suspicion, record, outcome, now)
-            self.counters.answered(record, part.level, label)
+            self.counters.answered(record, part.level, label_of(outcome))
             if outcome is COMMITTED and record.life is None:
                 self._finish(part, record)
             else:

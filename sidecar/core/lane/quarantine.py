@@ -82,14 +82,18 @@ class Quarantine:
 
     def may_deliver(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
         """Return whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
-        watch.begin(now)
-        if not watch.met:
+        if watch.meets(now):
             self._look_at_once()
-        watch.touched, watch.met = now.steady, True
+        watch.touched = now.steady
         if record.offset == watch.culprit:
             self._quarantine(part, watch, record, now)
             return False
         return (self._deliver_alone if watch.stage == "alone" else self._deliver_limited)(part, watch, record, now)
+
+    def log_ended(self, part: PartitionState, now: Now) -> None:
+        """Note that the log of a partition has no more records: from now on time can clear it."""
+        if part.suspicion is not None and part.suspicion.meets(now):
+            self._look_at_once()
 
     def _quarantine(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> None:
         watch.culprit = None
@@ -112,7 +116,6 @@ class Quarantine:
         return True
 
     def _deliver_alone(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
-        dispatcher = self._dispatcher
         if watch.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
             return True
         if record.offset in watch.cleared or not watch.suspects(record.offset, part.due(record), now):
@@ -120,8 +123,8 @@ class Quarantine:
             if not watch.left and record.offset not in watch.cleared:
                 self._together(part, watch)
             return False
-        dispatcher.alone.add(part.source)
-        if dispatcher.in_flight:  # deliveries in flight must be answered first
+        self._dispatcher.alone.add(part.source)
+        if self._dispatcher.in_flight:  # deliveries in flight must be answered first
             self._parts.ready.appendleft(record)
             return False
         self._mark(part, watch, record)
@@ -158,10 +161,7 @@ class Quarantine:
             self._mark(part, watch, following)
 
     def _unmark(self, part: PartitionState, watch: Suspicion) -> None:
-        """Take the mark away before any other delivery.
-
-        Otherwise a crash caused by another record would be blamed on this one.
-        """
+        """Take the mark away before any other delivery: else a crash by another record would be blamed on this one."""
         watch.mark = watch.waiting = None
         self._dispatcher.marking = part.source
         self._ask(part)
@@ -223,7 +223,7 @@ class Quarantine:
         self.alarm = NEVER
         for part in self._parts.partitions.values():
             watch = part.suspicion
-            if watch is None or watch.stage == "first" or watch.unmet:
+            if watch is None or watch.stage == "first" or (watch.unmet and part.source not in self._dispatcher.alone):
                 continue
             watch.begin(now)
             self.alarm = now.steady + LOOK_EVERY
@@ -240,7 +240,7 @@ class Quarantine:
             if any(record.source == part.source for record in self._parts.ready):
                 watch.touched = now.steady  # they wait for the suspects of another partition
             idle = now.steady - watch.touched >= IDLE
-            if part.blocked or (idle and watch.left):  # those left come again after a while, and go alone then
+            if part.blocked or (idle and (watch.left or watch.unmet)):  # they come after a while, and go alone then
                 self._dispatcher.leave(part.source)
             elif idle:
                 self._together(part, watch)

@@ -10,6 +10,9 @@
     alone    |                                              | together: no record for `IDLE` ms, and no suspect is left
     alone    |                                              | first: `QUIET` ms passed, and nothing of it is in memory
 
+Time alone ends no stage of a partition of which nothing has come yet: its records may wait behind those of others, or
+for a leader.
+
 At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
 follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
 
@@ -85,7 +88,8 @@ class Suspicion:
     touched: int = 0
     """When a record of it was last ready to be delivered (steady ms)."""
     met: bool = False
-    """Whether any record of it was ready since the owner got it. Other partitions may come first for a long time."""
+    """Whether a record of it was ready, or its log ended, since the owner got it. Other partitions may come first for a
+    long time."""
     reach: int | None = None
     """The offset behind which no record is delivered: Kafka knows it, or it comes from the last owner."""
     wanted: int = -1
@@ -112,6 +116,12 @@ class Suspicion:
         if self.since is None:
             self.since, self.touched = now, now.steady
         return self.since
+
+    def meets(self, now: Now) -> bool:
+        """Note that a record is ready, or that the log ended; return whether that is the first of it."""
+        self.begin(now)
+        first, self.met = not self.met, True
+        return first
 
     def suspects(self, offset: int, due: int, now: Now) -> bool:
         """Return whether a record may have been in flight when the last owner crashed.
@@ -169,14 +179,14 @@ class Suspicion:
     @property
     def unmet(self) -> bool:
         """Whether its suspects may be still to come, so that time alone clears nothing."""
-        return self.stage == "together" and (not self.met or self.culprit is not None)
+        return not self.met or (self.stage == "together" and self.culprit is not None)
 
     def over(self, now: Now, load: int) -> bool:
         """Return whether the owner has lived long enough, and all that may have been in flight is answered.
 
         `load`: the bytes that the partition holds.
         """
-        if now.steady - self.begin(now).steady < QUIET:
+        if self.unmet or now.steady - self.begin(now).steady < QUIET:
             return False
         return load == 0 or (self.stage == "together" and self.seen >= self.window and not self.left)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from sidecar.core.decide import DeadLetter
+from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
 from sidecar.core.pace.pace import State
 from sidecar.core.progress import Progress
@@ -92,6 +93,30 @@ def test_a_culprit_is_remembered_until_it_is_read_however_late_that_is() -> None
     work(rig, 5_000)
     assert sorted(sent.record.offset for sent in rig.history) == [0, 2]
     assert rig.lane.counters.dead_letters == {("orders", "crashed-service"): 1}
+
+
+def test_time_clears_no_partition_whose_records_have_not_come_but_lets_the_others_go_on_meanwhile() -> None:
+    """They wait behind those of other partitions that fill the memory, or for a leader (found by a story)."""
+    rig = rig_of()
+    rig.assign(ORDERS, resume=died(2))
+    rig.take_offsets([5], ORDERS)
+    rig.assign(OTHER, resume=died(2))
+    one_by_one(rig, [5])
+    work(rig, 60_000)
+    assert rig.gate.alone == set()
+    rig.take_offsets([0, 1], OTHER)
+    rig.settle()
+    assert rig.kafka[OTHER].mark == 0
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 0)]
+
+
+def test_a_partition_whose_log_has_ended_is_cleared_by_time_and_a_later_record_goes_as_usual() -> None:
+    rig = taken_up(died(2))
+    rig.lane.received([FetchedRecords(ORDERS, 1, 0, [], end=0)], rig.now)
+    work(rig, 20_000)
+    rig.take_offsets(range(4))
+    rig.settle()
+    assert (rig.out_offsets(), rig.kafka[ORDERS].deaths) == ([0, 1, 2, 3], 0)
 
 
 @pytest.mark.parametrize("answer", [Throttled(1_000), Nacked()])
