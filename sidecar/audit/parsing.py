@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.audit.facts import Fact, FactKind
-from sidecar.core.policy import CLOCK_SLACK, MAX_DELAY
 from topics.events import BadEvent, decode_event
+from topics.group_rules import CLOCK_SLACK
 from topics.headers import (
     EDITED,
     ID,
@@ -27,6 +27,7 @@ from topics.headers import (
     without_ours,
 )
 from topics.headers_fast import parse_rendered
+from topics.levels import LONGEST
 from topics.names import LEGAL_NAMES
 from topics.reasons import reason_class
 
@@ -63,7 +64,7 @@ def copy_fact(row: TopicRecord, what: FactKind, group: str, sources: Collection[
     """
     if row.headers is None:
         return bad_fact(row, UNREADABLE, later)
-    latest = row.timestamp + MAX_DELAY + CLOCK_SLACK
+    latest = row.timestamp + LONGEST + CLOCK_SLACK
     life = parse_rendered(row.headers, sources, latest) or parse_retry_headers(row.headers, LEGAL_NAMES, latest)
     fault = life.text if isinstance(life, BadHeader) else misplaced(row, group)
     if fault or isinstance(life, BadHeader):

@@ -12,9 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, Nacked, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.policy import MAX_DELAY, InPlace, Policy
+from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
 from topics.headers import RetryState
+from topics.levels import LONGEST
 from topics.reasons import reason_class, reason_text
 
 
@@ -133,7 +134,8 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
     used_up = rules.max_times is not None and record.times >= rules.max_times
     if used_up or failure.level == -1:
         return _dead(record, failure.reason, failure.text, policy, now)
-    return RetryInPlace(rules.wait(policy.asked(failure.delay, failure.level)))
+    asked = policy.delay_of(failure.level) if failure.delay is None else failure.delay
+    return RetryInPlace(rules.wait(asked))
 
 
 def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
@@ -213,9 +215,7 @@ def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLet
     return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now)
 
 
-def after_wait(
-    record: Record, policy: Policy, now: int, patience: int = MAX_DELAY
-) -> Hop | Forward | Wait | DeadLetter:
+def after_wait(record: Record, policy: Policy, now: int, patience: int = LONGEST) -> Hop | Forward | Wait | DeadLetter:
     """Decide whether a record whose level delay is over may be delivered, at wall time `now` (epoch ms).
 
     RETRY_DUE_AT decides. While it is ahead, the record hops to the longest level that fits. If the remaining wait is

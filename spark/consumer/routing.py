@@ -1,7 +1,7 @@
 """Decide which copies and events are written for a record, before and after the handler. Pure functions.
 
 They are byte for byte those that the sidecar writes for the same record, outcome and time. Only a wait that is shorter
-than every level differs (`Rules.level_for`).
+than every level differs (`Rules.first_level`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def before_handling(taken: ParsedRecord, rules: Rules, now: int) -> Routed | Non
         return _stray(taken, life, rules, now)
     if life is None or life.due_at - now <= NEAR:
         return None
-    topic = rules.names.level(rules.level_for(life.due_at - now), life.topic)
+    topic = rules.names.level(rules.first_level(life.due_at - now), life.topic)
     return Routed("hop", (_copy(taken, topic, life, rules),))
 
 
@@ -68,9 +68,8 @@ def after_handling(taken: ParsedRecord, outcome: Outcome, rules: Rules, now: int
     times = taken.times + 1
     if isinstance(outcome, DeadLetter) or outcome.level == -1 or times > rules.max_reconsume_times:
         return _dead(_ended(taken, outcome.reason, now), taken, taken.times + 1, rules, now)
-    wait = rules.asked(outcome.delay, outcome.level)
-    wait = rules.ladder.delay(times) if wait is None else wait
-    level = rules.level_for(wait)
+    wait = rules.wait_of(times, outcome.delay, outcome.level)
+    level = rules.first_level(wait)
     life = replace(_ended(taken, outcome.reason, now), times=times, due_at=now + wait)
     copy = _copy(taken, rules.names.level(level, life.topic), life, rules)
     return Routed("retry", (copy, _event(life, State.WAITING_RETRY, level, rules, now)))
@@ -86,7 +85,8 @@ def _stray(taken: ParsedRecord, life: RetryState, rules: Rules, now: int) -> Rou
     if now - (life.due_at or life.first_failed_at) >= rules.unknown_topic:
         kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
         return _dead(kept, taken, life.times, rules, now)
-    topic = rules.names.level(rules.passing_level(row.topic, life.due_at - now), rules.family(row.topic))
+    level = rules.level_for(life.due_at - now)
+    topic = rules.names.level(rules.passing_level(row.topic) if level is None else level, rules.family(row.topic))
     return Routed("hop", (Out(topic, row.key, row.value, for_topic(row.headers, topic)),))
 
 

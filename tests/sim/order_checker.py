@@ -97,7 +97,7 @@ def tries_are_counted_and_spaced(found: Found, where: object, deliveries: list[D
         assert delivery.at >= earliest, (where, delivery)
         match delivery.outcome:
             case Failed(delay=delay, level=level):
-                wait = found.world.policies[0].asked(delay, level)
+                wait = found.world.policies[0].delay_of(level) if delay is None else delay
                 wait = INTERVAL if wait is None else min(max(wait, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
                 times, earliest = times + 1, delivery.until + wait
             case Throttled(after=after):

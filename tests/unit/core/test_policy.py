@@ -2,9 +2,9 @@
 
 import pytest
 
-from sidecar.core.policy import MAX_DELAY, MIN_DELAY, Policy
+from sidecar.core.policy import Policy
 from tests.sim.samples import WALL, life, policy
-from topics.levels import TABLE, Ladder, build_ladder, level_delays
+from topics.levels import LONGEST, SHORTEST_ASKED, TABLE, Ladder, build_ladder, level_delays
 from topics.names import Names
 
 SECOND, DAY = 1_000, 86_400_000
@@ -46,10 +46,10 @@ def test_what_is_asked_for_wins_where_it_is_allowed_else_the_ladder(
         (None, 18, True),
         (None, 19, False),
         (None, -2, False),
-        (MIN_DELAY, None, True),
-        (MIN_DELAY - 1, None, False),
-        (MAX_DELAY, None, True),
-        (MAX_DELAY + 1, None, False),
+        (SHORTEST_ASKED, None, True),
+        (SHORTEST_ASKED - 1, None, False),
+        (LONGEST, None, True),
+        (LONGEST + 1, None, False),
     ],
 )
 def test_what_is_out_of_bounds_is_known_to_be(delay: int | None, level: int | None, understood: bool) -> None:
@@ -81,7 +81,7 @@ def test_a_custom_ladder_has_its_own_level_topics() -> None:
 
 
 def test_a_due_time_may_lie_ten_days_and_a_clocks_error_ahead() -> None:
-    assert policy().latest_due(WALL) - WALL == MAX_DELAY + 3_600_000
+    assert policy().latest_due(WALL) - WALL == LONGEST + 3_600_000
 
 
 def build(delays: tuple[int, ...], topics: tuple[str, ...] = ("orders",), retries: int = 16) -> Policy:

@@ -8,12 +8,12 @@ from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Hop, Retry
 from sidecar.core.outcome import Failed
-from sidecar.core.policy import MAX_DELAY, Policy
+from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
-from topics.levels import TABLE
+from topics.levels import LONGEST, TABLE
 
 HOP = 20
 """ms from a decision to the copy in Kafka, in these tests."""
@@ -86,9 +86,9 @@ def test_a_delay_is_made_of_the_longest_levels_that_still_fit(delay: int, levels
 
 def test_ten_days_are_made_of_hops_and_end_on_time() -> None:
     """Each hop costs a moment, which the rest of the way makes up for: never early, and not late by the sum either."""
-    found, at = travel(samples.policy(), MAX_DELAY)
+    found, at = travel(samples.policy(), LONGEST)
     assert found[:119] == ["2h"] * 119
     rest = [samples.waits(samples.policy())[f"billing-RETRY-{level}"] for level in found[119:]]
     assert rest == sorted(rest, reverse=True)
     assert 7_190_000 <= sum(rest) <= max(TABLE)
-    assert MAX_DELAY <= at < MAX_DELAY + 50
+    assert LONGEST <= at < LONGEST + 50

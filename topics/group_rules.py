@@ -1,0 +1,92 @@
+"""What the sidecar and a Spark consumer must answer alike about a group: its topics, its delays and its bounds. Pure.
+
+Both write into the same topics. So they must agree on the level of a wait, on what a failure may ask for, and on the
+topics of a record.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
+from topics.names import Names
+
+CLOCK_SLACK = 3_600_000
+"""ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""
+LONGEST_PASSING = 30_000
+"""ms. The longest level that passes on due records which only other consumers of the group can take. It is short
+compared with a roll-out, and few copies are made meanwhile."""
+
+
+class GroupRules(msgspec.Struct, frozen=True):
+    """The rules of a group; all delays are ms.
+
+    - `names`: the names of the group's topics.
+    - `topics`: the main topics, at least one.
+    - `ladder`: the wait before each retry.
+    - `table`: the delay table, which numbered levels refer to (level 1 is the first).
+    - `delays`: the delay of every level topic, ascending.
+    - `max_reconsume_times`: the most retries of a record.
+    - `instance`: the name of this process or job in the events that it writes.
+    - `unknown_topic`: ms after its due time in which another consumer of the group must take a retry of a topic that
+      this one does not consume. Then it is dead-lettered.
+    """
+
+    names: Names
+    topics: tuple[str, ...]
+    ladder: Ladder
+    table: tuple[int, ...]
+    delays: tuple[int, ...]
+    max_reconsume_times: int = 16
+    instance: str = ""
+    unknown_topic: int = 3_600_000
+
+    def wait_of(self, retry: int, delay: int | None, level: int | None) -> int:
+        """Return how long retry `retry` (1, 2, …) waits, in ms.
+
+        The delay that the failure asked for wins if it is allowed, then its level of the table, then the ladder.
+        """
+        if delay is not None and SHORTEST_ASKED <= delay <= LONGEST:
+            return delay
+        asked = self.delay_of(level)
+        return self.ladder.delay(retry) if asked is None else asked
+
+    def delay_of(self, level: int | None) -> int | None:
+        """Return the delay, in ms, of a level of the table; None if no level was given, or it is not in the table."""
+        return self.table[level - 1] if level is not None and 1 <= level <= len(self.table) else None
+
+    def understands(self, delay: int | None, level: int | None) -> bool:
+        """Return whether what a failure asked for is allowed."""
+        if delay is None:
+            return level is None or -1 <= level <= len(self.table)
+        return SHORTEST_ASKED <= delay <= LONGEST
+
+    def level_for(self, wait: int) -> int | None:
+        """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all."""
+        return longest_fit(wait, self.delays)
+
+    def passing_level(self, found: str) -> int:
+        """Return the level that passes on a record found in topic `found`: each of the short levels in turn.
+
+        All partitions of one level may belong to consumers that do not take the topic of the record.
+        """
+        role = self.names.role(found, self.topics)
+        short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
+        shorter = longest_fit((role.delay or 0) - 1 if role is not None else 0, short)
+        return short[-1] if shorter is None else shorter
+
+    def dlq_of(self, topic: str) -> str:
+        """Return the dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""
+        return self.names.dlq(self.family(topic))
+
+    def family(self, topic: str) -> str:
+        """Return the main topic that names the levels and the DLQ for a record found in `topic`.
+
+        The record's headers have no influence on it.
+        """
+        role = self.names.role(topic, self.topics)
+        return role.topic if role is not None and role.topic is not None else self.topics[0]
+
+    def latest_due(self, now: int) -> int:
+        """Return the latest due time (epoch ms) that a header may carry at `now` (epoch ms)."""
+        return now + LONGEST + CLOCK_SLACK
