@@ -125,7 +125,8 @@ class PostWriter(threading.Thread):
             else:
                 self._work(job)
             self._busy = False
-        rest = [job for job in self._waiting() if job.done.set_running_or_notify_cancel()]
+        left = [self._jobs.get() for _ in range(self._jobs.qsize())]
+        rest = [job for job in left if isinstance(job, PendingPost) and job.done.set_running_or_notify_cancel()]
         _fail(rest, NotWrittenError("the sidecar stops; nothing was written"))
 
     def _work(self, first: PendingPost) -> None:
