@@ -174,8 +174,10 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     talk(
         f"warning: {len(unknown)} keys that this version does not know are left out: the policy is too large with them"
     )
-    known = {key: value for key, value in record.policy.items() if key in KEYS}
-    return PolicyRecord(known, record.who, record.at)
+    known, was = (
+        {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
+    )
+    return PolicyRecord(known, record.who, record.at, was)
 
 
 def expect_readable(entries: list[Entry]) -> None:

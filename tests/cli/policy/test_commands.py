@@ -127,6 +127,8 @@ def test_no_record_keeps_a_new_policy_from_being_written(call: Call, kafka: Brok
     assert (written.exit_code, "keys that this version does not know are left out" in written.stderr) == (0, True)
     found = values(call("policy", "show"))
     assert (found["max_deaths"], found["max_reconsume_times"]) == ((7, "record"), (3, "record"))
+    (*_, last) = json.loads(call("policy", "history", "--output", "json").stdout)
+    assert last["was"] == {"max_reconsume_times": 16}
 
 
 def test_a_bad_value_is_a_bad_configuration_with_the_files_sentence(call: Call, kafka: Broker, topic: str) -> None:
