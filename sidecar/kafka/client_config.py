@@ -42,6 +42,11 @@ def _client(user: Properties, client_id: str) -> Config:
     }
 
 
+def client_id_of(group: str, instance: str) -> str:
+    """Return the client id by which the consumer of an instance is a member of a consumer group."""
+    return f"reconsume-{group}-{instance}"
+
+
 def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: int) -> Config:
     """Return the configuration of a lane's consumer.
 

@@ -18,7 +18,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, Ports
 from sidecar.core.record import Partition
 from sidecar.delivery.broadcast import AllPartitions, NoCommitter
-from sidecar.kafka.client_config import Properties, consumer_config, producer_config, reader_config
+from sidecar.kafka.client_config import Properties, client_id_of, consumer_config, producer_config, reader_config
 from sidecar.kafka.committer.committer import Committer
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.consumer import ConsumerThread
@@ -75,7 +75,7 @@ class LaneRunner:
         self.driver = LoopBridge(asyncio.get_running_loop())
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
-        client = f"reconsume-{plan.group}-{policy.instance}"
+        client = client_id_of(plan.group, policy.instance)
         if plan.broadcast:
             everything = AllPartitions(self.driver, lock_timeout=plan.lock_timeout)
             self.assignment, self.committer = everything, NoCommitter(everything, self.driver.committed)

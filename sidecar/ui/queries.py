@@ -18,9 +18,9 @@ from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import DeniedError, Place
+from sidecar.kafka.admin.descriptions import ConsumerGroup, DeniedError, Member, Place
 from sidecar.kafka.admin.topics import SPECS, Offset
-from sidecar.kafka.client_config import LITTLE
+from sidecar.kafka.client_config import LITTLE, client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
 from sidecar.view.journey import Journey, read_journey
@@ -113,6 +113,12 @@ class Rules(NamedTuple):
     fault: str
 
 
+def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
+    """Return the members of the consumer groups that are this instance, each with its group."""
+    members = ((group, member) for group, seen in groups.items() for member in seen.members)
+    return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
+
+
 class Queries:
     """The queries of one group. `share`: the part of a processor that one query may use."""
 
@@ -131,10 +137,9 @@ class Queries:
                 heard[row.heard.instance] = row.heard
         found = []
         groups = self._cluster.groups((names.group, names.retry_group))
-        members = [(group, member) for group, seen in groups.items() for member in seen.members]
         for name, one in sorted(heard.items()):
             if one.record is not None:
-                own = [(group, member) for group, member in members if member.client.endswith(f"-{name}")]
+                own = members_of(name, groups)
                 holds = frozenset((group, place) for group, member in own for place in member.places)
                 alive = one.record.at > now - SILENT_AFTER
                 host = own[0][1].host.lstrip("/") if own else ""
