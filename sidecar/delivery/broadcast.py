@@ -75,7 +75,7 @@ class AllPartitions(Assignment):
         try:
             self._look(consumer)
         except KafkaException as failure:
-            text, extra = "cannot look for the partitions of the topics: %s", {"event": "partitions-unlisted"}
+            text, extra = "cannot list the partitions of the topics: %s", {"event": "partitions-unlisted"}
             _LOG.warning(text, failure, extra=extra)
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 
@@ -164,7 +164,7 @@ class LoggedDelivery:
         def told(record: Record, outcome: Outcome, now: Now) -> None:
             if isinstance(outcome, Failed | Rejected):
                 extra = {"event": "broadcast-failed"}
-                _LOG.debug("%s failed, and is not retried: %s", record.id, outcome.reason, extra=extra)
+                _LOG.debug("%s failed and is not retried: %s", record.id, outcome.reason, extra=extra)
             reply(record, outcome, now)
 
         self._delivery(record, told)

@@ -74,7 +74,7 @@ def log_change(change: Change, waiting: int) -> None:
     }
     match change.state:
         case State.OUTAGE:
-            _LOG.warning("an outage begins, one record at a time probes: %s", change.reason, extra=extra)
+            _LOG.warning("an outage begins; one record at a time is sent as a probe: %s", change.reason, extra=extra)
         case State.THROTTLED:
             _LOG.warning("deliveries slow down: %s", change.reason, extra=extra)
         case _:

@@ -77,7 +77,7 @@ class PolicyController:
         try:
             await asyncio.wait_for(self._known.wait(), self._known_within)
         except TimeoutError:
-            text = "the group's policy is not known yet: the configuration's holds until it is"
+            text = "the group's policy is not known yet; until then the policy of the configuration applies"
             _LOG.warning(text, extra={"event": "policy-unknown"})
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class PolicyController:
             self._hear(heard, news.live)
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
         if bad:
-            text = "%d records of the policy topic are passed over; the first: %s"
+            text = "%d records of the policy topic are ignored; the first: %s"
             _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
@@ -169,7 +169,7 @@ class PolicyController:
         gone, self._left = self._left - look.left, look.left
         if self._known.is_set():
             if gone:
-                text, extra = "levels outside the policy are empty, and read no more: %s", {"event": "levels-empty"}
+                text, extra = "levels outside the policy are empty and no longer read: %s", {"event": "levels-empty"}
                 _LOG.info(text, ", ".join(sorted(gone)), extra=extra)
             self._read_leftovers()
 
@@ -220,10 +220,10 @@ class PolicyController:
     def _refuse(self, problems: tuple[str, ...]) -> None:
         """Log why the newest policy is not applied, once until the reasons change."""
         if problems != self.refused:
-            who = "nobody" if self._newest is None else self._newest.who
+            who = "no record" if self._newest is None else self._newest.who
             who = who if self._newer is None else "a newer version"
             _LOG.error(
-                "the group's policy by %s is not taken, the old one holds: %s",
+                "the group's policy by %s is not applied, the previous one stays in force: %s",
                 who,
                 "; ".join(problems),
                 extra={"event": "policy-refused"},
@@ -236,7 +236,7 @@ class PolicyController:
             return
         who = "no record" if self.record is None else self.record.who
         told = ", ".join(f"{change.key} {flow(change.old)} → {flow(change.new)}" for change in changes)
-        _LOG.info("the group's policy, by %s: %s", who, told, extra={"event": "policy"})
+        _LOG.info("the group's policy changed, by %s: %s", who, told, extra={"event": "policy"})
         if self._known.is_set():  # levels that leave the policy are read until a snapshot finds them empty
             self._left |= levels_of(self.settings) & self._topics
         self._left -= levels_of(settings)

@@ -211,8 +211,8 @@ class PolicyFollower(threading.Thread):
             self._reading, self._live = True, begin >= self._end
         elif self._topic not in there:
             self._say(
-                f"{self._topic} is missing: the retry policy of each instance's configuration holds, and differing "
-                "subscriptions are not noticed; `reconsume topics apply` creates it"
+                f"{self._topic} is missing: each instance applies the retry policy of its configuration, and different "
+                "subscriptions are not detected; `reconsume topics apply` creates it"
             )
         self._desk.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
         if self._topic in there:

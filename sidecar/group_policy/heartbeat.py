@@ -103,12 +103,12 @@ class Heartbeat:
     def _write(self, producer: Producer, value: bytes | None) -> None:
         def landed(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
-                self._say(f"the subscription cannot be told to the other instances: {error.str()}")
+                self._say(f"this instance's subscription cannot be published: {error.str()}")
 
         try:
             producer.produce(self._topic, value, instance_key(self._own.instance), PARTITION, on_delivery=landed)
         except BufferError:
-            self._say("the subscription cannot be told to the other instances: what was told before waits for Kafka")
+            self._say("this instance's subscription cannot be published: the previous heartbeat still waits for Kafka")
 
     def take_back(self) -> None:
         """Delete this instance's record at a clean stop, so that others need not wait for three missing heartbeats."""
@@ -117,4 +117,4 @@ class Heartbeat:
                 self._write(self._producer, None)
                 self._producer.flush(FLUSH_WITHIN)
             except KafkaException as failure:
-                self._say(f"the subscription cannot be taken back: {failure}")
+                self._say(f"this instance's subscription cannot be deleted: {failure}")

@@ -50,7 +50,7 @@ class Tokens:
                     _LOG.error(text, self._least, extra={"event": "token-too-short"})
         except OSError as failure:
             _LOG.error(
-                "the token file cannot be read, so no call that needs a token is let in: %s",
+                "the token file cannot be read, so every call that needs a token is refused: %s",
                 failure.strerror,
                 extra={"event": "token-unreadable"},
             )

@@ -95,5 +95,5 @@ def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
 
 def name_stray(topic: str, source: Partition) -> None:
     """Log a topic whose retries arrive here although this instance does not consume it."""
-    text = "retries of topic %s wait in %s, and this instance does not consume it: they are passed on to those that do"
+    text = "retries of topic %s are in %s, and this instance does not consume that topic: it passes them on"
     _LOG.warning(text, topic, source.topic, extra={"event": "unknown-topic", "topic": topic})

@@ -154,7 +154,7 @@ class _Collector(Collector):
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
         fenced = sum(counters.fenced_answers for counters in all_counters) + self._sources.late_verdicts()
-        yield counter("fenced_answers", "Answers that came after their partition was gone.", (), {(): fenced})
+        yield counter("fenced_answers", "Answers that came too late to count.", (), {(): fenced})
         lost = added((source.lane.ownership.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
         unread = sum(source.unread_progress() for source in sources)
@@ -183,6 +183,6 @@ class _Collector(Collector):
         yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
         yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})
         errors = {"connection": 0, "sidecar": 0, **self._sources.loop_errors()}
-        yield counter("loop_errors", "Exceptions that nobody caught on the event loop.", ("scope",), singly(errors))
+        yield counter("loop_errors", "Uncaught exceptions on the event loop.", ("scope",), singly(errors))
         reloaded = self._sources.credentials_reloaded()
         yield counter("credentials_reloaded", "New credentials taken up while running.", (), {(): reloaded})

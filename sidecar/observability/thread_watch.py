@@ -123,6 +123,6 @@ def log_ends() -> None:
         # A value that is no exception (see the top of this file) cannot be rendered as one.
         fault = value if isinstance(value, BaseException) else RuntimeError(f"no exception, but {value!r}")
         info = (type(fault), fault, ended.exc_traceback)
-        _LOG.error("thread %s has ended by %r", name, value, exc_info=info, extra={"event": "thread-ended"})
+        _LOG.error("thread %s ended with %r", name, value, exc_info=info, extra={"event": "thread-ended"})
 
     threading.excepthook = told

@@ -174,8 +174,8 @@ def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
     """Log an event of a lane (port `Notice`)."""
     where = {"partition": str(partition), "offset": offset, "deaths": deaths}
     if what == "quarantined":
-        text = "%s: the record at %d goes to the DLQ: it was out alone when the sidecar died, %d times in a row by now"
+        text = "%s: the record at %d goes to the DLQ: only it was with the service at %d crashes in a row"
         _LOG.warning(text, partition, offset, deaths, extra={"event": "quarantined", **where})
     else:
-        text = "%s: taken up at %d after its owner died, %d in a row"
+        text = "%s: continues at %d after its owner crashed, %d in a row"
         _LOG.warning(text, partition, offset, deaths, extra={"event": "taken-up", **where})

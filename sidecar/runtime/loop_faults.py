@@ -40,7 +40,7 @@ class LoopFaults:
             self.fatal = f"the event loop: {message}: {fault!r}"
         info = (type(fault), fault, fault.__traceback__)
         extra = {"event": "loop-fault", "scope": scope}
-        _LOG.error("an exception that nobody caught: %s", message, exc_info=info, extra=extra)
+        _LOG.error("uncaught exception on the event loop: %s", message, exc_info=info, extra=extra)
 
 
 def of_one_connection(context: Mapping[str, Any]) -> bool:

@@ -145,7 +145,10 @@ class Sidecar:
                     _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
                 return os.EX_CONFIG
             if asyncio.get_running_loop().time() > self._ends_at:
-                _LOG.error("drained, and nobody has stopped it: a new process begins", extra={"event": "drained-alone"})
+                _LOG.error(
+                    "drained but not stopped: the process ends, so that a new one takes over",
+                    extra={"event": "drained-alone"},
+                )
                 return 1
             # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
             if problems := self.problems():

@@ -179,7 +179,9 @@ def _opened(path: Path, lock: IO[bytes], temporary: bool) -> ViewStore:
     except sqlite3.OperationalError:
         raise  # the disk is full or may not be written: a new file would fail as well
     except sqlite3.DatabaseError as fault:
-        _LOG.warning("the copy of the view is of no use, and read anew: %s", fault, extra={"event": "view-rebuilt"})
+        _LOG.warning(
+            "the local copy of the view cannot be used and is read again: %s", fault, extra={"event": "view-rebuilt"}
+        )
         remove(path)
         return ViewStore(path, lock, temporary)
 

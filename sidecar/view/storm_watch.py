@@ -43,7 +43,7 @@ class StormWatch:
             try:
                 self._heed(await self._storm())
             except Exception:  # noqa: BLE001 - an optional signal must not end with one fault of its own
-                _LOG.exception("the storm signal cannot be told", extra={"event": "storm-fault"})
+                _LOG.exception("looking for storms failed; it is tried again", extra={"event": "storm-fault"})
             await asyncio.sleep(self._every)
 
     async def _storm(self) -> Storm | None:

@@ -138,7 +138,9 @@ def for_each_record(
             if not died(error):
                 raise
             # The same record would crash the worker at each repetition, and no batch would ever end.
-            _LOG.warning("batch %d: a Python worker died; it is done again, with handlers in processes apart", batch)
+            _LOG.warning(
+                "batch %d: a Python worker crashed; the batch is repeated, with its handlers in a child process", batch
+            )
             run_with(work_apart, frame, batch)
 
     def run_with(work: Work, frame: DataFrame, batch: int) -> None:

@@ -127,7 +127,7 @@ class Committer(threading.Thread):
                 self._supply.replace()
             return self._after_abort(batch, aborted, membership), "aborted"
         except OutcomeUnknown as unsure:
-            self._supply.warn("transaction-unsure", "a transaction's end is unknown, asking Kafka: %s", unsure)
+            self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
             self._supply.replace()
             return settled(batch, self._supply, self._reader_config, self._stopping), "unknown"
         return CommitResult(batch, committed=True, done=batch.entries), "committed"

@@ -69,7 +69,7 @@ class ReplaceableProducer:
                 self.producer = producer
                 return
             except (KafkaException, CallTimeoutError) as failure:
-                self.warn("no-producer", "no producer yet: %s", failure)
+                self.warn("no-producer", "no producer yet, trying again: %s", failure)
                 if _cannot_end(failure):
                     self._slot = (self._slot + 1) % SLOTS
                 # Otherwise try the same producer again: an outage must not leave many of them behind.

@@ -36,7 +36,7 @@ def settled(
             try:
                 return result_from_progress(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
             except KafkaException as failure:
-                supply.warn("progress-unanswered", "Kafka does not say yet how far it is: %s", failure)
+                supply.warn("progress-unanswered", "Kafka does not answer yet which progress is committed: %s", failure)
                 stopping.wait(AGAIN_AFTER)
                 if credentials.pending is not pending:  # Kafka may refuse the reader's own credentials
                     reader.close()

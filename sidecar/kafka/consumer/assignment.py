@@ -169,7 +169,10 @@ class Assignment:
         """Read a partition from its beginning: its log now belongs to another topic of the same name."""
         found = edges(consumer, slot.partition)
         if found is not None:
-            text, extra = "%s: the topic was made anew, and is read from its beginning", {"event": "topic-made-anew"}
+            text, extra = (
+                "%s: the topic was deleted and created again; it is read from its beginning",
+                {"event": "topic-made-anew"},
+            )
             _LOG.warning(text, slot.partition, extra={**extra, "partition": str(slot.partition)})
             self._restart(consumer, slot, found, Progress(found.low, ours=False))
 

@@ -60,7 +60,7 @@ def _answered(place: TopicPartition) -> bool:
 
 
 def _held_back(place: TopicPartition, why: object) -> None:
-    text, extra = "%s[%d]: the committed offset is held back: %s", {"event": "offset-held-back"}
+    text, extra = "%s[%d]: Kafka does not return the committed offset yet: %s", {"event": "offset-held-back"}
     _LOG.warning(text, place.topic, place.partition, why, extra=extra)
 
 

@@ -78,7 +78,7 @@ class Starts:
         Its first commit replaces the progress that cannot be read.
         """
         self.unread_progress += 1
-        text = "%s: which records above the committed offset are done is not known, and they are delivered again: %s"
+        text = "%s: done records above the committed offset are delivered again, their marks cannot be read: %s"
         _LOG.warning(text, source, why, extra={"event": "progress-unread", "partition": str(source)})
 
     def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:

@@ -92,7 +92,9 @@ class CredentialWatcher(threading.Thread):
                 if time.monotonic() >= self._ask_at and (self._waiting() or self.problem or self._hint.heard.is_set()):
                     self._ask()
             except Exception:  # noqa: BLE001 - even a fault of ours here must never stop the records
-                _LOG.exception("the credentials cannot be looked after", extra={"event": "credentials-fault"})
+                _LOG.exception(
+                    "watching the credentials failed; it is tried again", extra={"event": "credentials-fault"}
+                )
         logging.getLogger(KAFKA).removeHandler(self._hint)
 
     # --- the files ---------------------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ class CredentialWatcher(threading.Thread):
         except ConfigError as fault:
             why = "; ".join(fault.problems)
             if self._is_news("files", why):
-                text = "the mounted credentials cannot be read, the clients go on with those that they have: %s"
+                text = "the mounted credentials cannot be read; the clients keep the previous ones: %s"
                 _LOG.error(text, why, extra={"event": "credentials-unreadable"})
             return
         if digest == self._worn:
@@ -112,7 +114,7 @@ class CredentialWatcher(threading.Thread):
         found = answers(fresh)
         if isinstance(found, Unreachable):
             if self._is_news("files", found.finding):
-                text = "the new credentials are not used, the clients go on with those that they have: %s; %s"
+                text = "the new credentials do not work; the clients keep the previous ones: %s; %s"
                 _LOG.error(text, found.finding, found.mend, extra={"event": "credentials-refused"})
             return
         self._hand_out(fresh, by_login=digest.rest == self._worn.rest)
@@ -134,11 +136,11 @@ class CredentialWatcher(threading.Thread):
             for credentials in self._registry.clients:
                 credentials.offer(keys)
         late = [credentials.name for credentials in self._registry.clients if not self._reaches(credentials, keys)]
-        how = "the password" if by_login else "certificates or keys: the clients were made anew, one after the other"
+        how = "the password" if by_login else "certificates or keys; each client was replaced, one after the other"
         text = "new credentials are in use: %s"
         _LOG.info(text, how, extra={"event": "credentials-reloaded", "clients": len(self._registry.clients)})
         if late:
-            text = "clients that do not have the new credentials yet: %s"
+            text = "clients that have not applied the new credentials yet: %s"
             _LOG.warning(text, ", ".join(late), extra={"event": "credentials-late"})
 
     def _reaches(self, credentials: ClientCredentials, keys: Credentials) -> bool:
@@ -159,7 +161,7 @@ class CredentialWatcher(threading.Thread):
         if isinstance(found, Unreachable):
             self.problem = f"{found.finding}; {found.mend}"
             if self._is_news("kafka", self.problem):
-                text = "Kafka cannot be reached, it is tried again: %s"
+                text = "Kafka cannot be reached; the sidecar keeps trying: %s"
                 _LOG.error(text, self.problem, extra={"event": "kafka-unreachable"})
         elif self.problem:
             self.problem = ""

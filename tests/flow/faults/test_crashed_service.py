@@ -103,8 +103,8 @@ def test_a_record_that_kills_its_pod_is_dead_lettered_after_three_deaths_and_all
     assert pod.reasons() == [(CULPRIT, b"crashed-service", b"%d" % times)]
     deadly = [d for d in pod.service.ledger.deliveries() if d.value == CULPRIT and d.times == times]
     assert len(deadly) == 3
-    assert "owner died, 2 in a row" in pod.sidecar.log()
-    assert "goes to the DLQ: it was out alone" in pod.sidecar.log()
+    assert "owner crashed, 2 in a row" in pod.sidecar.log()
+    assert "goes to the DLQ: only it was with the service" in pod.sidecar.log()
 
 
 @pytest.mark.long

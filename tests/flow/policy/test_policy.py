@@ -123,7 +123,7 @@ def test_a_policy_whose_levels_are_missing_is_not_taken_until_they_are_made(
     assert f"level topics are missing: {missing}; create them first: reconsume topics apply --set" in refused.stderr
     assert all(row.key != b"policy" for row in dump(group.bootstrap, group.names.policy))
     set_policy(group, ladder=["3s"], max_reconsume_times=1)
-    assert missing in sidecar.wait_log("is not taken, the old one holds")
+    assert missing in sidecar.wait_log("is not applied, the previous one stays in force")
     assert policy_of(sidecar)["policy"]["max_reconsume_times"] == 2
     (problem,) = sidecar.status()["policy"]["refused"]
     assert missing in problem
@@ -155,7 +155,7 @@ def test_hostile_records_stop_nothing_and_the_last_good_policy_holds(
     assert sidecar.metric("reconsume_bad_policy_records_total") == 12, "a newer version's records are not bad"
     set_policy(group, max_reconsume_times=-1, ladder="steep", unknown=1)
     line = sidecar.wait_log("retry.max_reconsume_times = -1")
-    assert "is not taken, the old one holds" in line
+    assert "is not applied, the previous one stays in force" in line
     assert "retry.max_reconsume_times = -1: must be a whole number from 0 to 999999" in line
     assert "retry.ladder = steep: must be rocketmq, pulsar" in line
     assert policy_of(sidecar)["policy"]["max_reconsume_times"] == 1
@@ -173,7 +173,7 @@ def test_strict_refuses_to_start_by_another_policy_than_the_groups(
     strict = {**CALM, "policy_mode": "strict"}
     running = start_sidecar(group, service.url, "first", strict)
     set_policy(group, max_reconsume_times=5, ladder=["2s"], concurrency=64)
-    running.wait_log("is not taken, the old one holds")
+    running.wait_log("is not applied, the previous one stays in force")
     assert policy_of(running)["policy"]["max_reconsume_times"] == 2
     late = start_sidecar(group, service.url, "late", strict, wait=False)
     assert late.wait(60).code == 78

@@ -127,7 +127,7 @@ def test_a_broken_file_is_made_anew(tmp_path: Path, junk: bytes, caplog: pytest.
     store.path.write_bytes(junk)
     again = open_store(tmp_path, GROUP)
     assert again.positions() == {}
-    assert "of no use, and read anew" in caplog.text
+    assert "cannot be used and is read again" in caplog.text
     take(again, view_row(1))
     again.close()
 

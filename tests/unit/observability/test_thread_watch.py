@@ -114,6 +114,6 @@ def test_what_ends_a_thread_is_logged_with_its_traceback(caplog: pytest.LogCaptu
     log_ends()
     ended(breaks)
     (line,) = caplog.records
-    assert (line.getMessage(), line.levelname) == ("thread t has ended by ValueError('the cause')", "ERROR")
+    assert (line.getMessage(), line.levelname) == ("thread t ended with ValueError('the cause')", "ERROR")
     assert vars(line)["event"] == "thread-ended"
     assert "in breaks" in caplog.text
