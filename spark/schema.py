@@ -6,7 +6,8 @@ In addition, an event is bad in these cases:
 - Its group is not the one whose topic it is in. Its group names the topic that the job writes to.
 - It is longer than LONGEST, nested deeper than DEEPEST, or has more than MOST_BRACKETS brackets.
 - It holds a name twice, or a byte sequence that is not UTF-8.
-- Its clock is ahead by more than AHEAD: it would move the watermark of all groups.
+- Its clock is ahead by more than AHEAD: it would move the watermark of all groups. It is compared with the time when
+  the broker appended the record. On a topic with CreateTime it is compared with the producer's and the batch's time.
 
 No function here raises at run time, whatever a record holds: every number is compared before it is used.
 """
@@ -32,7 +33,9 @@ MOST_BRACKETS = 100
 """The most `{` and `[` in a record; an event has one. Spark's functions recurse, and a stack overflow ends the
 driver."""
 AHEAD = 5 * 60_000
-"""ms that an event may be ahead of its record's timestamp, or of this machine's clock."""
+"""ms that an event may be ahead of its record's timestamp, or of `clock`."""
+LOG_APPEND_TIME = 1
+"""The `timestampType` of a record whose timestamp is the broker's."""
 OBSERVED = "events"
 """The name of the metrics (`read`, `bad`) that each query over good events reports in its progress."""
 
@@ -74,8 +77,8 @@ class Parsed(NamedTuple):
 def events(raw: DataFrame) -> Parsed:
     """Split the records of event topics into good events and bad ones.
 
-    `raw` has the columns of Spark's Kafka source, from a batch or a stream. Raises pyspark.errors.PySparkException if
-    `raw` lacks a column.
+    `raw` has the columns of Spark's Kafka source, from a batch or a stream; `timestampType` may be missing. Raises
+    pyspark.errors.PySparkException if `raw` lacks another column.
     """
     counts = (fn.count("*").alias("read"), fn.count("fault").alias("bad"))
     # The metrics also stop the optimizer from pushing the filter down, which would parse each record twice.
@@ -111,7 +114,7 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
         *(fn.col(name).alias(f"from_{name}") for name in POSITION),
         fn.col("timestamp").alias("record_time"),
         fn.unix_millis("timestamp").alias("record_ms"),
-        batch_time().alias("now"),
+        clock(raw).alias("now"),
         "value",
         fn.col("value").cast("string").alias("text"),
         fn.from_json(fn.col("value").cast("string"), types(order)).alias("event"),
@@ -219,6 +222,17 @@ def batch_time() -> Column:
     # For a higher-order function Spark generates no code: it passes the function to the generated code as an object.
     now = fn.unix_millis(fn.current_timestamp())
     return fn.get(fn.transform(fn.array(fn.lit(0)), lambda _: now), fn.lit(0))
+
+
+def clock(raw: DataFrame) -> Column:
+    """Return the time (epoch ms) that no event may be ahead of, beside its record's: the brokers', or the batch's.
+
+    The brokers' time is the record's own, on a topic with LogAppendTime. A driver whose clock is minutes behind then
+    takes no good event for a bad one.
+    """
+    if "timestampType" not in raw.columns:
+        return batch_time()
+    return fn.when(fn.col("timestampType") == LOG_APPEND_TIME, fn.unix_millis("timestamp")).otherwise(batch_time())
 
 
 def absent(claim: Column) -> Column:

@@ -119,7 +119,13 @@ def copies_spec(name: str, kind: Kind, sources: Sequence[Source], timestamps: st
 
 def small_specs(names: Names, sources: Sequence[Source]) -> tuple[TopicSpec, ...]:
     """Return the specifications of the topics for our own small records: events, view, sums, policy."""
-    events = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION), "retention.bytes": "-1"}
+    events = {
+        "cleanup.policy": "delete",
+        # The brokers' time: a Spark job trusts it although its own clock, or that of a sidecar, is wrong.
+        "message.timestamp.type": "LogAppendTime",
+        "retention.ms": str(EVENTS_RETENTION),
+        "retention.bytes": "-1",
+    }
     policy = {"cleanup.policy": "compact", "segment.ms": str(POLICY_SEGMENT)}
     return (
         spec(names.events, Kind.EVENTS, EVENTS_PARTITIONS, sources, events),

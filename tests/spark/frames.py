@@ -64,10 +64,12 @@ class Record(NamedTuple):
     partition: int = 0
     timestamp: int = BASE
     topic: str = TOPIC
+    appended: bool = False
+    """Whether the timestamp is the broker's."""
 
     def row(self) -> tuple[Any, ...]:
         written = EPOCH + timedelta(milliseconds=self.timestamp)
-        return None, self.value, self.topic, self.partition, self.offset, written, 0
+        return None, self.value, self.topic, self.partition, self.offset, written, int(self.appended)
 
 
 def changed(**fields: Any) -> Event:

@@ -140,6 +140,22 @@ def test_a_clock_that_is_ahead_is_a_fault_and_a_record_without_a_time_is_not(spa
     assert {row.fault for row in parsed.bad.collect()} == {"its clock is ahead"}
 
 
+def test_the_brokers_time_is_trusted_although_the_jobs_clock_is_behind(spark: SparkSession) -> None:
+    later = time.time_ns() // 1_000_000 + 10 * schema.AHEAD  # by the job's clock, ten minutes and more ahead
+    cases = (clock(at=later), later, True), (clock(at=later + schema.AHEAD + 1), later, False)
+    records = [Record(value, number, timestamp=at, appended=True) for number, (value, at, _) in enumerate(cases)]
+    parsed = schema.events(batch(spark, records))
+    assert [row.from_offset for row in parsed.good.collect()] == [0]
+    assert [row.fault for row in parsed.bad.collect()] == ["its clock is ahead"]
+
+
+def test_records_without_the_kind_of_their_timestamp_are_held_against_the_jobs_clock(spark: SparkSession) -> None:
+    later = time.time_ns() // 1_000_000 + 2 * schema.AHEAD
+    records = [Record(clock(at=BASE)), Record(clock(at=later), 1, timestamp=later)]
+    parsed = schema.events(batch(spark, records).drop("timestampType"))
+    assert [row.from_offset for row in parsed.good.collect()] == [0]
+
+
 def test_a_bad_event_is_told_with_its_place(spark: SparkSession) -> None:
     bad: Any = schema.events(batch(spark, [Record(b"{", 7, 3, BASE)])).bad.collect()[0]
     assert (bad.topic, bad.partition, bad.offset, bad.fault) == (TOPIC, 3, 7, "not JSON, or a name is in it twice")
