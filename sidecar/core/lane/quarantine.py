@@ -1,7 +1,5 @@
 """Find the record that crashes its service together with the sidecar, and put it into the DLQ (contract §5).
 
-`suspicion.py` begins with a table of the stages.
-
 A crashed sidecar leaves progress without a clean mark, so the next owner of the partition knows. After fewer than
 `max_deaths` − 1 crashes in a row records are delivered as usual, only fewer at a time: losing a node must not delay
 them by minutes.
@@ -11,7 +9,7 @@ after a commit has marked it. The next goes only after another commit has taken 
 `max_deaths` crashes finds a mark, it names the record that crashes them.
 
 Before the first delivery from a partition a commit takes the clean mark away. Otherwise a crash before the first commit
-would never leave a trace.
+would never leave a trace. `suspicion.py` has a table of the stages.
 """
 
 from __future__ import annotations
@@ -154,10 +152,9 @@ class Quarantine:
 
     def _mark_next(self, part: PartitionState, watch: Suspicion) -> None:
         """Mark the next record with the same commit that takes the mark away: half as many commits."""
-        ready = self._parts.ready
-        following = next((record for record in ready if record.source == part.source), None)
+        following = next((record for record in self._parts.ready if record.source == part.source), None)
         if following is not None and watch.follows(following.offset):
-            ready.remove(following)
+            self._parts.ready.remove(following)
             self._mark(part, watch, following)
 
     def _unmark(self, part: PartitionState, watch: Suspicion) -> None:
@@ -231,7 +228,10 @@ class Quarantine:
                 self._look(part, watch, now)
 
     def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
-        if watch.over(now, part.load):
+        over = watch.over(now, part.load)
+        if over and watch.culprit is not None:  # it is not read yet: behind others that fill the memory, or a leader
+            self._together(part, watch)
+        elif over:
             # A commit takes the reach out of Kafka before any record beyond it is delivered.
             part.suspicion = Suspicion(0, "first", opening=True)
             self._dispatcher.leave(part.source)

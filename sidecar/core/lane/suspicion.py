@@ -11,7 +11,7 @@
     alone    |                                              | first: `QUIET` ms passed, and nothing of it is in memory
 
 Time alone ends no stage of a partition of which nothing has come yet: its records may wait behind those of others, or
-for a leader.
+for a leader. For the same reasons a partition whose culprit is not read yet never leaves to first by time.
 
 At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
 follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.

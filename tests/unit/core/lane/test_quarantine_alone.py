@@ -110,6 +110,16 @@ def test_time_clears_no_partition_whose_records_have_not_come_but_lets_the_other
     assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 0)]
 
 
+def test_a_culprit_that_is_not_read_for_a_long_time_is_quarantined_although_others_were_answered() -> None:
+    rig = taken_up(died(3, mark=3), 0)
+    one_by_one(rig, [0], Nacked())  # for a minute
+    rig.part().load = 0  # as when it was let go, and is read again later
+    work(rig, 40_000)
+    rig.take_offsets([3])
+    work(rig, 5_000)
+    assert rig.lane.counters.dead_letters == {("orders", "crashed-service"): 1}
+
+
 def test_a_partition_whose_log_has_ended_is_cleared_by_time_and_a_later_record_goes_as_usual() -> None:
     rig = taken_up(died(2))
     rig.lane.received([FetchedRecords(ORDERS, 1, 0, [], end=0)], rig.now)
