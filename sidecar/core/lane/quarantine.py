@@ -237,7 +237,7 @@ class Quarantine:
             self._dispatcher.leave(part.source)
             self._ask(part)
         elif watch.stage == "alone":
-            if any(record.source == part.source for record in self._parts.ready):
+            if any(record.source == part.source for record in (*self._parts.ready, *self._dispatcher.aside)):
                 watch.touched = now.steady  # they wait for the suspects of another partition
             idle = now.steady - watch.touched >= IDLE
             if part.blocked or (idle and (watch.left or watch.unmet)):  # they come after a while, and go alone then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from sidecar.core.outcome import COMMITTED, Outcome
@@ -54,6 +54,11 @@ class Dispatcher:
         self.closed = True
         for tell in self.at_close:
             tell()
+
+    @property
+    def aside(self) -> Iterator[Record]:
+        """The ready records of other partitions, which wait until no partition is in `alone`."""
+        return (record for _, record in self._aside)
 
     @property
     def full(self) -> bool:

@@ -110,6 +110,29 @@ def test_time_clears_no_partition_whose_records_have_not_come_but_lets_the_other
     assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 0)]
 
 
+def test_time_clears_no_partition_whose_records_wait_for_the_suspects_of_another_one() -> None:
+    rig = rig_of()
+
+    def pass_time(ms: int) -> None:
+        for _ in range(ms // 250):
+            rig.run(250)
+            while rig.batches:
+                rig.conclude()
+
+    for source in (ORDERS, OTHER):
+        rig.assign(source, resume=died(2))
+    pass_time(2_000)
+    rig.take_offsets([0], OTHER)
+    pass_time(1_500)  # the first partition had no record for so long that it stops holding up the rest
+    rig.answer(Throttled(1_000))
+    rig.take(record(0), record(1), end=2)
+    pass_time(3_750)
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(OTHER, 0)]
+    rig.answer()
+    pass_time(4_000)
+    assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(ORDERS, 0)]
+
+
 def test_a_culprit_that_is_not_read_for_a_long_time_is_quarantined_although_others_were_answered() -> None:
     rig = taken_up(died(3, mark=3), 0)
     one_by_one(rig, [0], Nacked())  # for a minute
