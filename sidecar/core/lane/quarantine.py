@@ -20,13 +20,12 @@ from sidecar.core.decide import RetryInPlace, Wait, decide, quarantine
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
+from sidecar.core.lane.suspicion_time import IDLE, after_time
 from sidecar.core.outcome import Cancelled, NotSent, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
 
-IDLE = 3_000
-"""ms without a suspect after which a partition keeps no others waiting: what was in flight has come by then."""
 LOOK_EVERY = 1_000
 """ms between checks for such partitions."""
 
@@ -39,6 +38,8 @@ class Quarantine:
         """Whether the progress of some partition should be committed at once."""
         self.alarm = NEVER
         """The steady time (ms) of the next check for partitions that are suspect no longer."""
+        self._full_at = -NEVER
+        """The steady time (ms) at which the lane was last seen without room for more records."""
         self._dispatcher, self._parts, self._lane = dispatcher, parts, lane
         self._let_go: dict[Partition, Progress | None] = {}
         """The progress that this process committed last, by partition that it gave up. If a partition returns with the
@@ -218,6 +219,8 @@ class Quarantine:
         if now.steady < self.alarm:
             return
         self.alarm = NEVER
+        if sum(part.load for part in self._parts.partitions.values()) > self._parts.room:
+            self._full_at = now.steady
         for part in self._parts.partitions.values():
             watch = part.suspicion
             if watch is None or watch.stage == "first" or (watch.unmet and part.source not in self._dispatcher.alone):
@@ -228,22 +231,17 @@ class Quarantine:
                 self._look(part, watch, now)
 
     def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
-        over = watch.over(now, part.load)
-        if over and watch.culprit is not None:  # it is not read yet: behind others that fill the memory, or a leader
-            self._together(part, watch)
-        elif over:
-            # A commit takes the reach out of Kafka before any record beyond it is delivered.
-            part.suspicion = Suspicion(0, "first", opening=True)
-            self._dispatcher.leave(part.source)
-            self._ask(part)
-        elif watch.stage == "alone":
-            if any(record.source == part.source for record in (*self._parts.ready, *self._dispatcher.aside)):
-                watch.touched = now.steady  # they wait for the suspects of another partition
-            idle = now.steady - watch.touched >= IDLE
-            if part.blocked or (idle and (watch.left or watch.unmet)):  # they come after a while, and go alone then
+        waits = any(record.source == part.source for record in (*self._parts.ready, *self._dispatcher.aside))
+        match after_time(watch, part, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
+            case "first":
+                # A commit takes the reach out of Kafka before any record beyond it is delivered.
+                part.suspicion = Suspicion(0, "first", opening=True)
                 self._dispatcher.leave(part.source)
-            elif idle:
+                self._ask(part)
+            case "together":
                 self._together(part, watch)
+            case "leave":
+                self._dispatcher.leave(part.source)
 
     def _look_at_once(self) -> None:
         self.alarm = 0

@@ -9,9 +9,9 @@
     alone    |                                              | together: the next record is no suspect, and none is left
     alone    |                                              | together: no record for `IDLE` ms, and no suspect is left
     alone    |                                              | first: `QUIET` ms passed, and nothing of it is in memory
+    alone    |                                              | together: the same, but its culprit is still to come
 
-Time alone ends no stage of a partition of which nothing has come yet: its records may wait behind those of others, or
-for a leader. For the same reasons a partition whose culprit is not read yet never leaves to first by time.
+What time alone does is in `suspicion_time.py`. It ends no stage while suspects may be still to come.
 
 At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
 follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
@@ -180,15 +180,6 @@ class Suspicion:
     def unmet(self) -> bool:
         """Whether its suspects may be still to come, so that time alone clears nothing."""
         return not self.met or (self.stage == "together" and self.culprit is not None)
-
-    def over(self, now: Now, load: int) -> bool:
-        """Return whether the owner has lived long enough, and all that may have been in flight is answered.
-
-        `load`: the bytes that the partition holds.
-        """
-        if self.unmet or now.steady - self.begin(now).steady < QUIET:
-            return False
-        return load == 0 or (self.stage == "together" and self.seen >= self.window and not self.left)
 
     def calmed(self, most: int, first: int) -> Suspicion:
         """Return the suspicion that remains when no record delivered alone has crashed the service.

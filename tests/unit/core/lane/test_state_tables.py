@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from sidecar.core.lane import ownership, quarantine, suspicion
+from sidecar.core.lane import ownership, suspicion, suspicion_time
 from sidecar.core.lane.partition import PartitionState
 
 OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
@@ -36,4 +36,4 @@ def test_the_states_of_a_partition_are_fields_of_it() -> None:
 def test_the_times_and_the_function_that_a_table_names_are_there() -> None:
     named = set(re.findall(r"`([A-Z]+|[a-z_]+_of)`", suspicion.__doc__ or ""))
     assert named == {"QUIET", "IDLE", "suspicion_of"}
-    assert named <= vars(suspicion).keys() | vars(quarantine).keys()
+    assert named <= vars(suspicion).keys() | vars(suspicion_time).keys()
