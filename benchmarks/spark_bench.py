@@ -146,7 +146,7 @@ class Peak:
 QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "view": (lambda good: view.records(view.view(good, None)), "update"),
     "sweep": (lambda good: view.records(view.view(good)), "update"),
-    "stats": (lambda good: stats.records(stats.sums(good)), "append"),
+    "stats": (lambda good: stats.records(stats.sums(good)), "update"),
     "parse": (lambda good: good.select(fn.to_json(fn.struct(*schema.FIELDS))), "append"),
 }
 

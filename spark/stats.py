@@ -1,8 +1,8 @@
 """The sums: how many retried records changed their state, for each minute, topic, level and reason. Pure functions.
 
-A record begins to wait, is committed, is dead-lettered or is redriven. A row of the view can be written twice without
-harm, but a count cannot. So each event is counted once, by EVENT_ID (group, id, redrives, times, state). The sums of a
-minute are written once, when no event of that minute can be counted any more.
+A record begins to wait, is committed, is dead-lettered or is redriven. A row of a minute is written again whenever one
+of its counts has changed, so the running minute can be seen: readers keep the last row of each key. Sidecars write each
+event once, by transactions, so each record of an event topic counts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ from spark.names import STATS_SUFFIX
 from topics.events import State
 
 DELAY = "10 minutes"
-"""How long a minute stays open, as a Spark interval. An event that comes later is dropped.
-
-All copies of an event carry the same time. So a late copy is dropped too, and never counted.
-"""
-EVENT_ID = ("group", "id", "redrives", "times", "state")
-"""Columns that identify an event; records with equal values are copies of one event."""
+"""How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""
 KEYS = ("group", "minute", "topic", "level", "reason")
 """Columns that the events are grouped by. `minute` (BIGINT) is the start of the minute in epoch ms; the others are
 STRING."""
@@ -39,17 +34,16 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
     columns of the result are KEYS and then COUNTED; `minute` is the minute of the event's `at`. `level` is null where
     an event has none.
 
-    Write a stream in output mode append. The sums of a minute come out when an event was read that is `delay` newer
-    than the end of the minute. That event may be of any group. An event that comes later is dropped. A batch counts all
-    events.
+    Write a stream in output mode update: each batch gives the rows that it changed. A row is final when an event was
+    read that is `delay` newer than the end of the minute. That event may be of any group. An event that comes later is
+    dropped. A batch counts all events.
 
     Raises pyspark.errors.PySparkException if `delay` is not an interval, or if `good` lacks a column.
     """
-    told = good.select(*EVENT_ID, "topic", "level", "reason", fn.timestamp_millis("at").alias("happened"))
-    aged = told.withWatermark("happened", delay)
-    once = aged.dropDuplicatesWithinWatermark([*EVENT_ID]) if good.isStreaming else aged.dropDuplicates([*EVENT_ID])
+    told = good.select("group", "state", "topic", "level", "reason", fn.timestamp_millis("at").alias("happened"))
     counts = (fn.count_if(fn.col("state") == state.value).alias(name) for name, state in COUNTED.items())
-    counted = once.groupBy(fn.window("happened", "1 minute"), "group", "topic", "level", "reason").agg(*counts)
+    minutes = fn.window("happened", "1 minute")
+    counted = told.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)
     return counted.select(fn.unix_millis("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)
 
 

@@ -61,7 +61,8 @@ SlowTrigger = Annotated[
     str | None, lasting("--slow-trigger", "The same for sums and bad events; 30s where it is not given.")
 ]
 SumsDelay = Annotated[
-    str | None, lasting("--sums-delay", "How long sums wait for late events; 10m where it is not given.")
+    str | None,
+    lasting("--sums-delay", "How late an event may come and still count in the sums; 10m where it is not given."),
 ]
 MetricsListen = Annotated[
     str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve Prometheus metrics here.")

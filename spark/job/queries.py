@@ -112,7 +112,7 @@ class Queries:
 
     def _summing(self, plan: Plan) -> SparkQuery:
         rows = stats.records(stats.sums(self._events(plan).good, f"{self._options.sums_delay} milliseconds"))
-        writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("append")
+        writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("update")
         return self._started(writer, "stats", self._options.slow_trigger)
 
     def _bad(self) -> Running:

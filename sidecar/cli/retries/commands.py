@@ -111,8 +111,8 @@ def stats(
 ) -> None:
     """Show the sums by minute, topic, level and reason.
 
-    They are final, and so some minutes behind. Whether there is a storm of failures is told from the records' present
-    states, by the configuration's view.storm_window, storm_share and storm_min.
+    The running minute is among them; a minute is final ten minutes later. Whether there is a storm of failures is told
+    from the records' present states, by the configuration's view.storm_window, storm_share and storm_min.
 
     \b
     Example:

@@ -119,13 +119,10 @@ COUNTED = {"WAITING_RETRY": "waiting", "COMMIT": "committed", "DLQ": "dead", "RE
 
 
 def summed(rows: Iterable[Row]) -> dict[str, Value]:
-    """What the sums must be, from all records of an events topic; each event counts once."""
-    events = {}
+    """What the sums must be, from all records of an events topic."""
+    sums: dict[str, Any] = {}
     for row in rows:
         value = json.loads(row.value or b"null")
-        events[tuple(value[name] for name in ("group", "id", "redrives", "times", "state"))] = value
-    sums: dict[str, Any] = {}
-    for value in events.values():
         minute = value["at"] // 60_000 * 60_000
         key = f"{minute}|{value['topic']}|{value['level'] or ''}|{value['reason']}"
         same = {name: value[name] for name in ("v", "group", "topic", "level", "reason")}
