@@ -15,7 +15,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark clean soak fuzz
+.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark clean soak soak-view fuzz
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -28,10 +28,11 @@ help:
 	@echo "              some of it:                              make test ARGS=tests/unit"
 	@echo "make test-all  the same and what takes long: every kill point, three nodes, whole Spark jobs; 20 minutes"
 	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; 10 minutes"
-	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; an hour"
+	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; 30 minutes"
 	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
 	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
 	@echo "              roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
+	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
@@ -87,6 +88,9 @@ compat: $(READY)
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 soak: $(READY)
 	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak $(ARGS)
+
+soak-view: $(READY)
+	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak_view $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,47 @@
+"""What a soak of the view does, round by round: a pure function of the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+KINDS: Mapping[str, int] = {
+    "driver-killed": 3,
+    "java-killed": 2,
+    "job-stopped": 2,
+    "checkpoint-lost": 2,
+    "group-added": 2,
+    "group-removed": 1,
+    "group-made-anew": 2,
+    "group-made-anew-while-stopped": 2,
+    "partitions-added": 2,
+    "events-overtaken": 3,
+    "second-job": 1,
+}
+"""Every fault, and how often it is in the deck."""
+MOST_PICK = 1 << 20
+
+
+class Round(NamedTuple):
+    """One fault under load, and then rest. `pick` chooses its group and its values; `records`: that begin to fail."""
+
+    number: int
+    kind: str
+    pick: int
+    records: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} (pick {self.pick}), {self.records} records"
+
+
+def rounds(seed: int, only: Collection[str] = ()) -> Iterator[Round]:
+    """Yield rounds without end; no kinds means all of them. Raises ValueError for a kind that is not known."""
+    if unknown := sorted(set(only) - set(KINDS)):
+        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    deck = [kind for kind, share in KINDS.items() for _ in range(share) if not only or kind in only]
+    drawn, number = random.Random(seed), 0
+    while True:
+        for kind in drawn.sample(deck, len(deck)):
+            yield Round(number, kind, drawn.randrange(MOST_PICK), drawn.randrange(20, 200))
+            number += 1
