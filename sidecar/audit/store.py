@@ -92,6 +92,10 @@ class AuditStore:
         (count,) = self._connection.execute("SELECT count(DISTINCT id) FROM fact").fetchone()
         return int(count)
 
+    def knows(self, identity: str) -> bool:
+        """Whether there is a fact of a record."""
+        return self._connection.execute("SELECT 1 FROM fact WHERE id = ?", (identity,)).fetchone() is not None
+
     def by_record(self) -> Iterator[list[Fact]]:
         """Yield the facts of one record after another."""
         found = self._connection.execute("SELECT id, body FROM fact ORDER BY id")

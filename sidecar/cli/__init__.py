@@ -11,7 +11,22 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import audit, config, demo, dev, doctor, drain, explain, inject, reference, run, simulate, ui, view
+from sidecar.cli import (
+    audit,
+    config,
+    demo,
+    dev,
+    doctor,
+    drain,
+    explain,
+    inject,
+    reference,
+    run,
+    simulate,
+    ui,
+    view,
+    view_repair,
+)
 from sidecar.cli.acls import commands as acls
 from sidecar.cli.dlq import commands as dlq
 from sidecar.cli.policy import commands as policy
@@ -70,6 +85,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(view.app, name="view")
 app.add_typer(retries.app, name="retries")
 app.add_typer(dlq.app, name="dlq")
+command(view.app, "repair")(view_repair.repair)
 command(app, "doctor")(doctor.doctor)
 command(app, "explain")(explain.explain)
 command(app, "simulate")(simulate.simulate)

@@ -1,0 +1,70 @@
+"""Which event a record's row of the view lacks, judged by the copies of the record that are there. Pure.
+
+A copy that waits, or a dead letter, says in its headers how often the record was retried and redriven. If that is later
+than the row, an event was lost. If the row says that the record waits, and no copy waits, then the record is done, and
+the event of its commit was lost.
+
+An event that is written again, or that comes too late, changes no row (`topics.events.order`). So a mistake about a
+record that moves meanwhile is corrected by the record's next event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.audit.facts import Fact, FactKind
+from topics.durations import render_duration
+from topics.events import Event, State, order
+from topics.names import Names
+from topics.specs import OUTAGE_MARGIN
+from topics.view_record import ViewRow
+
+WRITER = "view-repair"
+"""The `instance` of the events that are written here."""
+WAITING = (State.WAITING_RETRY, State.REDRIVEN)
+
+
+def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now: int) -> Event | None:
+    """Return the event that the view lacks of a record; None if it lacks none, or if that cannot be known.
+
+    `row`: the record's row of the view, None if it has none. `copies`: its copies that wait, and its dead letters.
+    `now`: epoch ms. The copies must have been read after the row.
+    """
+    found = list(copies)
+    latest = max((event_of_copy(fact, names) for fact in found), key=order, default=None)
+    if row is None or (latest is not None and order(latest)[:3] > order(row)[:3]):
+        return latest
+    if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in found):
+        return None
+    # A copy that is older than the retention of its level may have been deleted unread, and its end is not known.
+    return commit_of(row) if row.due + OUTAGE_MARGIN > now else None
+
+
+def event_of_copy(fact: Fact, names: Names) -> Event:
+    """Return the event that was written with a copy. Its time is when the copy was appended."""
+    waits = State.WAITING_RETRY if fact.times else State.REDRIVEN
+    topic, partition, offset = fact.id.rsplit(":", 2)
+    role = names.role(fact.topic, (topic,))
+    return Event(
+        group=names.group,
+        id=fact.id,
+        state=State.DLQ if fact.what is FactKind.DEAD else waits,
+        times=fact.times,
+        redrives=fact.redrives,
+        level=render_duration(role.delay) if role is not None and role.delay else None,
+        due=fact.due,
+        at=fact.at,
+        reason=fact.reason,
+        topic=topic,
+        partition=int(partition),
+        offset=int(offset),
+        timestamp=fact.timestamp,
+        first_failed_at=fact.first_failed_at,
+        instance=WRITER,
+    )
+
+
+def commit_of(row: ViewRow) -> Event:
+    """Return the event of the commit of a record that waits no more, at the earliest time that is possible."""
+    fields = {name: getattr(row, name) for name in Event.__struct_fields__}
+    return Event(**{**fields, "state": State.COMMIT, "level": None, "at": max(row.due, row.at), "instance": WRITER})

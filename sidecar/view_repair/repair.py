@@ -1,0 +1,159 @@
+"""Compare the view of a group with its level topics and dead letters, and write the events that it lacks.
+
+The order of reading makes the comparison safe while the group runs. The view is read first, then the committed
+progress, then the ends of the topics. So each record that waited when the progress was read is found waiting, in the
+topic that it waits in or in the one that it was passed on to. A record that is not found has moved on since its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import TypeAlias
+
+import msgspec
+from confluent_kafka import Producer
+
+from sidecar.audit.facts import Fact, FactKind, Number
+from sidecar.audit.parsing import TopicRecord, copy_fact
+from sidecar.audit.reader import AuditKafka
+from sidecar.audit.scope import Survey, survey_of
+from sidecar.audit.store import AuditStore
+from sidecar.clock import now
+from sidecar.core.progress import Progress
+from sidecar.errors import BrokerError, ContractError
+from sidecar.kafka.client_config import teller_config
+from sidecar.kafka.errors import ANSWER_SECONDS
+from sidecar.settings import Settings
+from sidecar.view.query import Filters, ViewQuery
+from sidecar.view.snapshot import looking
+from sidecar.view_repair.missing import WAITING, missing_event
+from topics.events import Event, encode_event
+from topics.names import Kind
+from topics.view_record import ViewRow
+
+CLIENT = "reconsume-view-repair"
+STALE_AFTER = 60_000
+"""ms. With an older view, most of what it lacks is only unread."""
+PAGE = 1_000
+
+Tell: TypeAlias = Callable[[str, int, int], None]
+"""Called with the current step, how much of it is done, and how much there is."""
+
+_ROW = msgspec.json.Decoder(ViewRow)
+
+
+class ViewRepair:
+    """One comparison. A context manager. Raises BrokerError, ContractError, sqlite3.Error."""
+
+    def __init__(self, settings: Settings, tell: Tell = lambda what, done, total: None) -> None:
+        self.unread: list[str] = []
+        """Partitions that could not be read to their ends: of their records nothing is said."""
+        self._settings, self._tell = settings, tell
+        self._stack = ExitStack()
+
+    def __enter__(self) -> ViewRepair:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def missing(self) -> Iterator[Event]:
+        """Read everything, then yield the events that the view lacks.
+
+        Raises ContractError if there is no view, or if the Spark job has not read the events of the last minute.
+        """
+        settings = self._settings
+        look = self._stack.enter_context(looking(settings.kafka, settings.names))
+        look.read_all(lambda read, total: self._tell("reading the view", read, total))
+        began = now().wall
+        if began - look.as_of > STALE_AFTER:
+            age = (began - look.as_of) // 1_000
+            raise ContractError(f"the view is {age} s old: let the job of `reconsume view run` read all events first")
+        store = self._stack.enter_context(AuditStore())
+        with AuditKafka(settings.kafka, settings.names.retry_group) as kafka:
+            self._collect(kafka, store)
+        with look.questions() as ask:
+            yield from self._of_copies(store, ask, began)
+            if not self.unread:  # else a record that is not found may wait there
+                yield from self._of_rows(store, ask, began)
+
+    def _collect(self, kafka: AuditKafka, store: AuditStore) -> None:
+        """Keep a fact of each copy that waits, and of each dead letter."""
+        survey = survey_of(self._settings, kafka.topics())
+        progress = kafka.progress(self._settings.names.retry_group, survey.retries, stable=False)
+        marks = kafka.marks(place for place in survey.read if place[0] not in survey.own[Kind.EVENTS])
+        starts = {place: max(mark.begin, begin_of(progress.get(place))) for place, mark in marks.items()}
+        ends = {place: max(mark.end, starts[place]) for place, mark in marks.items()}
+        total, done = sum(ends.values()) - sum(starts.values()), 0
+        for rows in kafka.read(starts, ends):
+            store.put(self._facts(rows, survey, progress))
+            done += len(rows)
+            self._tell("reading level topics and dead letters", done, total)
+        self.unread += [f"{topic}[{number}]" for topic, number in (*kafka.stuck, *kafka.overtaken)]
+        store.arrange()
+
+    def _facts(self, rows: Iterable[TopicRecord], survey: Survey, progress: dict[Number, Progress]) -> Iterator[Fact]:
+        sources = frozenset(self._settings.topic_names)
+        for row in rows:
+            what = FactKind.DEAD if row.topic in survey.own[Kind.DLQ] else FactKind.COPY
+            known = progress.get((row.topic, row.partition))
+            if what is FactKind.COPY and known is not None and known.covers(row.offset):
+                continue
+            fact = copy_fact(row, what, self._settings.group, sources, later=False)
+            if fact.what is not FactKind.BAD:
+                yield fact
+
+    def _of_copies(self, store: AuditStore, ask: ViewQuery, began: int) -> Iterator[Event]:
+        for facts in store.by_record():
+            event = missing_event(row_of(ask, facts[0].id), facts, self._settings.names, began)
+            if event is not None:
+                yield event
+
+    def _of_rows(self, store: AuditStore, ask: ViewQuery, began: int) -> Iterator[Event]:
+        """Yield the commits of records that wait by their rows, and of which no copy is there."""
+        for row in waiting_rows(ask):
+            event = None if store.knows(row.id) else missing_event(row, (), self._settings.names, began)
+            if event is not None:
+                yield event
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Write events to the group's events topic. Raises BrokerError if Kafka did not take one of them."""
+        faults: list[str] = []
+        topic = self._settings.names.events
+        producer = Producer({**teller_config(self._settings.kafka, CLIENT), "queue.buffering.max.messages": PAGE})
+        for event in events:
+            while len(producer) >= PAGE:
+                producer.poll(ANSWER_SECONDS)
+            producer.produce(
+                topic,
+                encode_event(event),
+                event.id.encode(),
+                on_delivery=lambda error, _: faults.append(error.str()) if error is not None else None,
+            )
+        left = producer.flush(3 * ANSWER_SECONDS)
+        if faults or left:
+            why = faults[0] if faults else "Kafka does not answer"
+            raise BrokerError(f"{len(faults) + left} events were not written to {topic}: {why}; run the command again")
+
+
+def begin_of(progress: Progress | None) -> int:
+    """Return the first offset of a partition that may wait."""
+    return 0 if progress is None else progress.next
+
+
+def row_of(ask: ViewQuery, identity: str) -> ViewRow | None:
+    """Return a record's row of the view."""
+    value = ask.message(identity)
+    return None if value is None else _ROW.decode(value)
+
+
+def waiting_rows(ask: ViewQuery) -> Iterator[ViewRow]:
+    """Yield the rows of the records that wait, as the view has them."""
+    for state in WAITING:
+        cursor = None
+        while True:
+            page = ask.messages(Filters(state=state), PAGE, cursor)
+            yield from map(_ROW.decode, page.values)
+            if (cursor := page.cursor) is None:
+                break
