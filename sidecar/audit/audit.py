@@ -25,7 +25,7 @@ from sidecar.audit.wanted import Watermarks
 from sidecar.clock import now
 from sidecar.core.progress import Progress
 from sidecar.errors import BrokerError
-from sidecar.kafka.admin.topics import Admin
+from sidecar.kafka.admin.cluster import Cluster
 from sidecar.settings import Settings
 from topics.names import Kind
 
@@ -115,7 +115,7 @@ class Audit:
         mains = self._compare(kafka, store, survey) if self._ask.compare else {}
         after = self._last_progress(kafka, survey)
         horizon = Horizon(first, starts, kafka.seen, kafka.overtaken, self._ask.since, began)
-        there = Admin(settings.kafka).find({topic for topic, _ in (*survey.read, *mains)})
+        there = Cluster(settings.kafka).find({topic for topic, _ in (*survey.read, *mains)})
         configs = {name: found.config for name, found in there.items()}
         since = known_of(horizon, configs, survey.own[Kind.DLQ])
         self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, kafka.stuck)

@@ -18,7 +18,7 @@ from topics.specs import TopicSpec
 if TYPE_CHECKING:
     from sidecar.doctor.findings import Report
     from sidecar.doctor.runner import Check
-    from sidecar.kafka.admin.topics import FoundTopic
+    from sidecar.kafka.admin.descriptions import Topic
 
 COLUMNS = ("check", "status", "finding", "mend")
 
@@ -69,7 +69,7 @@ def told(checks: list[Check]) -> Iterator[Report]:
         yield report
 
 
-def compare(spec: TopicSpec, found: FoundTopic) -> Iterator[tuple[str, str]]:
+def compare(spec: TopicSpec, found: Topic) -> Iterator[tuple[str, str]]:
     """Yield the findings and fixes that `topics check` would print for a topic."""
     for finding in make_step(spec, found).findings:
         yield finding.finding, finding.mend

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
 from sidecar.dlq.plan import Told
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
 from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import CLIENT, DlqTopics
-from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from sidecar.dlq.topics import DlqTopics
+from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.topics import TopicAdmin
 
 ASKED = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
 """A request that selects every letter. With it, each letter is checked for an earlier redrive."""
@@ -44,7 +42,7 @@ class Purge:
 
     def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, told: Told) -> None:
         self.parts: dict[Partition, Deletion] = {}
-        self._kafka = topics.kafka
+        self._admin = TopicAdmin(topics.cluster)
         layout = topics.layout()
         pasts = topics.pasts(layout)
         self.parts = {place: Deletion(span.begin) for place, span in layout.items() if span.begin < span.end}
@@ -70,11 +68,6 @@ class Purge:
 
     def carry_out(self) -> None:
         """Delete the planned letters. If the broker refuses a partition, its `error` says why."""
-        places = {place: part for place, part in self.parts.items() if part.deleted}
-        client = AdminClient({"client.id": CLIENT, "log_level": 0, **self._kafka})
-        asked = [TopicPartition(*place, part.before) for place, part in places.items()]
-        for answered, future in client.delete_records(asked, request_timeout=2 * ANSWER_SECONDS).items():
-            try:
-                future.result(3 * ANSWER_SECONDS)
-            except KafkaException as failure:
-                places[Partition(answered.topic, answered.partition)].error = sentence_of(failure)
+        before: dict[Place, int] = {place: part.before for place, part in self.parts.items() if part.deleted}
+        for place, error in self._admin.delete_records(before).items():
+            self.parts[Partition(*place)].error = error

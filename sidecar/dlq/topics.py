@@ -8,20 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
 
 from sidecar.clock import now
 from sidecar.core.record import Partition
 from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.admin.topics import Admin, Offset
+from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from sidecar.kafka.client_config import FETCH, reader_config
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
@@ -47,8 +42,6 @@ CLOCKS = 3_600_000
 COORDINATOR_SECONDS = 30.0
 """Seconds that the group's coordinator may be unavailable: a hanging transaction is open for 10 s, a broker restarts in
 20."""
-RETENTION = 7 * 86_400_000
-"""ms. Kafka's default of `offsets.retention.minutes`, used if the brokers' own value is not known."""
 
 
 _PASSING = passing(COORDINATOR, OPEN_TRANSACTION, CONNECTION, frozenset({KafkaError._TIMED_OUT}))
@@ -74,7 +67,7 @@ class DlqTopics:
         self.names, self.fetch = names, fetch
         self.topics = names.dlqs_of(tuple(mains))
         self.kafka = kafka
-        self._admin = Admin(kafka)
+        self.cluster = Cluster(kafka, CLIENT)
 
     def reader(self) -> Consumer:
         """Return a client of the redrive group that never joins it. The caller closes it."""
@@ -82,11 +75,10 @@ class DlqTopics:
 
     def layout(self) -> Layout:
         """Return the span of every partition. Raises ContractError if a topic does not exist."""
-        found = self._admin.find(self.topics)
+        found = self.cluster.find(self.topics)
         self.expect(found)
-        counts = {name: topic.partitions for name, topic in found.items()}
-        begins, ends = self._admin.offsets(counts, Offset.BEGIN), self._admin.offsets(counts, Offset.END)
-        return {Partition(*place): Span(begins[place].offset, ends[place].offset, found[place[0]].id) for place in ends}
+        spans = self.cluster.spans(place for topic in found.values() for place in topic.places)
+        return {Partition(*place): Span(*span, found[place[0]].id) for place, span in spans.items()}
 
     def expect(self, found: Iterable[str]) -> None:
         """Raise ContractError if a dead letter topic is missing from `found`."""
@@ -97,7 +89,7 @@ class DlqTopics:
     def expect_targets(self) -> None:
         """Raise ContractError if a topic that a redrive writes to does not exist."""
         targets = {self.names.ready, self.names.events}
-        missing = sorted(targets - self._admin.find(targets).keys())
+        missing = sorted(targets - self.cluster.find(targets).keys())
         if missing:
             raise ContractError(f"{' and '.join(missing)} must exist before anything is redriven; "
                                 "`reconsume topics apply` creates what is missing")  # fmt: skip
@@ -106,15 +98,7 @@ class DlqTopics:
         """Return the layout without the records before the first one at or after `since` (epoch ms)."""
         if since <= 0 or not layout:
             return layout
-        asked = [TopicPartition(place.topic, place.number, since) for place in layout]
-        consumer = self.reader()
-        try:
-            found = consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS)
-        except KafkaException as failure:
-            raise BrokerError(f"the dead letter topics cannot be searched by time: {sentence_of(failure)}") from failure
-        finally:
-            consumer.close()
-        starts = {Partition(place.topic, place.partition): place.offset for place in found}
+        starts = {place: listed.offset for place, listed in self.cluster.offsets(layout, since).items()}
         # A negative offset means that no record is so new.
         return {
             place: span._replace(
@@ -162,7 +146,7 @@ class DlqTopics:
             if history is None or history.topic != layout[place].topic:
                 # An operator has reset the offset: nothing is known of the letters that are there today.
                 foreign = found.offset >= 0 and history is None
-                kept = self._offsets_kept() if kept is None and not foreign else kept
+                kept = self._retention() if kept is None and not foreign else kept
                 history = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
             pasts[place] = history
         return pasts
@@ -177,19 +161,9 @@ class DlqTopics:
                 "run `dlq` with that version; nothing was changed"
             )
 
-    def _offsets_kept(self) -> int:
-        """Return how long Kafka keeps committed offsets, in ms: the lowest value of all brokers, or the default."""
-        client = AdminClient({"client.id": CLIENT, "log_level": 0, **self.kafka})
+    def _retention(self) -> int:
+        """Return how long Kafka keeps committed offsets, in ms."""
         try:
-            brokers = client.list_topics(timeout=ANSWER_SECONDS).brokers
-            asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
-            answers = client.describe_configs(asked, request_timeout=ANSWER_SECONDS)
-            told = [self._minutes(answer.result(ANSWER_SECONDS)) for answer in answers.values()]
-        except KafkaException:  # it needs DESCRIBE_CONFIGS on the cluster, which few users have
-            return RETENTION
-        return min(told, default=RETENTION)
-
-    @staticmethod
-    def _minutes(config: Mapping[str, Any]) -> int:
-        entry = config.get("offsets.retention.minutes")
-        return RETENTION if entry is None else int(entry.value) * 60_000
+            return self.cluster.offset_retention()
+        except BrokerError:
+            return OFFSETS_KEPT

@@ -47,7 +47,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
 
     `user`: the role whose rights are compared with those of the configured Kafka user.
     """
-    cluster = Cluster(settings.kafka)
+    cluster = Cluster(settings.kafka, "reconsume-doctor")
     told = Once(lambda: read_policy_topic(cluster, settings.names))
     own = {topic.name: topic.tags for topic in settings.topics}
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sidecar.doctor.findings import Finding, Report, fail, warn
 from sidecar.errors import ReconsumeError
-from sidecar.kafka.admin.descriptions import DeniedError
+from sidecar.kafka.admin.connection import DeniedError
 
 TURN = 0.1
 """Seconds between two checks of the time while checks run. Ctrl-C waits no longer."""

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from sidecar.errors import BrokerError, ContractError
 from sidecar.group_policy.topic import assign_all, messages_to
-from sidecar.kafka.admin.topics import Admin
+from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.errors import ANSWER_SECONDS, LEADER, passing, retry_transient, sentence_of
 from topics import versions
@@ -61,7 +61,7 @@ class PolicyStore:
 
         Raises ContractError if the topic does not exist, and BrokerError if it cannot be read.
         """
-        if not Admin(self._kafka).find([self._names.policy]):
+        if not Cluster(self._kafka).find([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         deadline = time.monotonic() + ANSWER_SECONDS
         try:

@@ -16,9 +16,9 @@ from confluent_kafka import (
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ANSWER_SECONDS, DeniedError, busy, refused
+from sidecar.kafka.admin.connection import DeniedError, busy
 from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.errors import retry_transient
+from sidecar.kafka.errors import FIRST_ANSWER_SECONDS, retry_transient
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
 
@@ -80,25 +80,25 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
         raise DeniedError(f"this user may not see {names.policy}")
     if not found:
         return None
-    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, "reconsume-doctor"), "log_level": 0})
+    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
     try:
         begin, end = placed(consumer, names.policy)
         return read_to(consumer, end, names.policy) if begin < end else ()
     except KafkaException as error:
-        raise refused(names.policy, error) from error
+        raise cluster.fault(names.policy, error) from error
     finally:
         consumer.close()
 
 
 def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
     """Call `assign_all`, and retry it while the broker is busy. Raises KafkaException."""
-    return retry_transient(lambda: assign_all(consumer, topic), ANSWER_SECONDS, busy)
+    return retry_transient(lambda: assign_all(consumer, topic), FIRST_ANSWER_SECONDS, busy)
 
 
 def read_to(consumer: Consumer, end: int, topic: str) -> tuple[PolicyTopicRecord, ...]:
     """Return the last records before the offset `end`. Raises as `messages_to`."""
     found = Latest()
-    for message in messages_to(consumer, end, topic, time.monotonic() + ANSWER_SECONDS):
+    for message in messages_to(consumer, end, topic, time.monotonic() + FIRST_ANSWER_SECONDS):
         record = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
         found.add(record, len(message.value() or b""))
     return found.records()
@@ -121,7 +121,7 @@ def messages_to(consumer: Consumer, end: int, topic: str, deadline: float) -> It
                 return
             elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
                 raise KafkaException(error)  # no right on the group is needed here
-    raise BrokerError(f"{topic} could not be read to its end within {ANSWER_SECONDS:g} s")
+    raise BrokerError(f"{topic} could not be read to its end within {FIRST_ANSWER_SECONDS:g} s")
 
 
 METADATA_WITHIN = 5.0

@@ -66,6 +66,9 @@ def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:
 
 ANSWER_SECONDS = 8.0
 """Seconds that a request may take. A user who typed a wrong address must know it within 10 s of pressing return."""
+FIRST_ANSWER_SECONDS = 10.0
+"""Seconds for a request about a group or a transaction. The first makes a new cluster create the topic for it, which
+takes seconds."""
 
 
 def code_of(error: KafkaException) -> int:

@@ -18,8 +18,8 @@ from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, DeniedError, Member, Place
-from sidecar.kafka.admin.topics import SPECS, Offset
+from sidecar.kafka.admin.connection import DeniedError
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Offset, Place
 from sidecar.kafka.client_config import LITTLE, client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -156,7 +156,7 @@ class Queries:
             there, denied = self._cluster.topics(topics)
             unseen += sorted(denied)
             try:
-                done = self._spans(group, [place for topic in there.values() for place in topic.places])
+                done = self._spans(group, [place for topic in there.values() for place in topic.led])
             except DeniedError:
                 unseen.append(group)
                 continue
@@ -167,7 +167,7 @@ class Queries:
     def _spans(self, group: str, places: Sequence[Place]) -> dict[Place, Span]:
         """Return the progress in each partition with a committed offset. Raises BrokerError if Kafka does not
         answer."""
-        ends = self._cluster.offsets(places, SPECS[Offset.END]())
+        ends = self._cluster.offsets(places, Offset.END)
         committed = self._cluster.committed(group, places)
         return {place: Span(committed[place], ends[place][0]) for place in places if place in committed}
 

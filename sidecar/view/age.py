@@ -6,17 +6,15 @@ A row's own timestamp only says when Spark wrote it. While Spark catches up with
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.errors import BrokerError
-from sidecar.kafka.admin.topics import Admin, Offset
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Offset, Place
 from sidecar.kafka.errors import raise_partition_errors
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition number."""
 
 PRECISION = 1_000
 """ms to which `read_until` is exact."""
@@ -46,19 +44,19 @@ class Told(NamedTuple):
         return at if self.newest is not None and self.newest <= newest_row else min(newest_row, at)
 
 
-def ask_events(admin: Admin, job: Consumer, events: Mapping[str, int], low: int, high: int) -> Told:
-    """Return what is known at `high` (epoch ms, now) of the events topics. `events`: their numbers of partitions.
+def ask_events(cluster: Cluster, job: Consumer, events: Collection[Place], low: int, high: int) -> Told:
+    """Return what is known at `high` (epoch ms, now) of the partitions of the events topics.
 
     `job` is a consumer with the name of the job's group. All events before `low` are known to be read.
     """
     try:
-        ends = {place: listed.offset for place, listed in admin.offsets(events, Offset.END).items()}
+        ends = {place: listed.offset for place, listed in cluster.offsets(events, Offset.END).items()}
         if (read := committed(job, ends)) is None:
-            newest = [listed.timestamp for listed in admin.offsets(events, Offset.NEWEST).values()]
+            newest = [listed.timestamp for listed in cluster.offsets(events, Offset.NEWEST).values()]
             return Told(None, max(newest, default=-1))
 
         def first_from(time: int) -> dict[Place, int]:
-            return {place: listed.offset for place, listed in admin.offsets(events, time).items()}
+            return {place: listed.offset for place, listed in cluster.offsets(events, time).items()}
 
         return Told(read_until(read, ends, first_from, low, high), None)
     except (BrokerError, KafkaException) as failure:

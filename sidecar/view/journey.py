@@ -10,7 +10,8 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.admin.topics import Admin, Offset
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.client_config import FETCH, view_config
 from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from topics.events import Event, decode_event, encode_event, order
@@ -27,7 +28,6 @@ MOST_KEPT = 1_000
 MOST_BYTES = 1024 * 1024
 """Bytes of all kept events of one record; each of Reconsume's events has some 400."""
 
-Place = tuple[str, int]
 Told = Callable[[int, int], None]
 """Called with the number of records that were read, and their total."""
 
@@ -63,7 +63,7 @@ def read_journey(
     """
     consumer = Consumer(view_config(kafka, names.retry_group, CLIENT, fetch))
     try:
-        spans = _spans(Admin(kafka), consumer, names.events, since)
+        spans = _spans(Cluster(kafka, CLIENT), names.events, since)
         return _found(consumer, names, record, spans, most, told)
     except KafkaException as failure:
         raise BrokerError(f"{names.events} cannot be read: {sentence_of(failure)}") from failure
@@ -71,20 +71,16 @@ def read_journey(
         consumer.close()
 
 
-def _spans(admin: Admin, consumer: Consumer, topic: str, since: int | None) -> dict[Place, Span]:
-    found = admin.find([topic])
+def _spans(cluster: Cluster, topic: str, since: int | None) -> dict[Place, Span]:
+    found = cluster.find([topic])
     if topic not in found:
         raise ContractError(f"{topic} does not exist; `reconsume topics apply` creates it")
-    topics = {topic: found[topic].partitions}
-    begins = {place: listed.offset for place, listed in admin.offsets(topics, Offset.BEGIN).items()}
-    ends = {place: listed.offset for place, listed in admin.offsets(topics, Offset.END).items()}
-    starts = dict(begins)
+    spans = cluster.spans(found[topic].places)
+    starts = {place: span.begin for place, span in spans.items()}
     if since is not None:
-        asked = [TopicPartition(*place, max(0, since - MARGIN)) for place in begins]
-        for listed in consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS):
-            place = (listed.topic, listed.partition)
-            starts[place] = ends[place] if listed.offset < 0 else listed.offset  # negative: all records are older
-    return {place: Span(start, ends[place], 0 < start == begins[place]) for place, start in starts.items()}
+        for place, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():
+            starts[place] = spans[place].end if offset < 0 else offset  # negative: all records are older
+    return {place: Span(starts[place], end, 0 < starts[place] == begin) for place, (begin, end) in spans.items()}
 
 
 def _found(

@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.clock import now
-from sidecar.kafka.admin.topics import Admin, FoundTopic, Offset
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Offset, Place, Topic
 from sidecar.kafka.client_config import view_config
 from sidecar.view.age import Told, ask_events
-from sidecar.view.store import Facts, Place, ViewStore, retention_of
+from sidecar.view.store import Facts, ViewStore, retention_of
 from sidecar.view.tables import Item
 from topics import versions
 from topics.names import Kind, Names
@@ -62,11 +63,11 @@ class ViewReader:
         """CPU seconds of this thread that the records of the last turn took."""
         self._names, self._store, self._check_every = names, store, check_every
         self._kinds = {names.view: Kind.VIEW, names.stats: Kind.STATS}
-        self._admin = Admin(kafka)
+        self._cluster = Cluster(kafka)
         self._consumer = Consumer(view_config(kafka, names.retry_group, client))
         # Used only for committed offsets. The consumer that reads must work without a right to the job's group.
         self._job = Consumer(view_config(kafka, names.view_group, client))
-        self._found: Mapping[str, FoundTopic] = {}
+        self._found: Mapping[str, Topic] = {}
         self._begins: Mapping[Place, int] = {}
         self._positions: dict[Place, int] = {}
         self._checked: Checked | None = None
@@ -116,12 +117,12 @@ class ViewReader:
     # --- looking around ----------------------------------------------------------------------------------------------
 
     def _survey(self) -> None:
-        found = self._admin.find([*self._kinds, self._names.events])
+        found = self._cluster.find([*self._kinds, self._names.events])
         anew = [topic for topic in self._kinds if topic in found and self._is_other(found[topic])]
         for topic in anew:
             self._begin_anew(found[topic])
-        if anew or self._shape(found) != self._shape(self._found) or not self._positions:
-            self._assign({topic: count for topic, count in self._shape(found).items() if topic in self._kinds})
+        if anew or self._places(found, found) != self._places(self._found, found) or not self._positions:
+            self._assign(self._places(found, self._kinds))
         self._found = found
         if self._names.view not in found:
             self._survey_at = time.monotonic() + HURRY
@@ -133,43 +134,40 @@ class ViewReader:
             if topic in found and (retention := retention_of(found[topic].config)) is not None:
                 self._store.drop_older(kind, now().wall - retention)
 
-    def _is_other(self, found: FoundTopic) -> bool:
+    def _is_other(self, found: Topic) -> bool:
         """Whether the topic is not the one that was read: it was deleted and created again, or belongs to another
         cluster."""
         return self._store.identity(self._kinds[found.name]) != found.id
 
-    def _begin_anew(self, found: FoundTopic) -> None:
+    def _begin_anew(self, found: Topic) -> None:
         self._store.begin_anew(self._kinds[found.name], found.name, found.id)
         self.facts = self._noted = self._store.facts()
 
     @staticmethod
-    def _shape(found: Mapping[str, FoundTopic]) -> dict[str, int]:
-        return {name: topic.partitions for name, topic in found.items()}
+    def _places(found: Mapping[str, Topic], names: Collection[str]) -> list[Place]:
+        return [place for name, topic in found.items() if name in names for place in topic.places]
 
-    def _assign(self, topics: Mapping[str, int]) -> None:
+    def _assign(self, places: list[Place]) -> None:
         """Continue where the copy ends. A copy that ends behind the topic holds records that Kafka has lost since."""
         self._checked, self._check_at = None, AT_ONCE
-        begins = {place: listed.offset for place, listed in self._admin.offsets(topics, Offset.BEGIN).items()}
-        ends = {place: listed.offset for place, listed in self._admin.offsets(topics, Offset.END).items()}
+        spans = self._cluster.spans(places)
         stored = self._store.positions()
         # Such a copy is discarded and the topic is read anew.
-        for topic in {topic for (topic, number), end in ends.items() if stored.get((topic, number), 0) > end}:
+        for topic in {place[0] for place, span in spans.items() if stored.get(place, 0) > span.end}:
             self._store.begin_anew(self._kinds[topic], topic, self._store.identity(self._kinds[topic]) or "")
             self.facts = self._noted = self._store.facts()
             stored = self._store.positions()
-        self._begins = begins
-        self._positions = {place: max(begin, stored.get(place, begin)) for place, begin in begins.items()}
+        self._begins = {place: span.begin for place, span in spans.items()}
+        self._positions = {place: max(begin, stored.get(place, begin)) for place, begin in self._begins.items()}
         self._consumer.assign([TopicPartition(*place, after) for place, after in self._positions.items()])
 
     def _check(self) -> None:
         asked_at = now().wall
-        shape = self._shape(self._found)
-        ours = {topic: count for topic, count in shape.items() if topic in self._kinds}
-        events = {topic: count for topic, count in shape.items() if topic == self._names.events}
-        told = ask_events(self._admin, self._job, events, self.facts.as_of or 0, asked_at)
+        events = self._places(self._found, {self._names.events})
+        told = ask_events(self._cluster, self._job, events, self.facts.as_of or 0, asked_at)
         # Requested last: the rows of every event that the job has reported as read lie before these ends.
-        ends = {place: listed.offset for place, listed in self._admin.offsets(ours, Offset.END).items()}
-        self._checked = Checked(asked_at, ends, told)
+        ends = self._cluster.offsets(self._places(self._found, self._kinds), Offset.END)
+        self._checked = Checked(asked_at, {place: listed.offset for place, listed in ends.items()}, told)
 
     def _at_end(self, ends: Mapping[Place, int]) -> bool:
         return all(self._positions.get(place, 0) >= end for place, end in ends.items())

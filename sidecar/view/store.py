@@ -15,16 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple
 
+from sidecar.kafka.admin.descriptions import Place
 from sidecar.view.tables import PASSED_OVER, PUT_MESSAGE, PUT_SUMS, TABLE, Item, connect, message_values, sums_values
 from topics.names import Kind
 from topics.view_record import Forgotten
 
 SLOTS = 64
 """Files of one group in one folder. Each running sidecar has its own."""
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition number."""
 
 _LOG = logging.getLogger("reconsume.view")
 

@@ -152,11 +152,13 @@ def look(
     options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool
 ) -> tuple[Acls, list[Step]]:
     """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
-    from sidecar.kafka.admin.acls import Acls  # the Kafka client is slow to import, and --help needs none
+    # The Kafka client is slow to import, and --help needs none.
+    from sidecar.kafka.admin.acls import Acls
+    from sidecar.kafka.admin.connection import Connection
 
     settings = load(options.config, options.sets)
     whose = named(settings, roles, principals)
-    acls = Acls(settings.kafka)
+    acls = Acls(Connection(settings.kafka, "reconsume-acls"))
     return acls, make_plan(group_of(settings, direct=direct), whose, acls.found())
 
 

@@ -216,10 +216,10 @@ def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
 
 def expect_levels(settings: Settings) -> None:
     """Raise ContractError, with the fix, if a level topic that the settings need does not exist."""
-    from sidecar.kafka.admin.topics import Admin
+    from sidecar.kafka.admin.cluster import Cluster
 
     needed = levels_of(settings)
-    missing = needed - Admin(settings.kafka).find(needed).keys()
+    missing = needed - Cluster(settings.kafka).find(needed).keys()
     if missing:
         raise ContractError(
             f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"

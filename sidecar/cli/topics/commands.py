@@ -21,7 +21,7 @@ from sidecar.settings import load
 from topics.specs import TopicSpec, group_specs
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.topics import Admin, CreateResult
+    from sidecar.kafka.admin.topics import CreateResult, TopicAdmin
 
 PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
@@ -125,14 +125,17 @@ def export(
     talk("from now on only Strimzi should change these topics; `reconsume topics check` still compares them")
 
 
-def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:
+def look(options: Options) -> tuple[TopicAdmin, tuple[Step, ...]]:
     """Compare the cluster's topics with those that the configuration needs. Raises ContractError if a main topic is
     missing."""
-    from sidecar.kafka.admin.topics import Admin, source_of  # the Kafka client is slow to import, and --help needs none
+    # The Kafka client is slow to import, and --help needs none.
+    from sidecar.kafka.admin.cluster import Cluster
+    from sidecar.kafka.admin.descriptions import source_of
+    from sidecar.kafka.admin.topics import TopicAdmin
 
     settings = load(options.config, options.sets)
-    admin = Admin(settings.kafka)
-    mains = admin.find(settings.topic_names)
+    cluster = Cluster(settings.kafka)
+    mains = cluster.find(settings.topic_names)
     absent = [name for name in settings.topic_names if name not in mains]
     if absent:
         raise ContractError(
@@ -142,7 +145,7 @@ def look(options: Options) -> tuple[Admin, tuple[Step, ...]]:
     sources = [source_of(mains[name]) for name in settings.topic_names]
     # Broadcast mode retries nothing and belongs to no consumer group: it has no topics of its own.
     specs = () if settings.deliver.broadcast else group_specs(settings.names, sources, settings.delays)
-    return admin, make_plan(specs, admin.find(spec.name for spec in specs))
+    return TopicAdmin(cluster), make_plan(specs, cluster.find(spec.name for spec in specs))
 
 
 def findings(step: Step) -> list[Row]:

@@ -17,7 +17,7 @@ from topics.names import Kind
 from topics.specs import TopicSpec
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.topics import FoundTopic
+    from sidecar.kafka.admin.descriptions import Topic
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -54,12 +54,12 @@ class Step(msgspec.Struct, frozen=True):
         return f"partitions={wanted.partitions} replicas={wanted.replication}"
 
 
-def make_plan(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic]) -> tuple[Step, ...]:
+def make_plan(specs: Iterable[TopicSpec], found: Mapping[str, Topic]) -> tuple[Step, ...]:
     """Return a step for each topic, in the order of the specifications."""
     return tuple(make_step(spec, found.get(spec.name)) for spec in specs)
 
 
-def make_step(spec: TopicSpec, found: FoundTopic | None) -> Step:
+def make_step(spec: TopicSpec, found: Topic | None) -> Step:
     """Plan the step for one topic: create, ok or differs."""
     wanted = Shape(spec.partitions, spec.replication, spec.config)
     if found is None:

@@ -26,7 +26,9 @@ from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.errors import BrokerError, SetupError
 from sidecar.java.download_bar import progress_bar
 from sidecar.java.orphan_guard import OrphanGuard
-from sidecar.kafka.admin.topics import Admin, CreateState, source_of
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import source_of
+from sidecar.kafka.admin.topics import CreateState, TopicAdmin
 from sidecar.settings import Settings, load
 from topics.names import Kind
 from topics.specs import TopicSpec, group_specs
@@ -166,20 +168,20 @@ def write_settings(file: Path, tree: dict[str, Any]) -> Settings:
 def create_topics(settings: Settings) -> int:
     """Create the main topic, and the group's own topics as `topics apply` does; return their number. Raises
     BrokerError."""
-    admin = Admin(settings.kafka)
-    create(admin, [TopicSpec(TOPIC, Kind.MAIN, PARTITIONS, 1, {})])
-    specs = group_specs(settings.names, [source_of(admin.find([TOPIC])[TOPIC])], settings.delays)
-    create(admin, specs)
+    cluster = Cluster(settings.kafka)
+    create(cluster, [TopicSpec(TOPIC, Kind.MAIN, PARTITIONS, 1, {})])
+    specs = group_specs(settings.names, [source_of(cluster.find([TOPIC])[TOPIC])], settings.delays)
+    create(cluster, specs)
     return len(specs)
 
 
-def create(admin: Admin, specs: Sequence[TopicSpec]) -> None:
+def create(cluster: Cluster, specs: Sequence[TopicSpec]) -> None:
     """Create topics and wait until the broker lists them all. Raises BrokerError."""
-    for result in admin.create(specs):
+    for result in TopicAdmin(cluster).create(specs):
         if result.state is CreateState.FAILED:
             raise BrokerError(f"topic {result.name} cannot be created: {result.error}")
     until = time.monotonic() + START_SECONDS
-    while len(admin.find(spec.name for spec in specs)) < len(specs):
+    while len(cluster.find(spec.name for spec in specs)) < len(specs):
         if time.monotonic() > until:
             raise BrokerError(f"the new topics are not listed within {START_SECONDS:.0f} s")
         time.sleep(0.05)

@@ -14,9 +14,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from sidecar.doctor.findings import Finding, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ANSWER_SECONDS
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.errors import sentence_of
+from sidecar.kafka.errors import FIRST_ANSWER_SECONDS, sentence_of
 from topics.names import Names
 
 WARN_MS = 1_000
@@ -65,13 +64,13 @@ def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, in
         "log_level": 0,
     }
     producer = Producer(config)
-    producer.init_transactions(ANSWER_SECONDS)
+    producer.init_transactions(FIRST_ANSWER_SECONDS)
     producer.begin_transaction()
     try:
         rounds = [one_round(producer, names.ready, partitions) for _ in range(ROUNDS)]
     finally:
         with suppress(KafkaException):  # an earlier error says more; the broker ends it after 5 s by itself
-            producer.abort_transaction(ANSWER_SECONDS)
+            producer.abort_transaction(FIRST_ANSWER_SECONDS)
     return rounds[-1]
 
 
@@ -91,7 +90,7 @@ def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> 
 
     for number in partitions.values():
         producer.produce(topic, b"", partition=number, on_delivery=landed)
-    producer.flush(ANSWER_SECONDS)
+    producer.flush(FIRST_ANSWER_SECONDS)
     if faults:
         raise KafkaException(faults[0])
     return {broker: heard[number] for broker, number in partitions.items() if number in heard}

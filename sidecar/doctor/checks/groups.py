@@ -27,7 +27,7 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
     seen = cluster.groups([*others[:MOST], names.group, names.retry_group])
     waiting, _ = cluster.topics([*group.levels, names.ready])
-    places = [place for topic in waiting.values() for place in topic.places]
+    places = [place for topic in waiting.values() for place in topic.led]
     findings = [
         *(found for name in others[:MOST] if name in seen for found in other(cluster, places, name, seen[name])),
         *strangers(names.retry_group, seen.get(names.retry_group), (*group.levels, names.ready)),

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
 
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ANSWER_SECONDS, Place, refused
-from sidecar.kafka.admin.topics import SPECS, Offset
+from sidecar.kafka.admin.descriptions import Offset, Place
 from sidecar.kafka.client_config import follower_config
+from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.messages import UNREADABLE, to_record
 from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
@@ -64,15 +63,15 @@ def waits_of(group: GroupShape) -> dict[str, int]:
 def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
     """Yield the partitions whose first record that is not done is overdue."""
     found, _ = cluster.topics(waits)
-    places = [place for topic in found.values() for place in topic.places]
+    places = [place for topic in found.values() for place in topic.led]
     # Heads are read first and progress last, so that a record done in between does not count as overdue.
-    ends = cluster.offsets(places, SPECS[Offset.END]())
+    ends = cluster.offsets(places, Offset.END)
     heads: dict[Place, int] = {}
     for topic in found.values():
-        due = OffsetSpec.for_timestamp(now - waits[topic.name] - SLACK)
-        for place, (offset, _) in cluster.offsets(topic.places, due).items():
+        due = now - waits[topic.name] - SLACK
+        for place, (offset, _) in cluster.offsets(topic.led, due).items():
             heads[place] = offset if offset >= 0 else ends[place][0]
-    begins = cluster.offsets(places, SPECS[Offset.BEGIN]())
+    begins = cluster.offsets(places, Offset.BEGIN)
     done = cluster.committed(group.names.retry_group, places)
     firsts = {place: max(begins[place][0], done.get(place, 0)) for place in places}
     behind = {place: first for place, first in firsts.items() if first < heads[place]}
@@ -87,11 +86,11 @@ def first_records(cluster: Cluster, group: GroupShape, places: Mapping[Place, in
     found: dict[Place, Message] = {}
     if not places:
         return found
-    config = follower_config(cluster.kafka, group.names.retry_group, "reconsume-doctor")
+    config = follower_config(cluster.kafka, group.names.retry_group, cluster.client_id)
     consumer = Consumer({**config, "log_level": 0})  # it joins no group
     try:
         consumer.assign([TopicPartition(*place, offset) for place, offset in places.items()])
-        waiting, deadline = set(places), time.monotonic() + ANSWER_SECONDS
+        waiting, deadline = set(places), time.monotonic() + FIRST_ANSWER_SECONDS
         while waiting and time.monotonic() < deadline:
             for message in consumer.consume(100, 0.1):
                 place = (message.topic() or "", message.partition() or 0)
@@ -102,7 +101,7 @@ def first_records(cluster: Cluster, group: GroupShape, places: Mapping[Place, in
                 waiting.discard(place)
                 consumer.pause([TopicPartition(*place)])
     except KafkaException as error:
-        raise refused("the records that wait", error) from error
+        raise cluster.fault("the records that wait", error) from error
     finally:
         consumer.close()
     return found

@@ -5,19 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
-
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place
-from sidecar.kafka.admin.topics import SPECS, Offset
 from topics.acls import GroupShape
 from topics.policy_record import InstanceHeard
 
 DAY = 86_400_000
-OFFSETS_KEPT = 7 * DAY
-"""ms. Kafka's default of offsets.retention.minutes, used if this user may not see the broker's value."""
 SHARE = 10
 """The part of a record's retention in which it is near its end: the last tenth."""
 START = "start an instance, or reset the group by kafka-consumer-groups.sh if it is not needed any more"
@@ -34,10 +29,10 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
     now = time.time_ns() // 1_000_000
     names = group.names
     findings: list[Finding] = []
-    lasting = kept(cluster)
+    lasting = cluster.offset_retention()
     for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
         found, _ = cluster.topics(topics)
-        committed = cluster.committed(name, [place for topic in found.values() for place in topic.places])
+        committed = cluster.committed(name, [place for topic in found.values() for place in topic.led])
         if not committed:
             continue
         seen = cluster.groups([name]).get(name)
@@ -45,13 +40,6 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
             findings.append(idle(name, last_seen(told), lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("nothing is about to expire")]
-
-
-def kept(cluster: Cluster) -> int:
-    """Return how long offsets are kept once a group has no members, in ms."""
-    broker = next(iter(cluster.brokers()), None)
-    minutes = "" if broker is None else cluster.broker_settings(broker).get("offsets.retention.minutes", "")
-    return int(minutes) * 60_000 if minutes.isdecimal() else OFFSETS_KEPT
 
 
 def last_seen(told: Sequence[PolicyTopicRecord] | None) -> int | None:
@@ -75,14 +63,13 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
 def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int) -> Iterator[Finding]:
     """Report records that were deleted unread, or soon will be."""
     found, _ = cluster.topics({topic for topic, _ in committed})
-    there = {place for topic in found.values() for place in topic.places}
+    there = {place for topic in found.values() for place in topic.led}
     places = [place for place in committed if place in there]
-    begins = cluster.offsets(places, SPECS[Offset.BEGIN]())
-    ends = cluster.offsets(places, SPECS[Offset.END]())
+    spans = cluster.spans(places)
     retention = {topic: retention_of(config) for topic, config in cluster.settings(found).items()}
     for place in places:
         topic, number = place
-        offset, begin, end = committed[place], begins[place][0], ends[place][0]
+        offset, (begin, end) = committed[place], spans[place]
         if offset < begin:
             text = f"{name}: {begin - offset} offsets of {topic}[{number}] were deleted before they were read"
             yield fail(text, FASTER.format(topic=topic))
@@ -97,7 +84,7 @@ def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int
 
 def due_to_go(cluster: Cluster, place: Place, before: int, end: int) -> int:
     """Return the first offset that is not older than `before` (epoch ms)."""
-    newer, _ = cluster.offsets([place], OffsetSpec.for_timestamp(before))[place]
+    newer, _ = cluster.offsets([place], before)[place]
     return newer if newer >= 0 else end
 
 

@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ANSWER_SECONDS
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.errors import code_of, sentence_of
+from sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
 from topics.acls import Permission, Resource
 
 TRY_ID = "~doctor"
@@ -68,7 +67,7 @@ def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> I
     identity = f"{right.name}{TRY_ID}"
     producer = Producer({**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
     try:
-        producer.init_transactions(ANSWER_SECONDS)
+        producer.init_transactions(FIRST_ANSWER_SECONDS)
     except KafkaException as error:
         if code_of(error) == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             yield fail(f"missing: {right}", mend)

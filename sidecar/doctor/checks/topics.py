@@ -9,19 +9,16 @@ from msgspec.structs import replace
 
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Topic
-from sidecar.kafka.admin.topics import FoundTopic
+from sidecar.kafka.admin.descriptions import Topic, source_of
 from topics.acls import GroupShape
 from topics.names import Kind
-from topics.specs import Source, TopicSpec, group_specs
+from topics.specs import TopicSpec, group_specs
 
-Compare: TypeAlias = Callable[[TopicSpec, FoundTopic], Iterable[tuple[str, str]]]
+Compare: TypeAlias = Callable[[TopicSpec, Topic], Iterable[tuple[str, str]]]
 """Called with a topic and its specification; returns each difference with its remedy."""
 
 CREATE = "reconsume topics apply"
 BACK = "bring back the brokers that have the replicas"
-KAFKA_LIMIT = 1_048_588
-"""Bytes. Kafka's default of `max.message.bytes`, used if this user may not see a main topic's own value."""
 OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
 """Kinds of topics without which records are still retried."""
 
@@ -68,7 +65,7 @@ def owns(
     compare: Compare,
 ) -> Iterator[Finding]:
     """Report what is wrong with the group's own topics."""
-    sources = [source_of(found[name], configs.get(name, {})) for name in group.topics if name in found]
+    sources = [source_of(found[name]._replace(config=configs.get(name, {}))) for name in group.topics if name in found]
     if not sources:
         return  # their required settings follow from the main topics
     for spec in group_specs(group.names, sources, group.delays):
@@ -93,20 +90,9 @@ def absent(spec: TopicSpec, group: GroupShape) -> Finding:
 
 def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, compare: Compare) -> Iterator[Finding]:
     """Report differences: settings that lose records are failures, a shape that only costs is a warning."""
-    found = FoundTopic(spec.name, topic.partitions, topic.replication, config or {})
+    found = topic._replace(config=config or {})
     for text, mend in compare(replace(spec, config={}), found):
         yield warn(f"{spec.name}: {text}", mend)
     if config is not None:
         for text, mend in compare(replace(spec, partitions=topic.partitions, replication=topic.replication), found):
             yield fail(f"{spec.name}: {text}", mend)
-
-
-def source_of(topic: Topic, config: Mapping[str, str]) -> Source:
-    """Return a main topic as the source that the group's own topics follow."""
-    return Source(
-        topic.name,
-        topic.partitions,
-        topic.replication,
-        int(config.get("max.message.bytes", KAFKA_LIMIT)),
-        int(config.get("min.insync.replicas", 1)),
-    )

@@ -10,12 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
-
 from sidecar.doctor.findings import Finding, ago, fail, ok
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place
-from sidecar.kafka.admin.topics import SPECS, Offset
+from sidecar.kafka.admin.descriptions import Offset, Place
 from topics.acls import GroupShape
 
 SCAN = 10_000
@@ -34,9 +31,7 @@ def transactions(
     """Report the partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
     own = () if group.broadcast else group.own
     found, _ = cluster.topics([*group.topics, *own])
-    places = [
-        (name, number) for name, topic in found.items() for number, leader in enumerate(topic.leaders) if leader >= 0
-    ]
+    places = [place for topic in found.values() for place in topic.led]
     open_ = opened(cluster, places)
     if open_:
         pause(AGAIN_AFTER)
@@ -50,8 +45,8 @@ def transactions(
 
 def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:
     """Return the partitions with an open transaction, and where each begins."""
-    stable = cluster.offsets(places, SPECS[Offset.END]())
-    ends = cluster.offsets(places, SPECS[Offset.END](), committed=False)
+    stable = cluster.offsets(places, Offset.END)
+    ends = cluster.offsets(places, Offset.END, committed=False)
     return {place: stable[place][0] for place in places if stable[place][0] < ends[place][0]}
 
 
@@ -60,7 +55,7 @@ def held(cluster: Cluster, open_: dict[Place, int], longest: dict[Place, int]) -
     now = time.time_ns() // 1_000_000
     for place, stable in open_.items():
         limit = longest[place]
-        newer, _ = cluster.offsets([place], OffsetSpec.for_timestamp(now - limit), committed=False)[place]
+        newer, _ = cluster.offsets([place], now - limit, committed=False)[place]
         if 0 <= newer <= stable:
             continue
         topic, number = place

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Topic
-from sidecar.kafka.admin.topics import SPECS, Offset
+from sidecar.kafka.admin.descriptions import Offset, Topic
 from topics.acls import GroupShape
 
 LATE = 60_000
@@ -36,5 +35,5 @@ def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
 
 def newest(cluster: Cluster, topic: Topic) -> int | None:
     """Return the greatest timestamp of a topic's records (epoch ms); None if the topic is empty."""
-    found = cluster.offsets(topic.places, SPECS[Offset.NEWEST]()).values()
+    found = cluster.offsets(topic.led, Offset.NEWEST).values()
     return max((timestamp for _, timestamp in found if timestamp >= 0), default=None)

@@ -1,1 +1,1 @@
-"""Requests to the cluster: topics, settings, groups, ACLs."""
+"""Requests to the cluster: `connection` awaits them all, `cluster` only asks, `topics` and `acls` change something."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,12 +12,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
-from sidecar.errors import BrokerError, ConfigError
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.connection import SILENT, Connection
 from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
 from topics.acls import Permission, Resource
 
@@ -46,15 +43,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Acls:
-    """A connection to the cluster for its access rules."""
+    """The access rules of a cluster."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        """Take the user's properties. Raises ConfigError if librdkafka refuses one of them."""
-        self._servers = kafka["bootstrap.servers"]
-        try:
-            self._client = AdminClient({"client.id": "reconsume-acls", "log_level": 0, **kafka})
-        except KafkaException as error:
-            raise ConfigError([f"kafka: {sentence_of(error)}"]) from error
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def found(self) -> tuple[Rule, ...]:
         """Return every rule on topics, groups and transactional ids. Raises BrokerError if they cannot be read."""
@@ -69,7 +61,9 @@ class Acls:
             AclPermissionType.ANY,
         )
         try:
-            bindings = answer(self._client.describe_acls(everything, request_timeout=ANSWER_SECONDS))
+            bindings = self._connection.answer(
+                self._connection.client.describe_acls(everything, request_timeout=ANSWER_SECONDS)
+            )
             # No rules may also mean that this user may not see them: the client (2.16) does not report the refusal.
             if not bindings:
                 self._expect_to_see()
@@ -79,8 +73,8 @@ class Acls:
 
     def _expect_to_see(self) -> None:
         """Raise KafkaException if this user may not see the rules."""
-        described = answer(
-            self._client.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_SECONDS)
+        described = self._connection.answer(
+            self._connection.client.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_SECONDS)
         )
         if AclOperation.DESCRIBE not in (described.authorized_operations or ()):
             raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
@@ -93,11 +87,11 @@ class Acls:
         wanted = {binding_of(principal, right): right for right in rights}
         if not wanted:
             return {}
-        futures = self._client.create_acls(list(wanted), request_timeout=ANSWER_SECONDS)
+        futures = self._connection.client.create_acls(list(wanted), request_timeout=ANSWER_SECONDS)
         results: dict[Permission, str] = {}
         for binding, future in futures.items():
             try:
-                answer(future)
+                self._connection.answer(future)
             except KafkaException as error:
                 results[wanted[binding]] = self._why(error)
             else:
@@ -105,26 +99,15 @@ class Acls:
         return results
 
     def _why(self, error: KafkaException) -> str:
+        if code_of(error) in SILENT:
+            return self._connection.silence()
         match code_of(error):
             case KafkaError.SECURITY_DISABLED:
                 return "the cluster has no authorizer: everybody may do everything"
             case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                 return "this user needs DESCRIBE (to read them) and ALTER (to create them) on the cluster"
-            case KafkaError._TIMED_OUT | KafkaError._TRANSPORT:
-                return f"no broker of {self._servers} answered within {ANSWER_SECONDS:.0f} s"
             case _:
                 return sentence_of(error)
-
-
-def answer(future: Future[Any]) -> Any:
-    """Return the result in bounded time, whatever the client does. Raises KafkaException."""
-    end = time.monotonic() + ANSWER_SECONDS + 1  # librdkafka itself gives up earlier
-    while True:
-        try:
-            return future.result(0.1)  # short waits, so that Ctrl-C need not wait
-        except FutureTimeoutError:
-            if time.monotonic() >= end:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 def rule_of(binding: Any) -> Rule:

@@ -1,155 +1,144 @@
-"""The requests of the checks to Kafka: one admin client behind plain values, for many threads. It changes nothing.
+"""Requests to the cluster that only read: topics, settings, offsets, groups. Nothing here creates or changes anything.
 
-Every answer comes within `ANSWER_SECONDS` or is a BrokerError. A request that this user may not make is a DeniedError.
+Every answer comes within seconds or is a BrokerError. A request that this user may not make is a DeniedError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
-    AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourceType,
 )
 
+from sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, busy
 from sidecar.kafka.admin.descriptions import (
-    ABSENT,
-    ANSWER_SECONDS,
-    DENIED,
     ConsumerGroup,
+    ListedOffset,
+    Offset,
     Place,
+    Span,
     Topic,
-    answer,
-    answer_with_retry,
-    busy,
     group_of,
-    refused,
     topic_of,
 )
 from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.errors import code_of, raise_partition_errors, retry_transient
+from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, raise_partition_errors, retry_transient
+
+SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
+    Offset.BEGIN: OffsetSpec.earliest,
+    Offset.END: OffsetSpec.latest,
+    Offset.NEWEST: OffsetSpec.max_timestamp,
+}
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
+OFFSETS_KEPT = 7 * 86_400_000
+"""ms. Kafka's default of `offsets.retention.minutes`, used if this user may not see the brokers' value."""
 
 
-class Cluster:
-    """A connection to the cluster for requests that only read."""
+class Cluster(Connection):
+    """A connection to the cluster that only asks."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self.kafka = dict(kafka)
-        self._client = AdminClient({"client.id": "reconsume-doctor", **kafka, "log_level": 0})
+    # --- topics and brokers ------------------------------------------------------------------------------------------
 
     def topics(self, names: Iterable[str]) -> tuple[dict[str, Topic], frozenset[str]]:
         """Return the topics that exist, and the names of those that this user may not see. Never creates one."""
-        found: dict[str, Topic] = {}
-        denied: set[str] = set()
-        asked = TopicCollection(sorted(set(names)))
-        futures = self._client.describe_topics(
-            asked, include_authorized_operations=True, request_timeout=ANSWER_SECONDS
-        )
-        for name, future in futures.items():
-            try:
-                found[name] = topic_of(answer(future))
-            except KafkaException as error:
-                if code_of(error) in DENIED:
-                    denied.add(name)
-                elif code_of(error) not in ABSENT:
-                    raise refused(f"topic {name}", error) from error
-        return found, frozenset(denied)
+
+        def send(some: Collection[str]) -> Mapping[str, Future[Any]]:
+            return self.client.describe_topics(
+                TopicCollection(list(some)), include_authorized_operations=True, request_timeout=ANSWER_SECONDS
+            )
+
+        found, refused = self.answers("topic {}".format, sorted(set(names)), send, DENIED | ABSENT)
+        denied = frozenset(name for name, code in refused.items() if code in DENIED)
+        return {name: topic_of(described) for name, described in found.items()}, denied
+
+    def find(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
+        found, denied = self.topics(names)
+        if denied:
+            raise DeniedError(f"this user may not see {', '.join(sorted(denied))}")
+        configs = self._configs(ResourceType.TOPIC, found, frozenset())
+        return {name: topic._replace(config=configs[name]) for name, topic in found.items()}
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of those topics that exist and whose settings this user may see."""
-        return self._configs([ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))])
+        return self._configs(ResourceType.TOPIC, names, DENIED | ABSENT)
 
-    def broker_settings(self, broker: int) -> dict[str, str]:
-        """Return the settings of a broker; empty if this user may not see them."""
-        return self._configs([ConfigResource(ResourceType.BROKER, str(broker))]).get(str(broker), {})
-
-    def _configs(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        if not resources:
-            return found
-        for resource, future in self._client.describe_configs(resources, request_timeout=ANSWER_SECONDS).items():
-            try:
-                found[resource.name] = {name: entry.value or "" for name, entry in answer(future).items()}
-            except KafkaException as error:
-                if code_of(error) not in DENIED | ABSENT:
-                    raise refused(f"the settings of {resource.name}", error) from error
-        return found
-
-    def brokers(self) -> dict[int, str]:
-        """Return the address that each broker gives to its clients. Raises BrokerError."""
+    def offset_retention(self) -> int:
+        """Return how long Kafka keeps committed offsets, in ms: the lowest value of all brokers, or Kafka's default."""
         try:
-            found = self._client.list_topics(timeout=ANSWER_SECONDS).brokers
+            brokers = self.client.list_topics(timeout=ANSWER_SECONDS).brokers
         except KafkaException as error:
-            raise refused("the list of brokers", error) from error
-        return {number: f"{broker.host}:{broker.port}" for number, broker in found.items()}
+            raise self.fault("the list of brokers", error) from error
+        configs = self._configs(ResourceType.BROKER, map(str, brokers), DENIED | ABSENT).values()
+        told = [config.get("offsets.retention.minutes", "") for config in configs]
+        return min((int(minutes) * 60_000 for minutes in told if minutes.isdecimal()), default=OFFSETS_KEPT)
+
+    def _configs(self, kind: ResourceType, names: Iterable[str], accepted: frozenset[int]) -> dict[str, dict[str, str]]:
+        def send(some: Collection[str]) -> Mapping[str, Future[Any]]:
+            resources = [ConfigResource(kind, name) for name in some]
+            futures = self.client.describe_configs(resources, request_timeout=ANSWER_SECONDS)
+            return {resource.name: future for resource, future in futures.items()}
+
+        found, _ = self.answers("the settings of {}".format, sorted(set(names)), send, accepted)
+        return {name: {key: entry.value or "" for key, entry in entries.items()} for name, entries in found.items()}
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
 
     def offsets(
-        self, places: Iterable[Place], which: OffsetSpec, *, committed: bool = True
-    ) -> dict[Place, tuple[int, int]]:
-        """Return for each partition an offset, and its record's timestamp if `which` requests it; −1 if there is none.
+        self, places: Iterable[Place], which: Offset | int, *, committed: bool = True
+    ) -> dict[Place, ListedOffset]:
+        """Return an offset of each partition.
 
-        If `committed` is False, records of open transactions count too.
+        If `which` is a number, it is a time (epoch ms), and the first offset at that time or later is returned. If
+        `committed` is False, records of open transactions count too.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        spec = SPECS[which]() if isinstance(which, Offset) else OffsetSpec.for_timestamp(which)
 
-        def ask(some: Iterable[Place]) -> dict[Place, Future[Any]]:
-            asked = {TopicPartition(*place): which for place in some}
-            futures = self._client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECONDS)
+        def send(some: Collection[Place]) -> Mapping[Place, Future[Any]]:
+            asked = {TopicPartition(*place): spec for place in some}
+            futures = self.client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECONDS)
             return {(place.topic, place.partition): future for place, future in futures.items()}
 
-        found: dict[Place, tuple[int, int]] = {}
-        for place, future in (ask(wanted) if (wanted := list(places)) else {}).items():
-            try:
-                listed = answer_with_retry(future, lambda place=place: ask([place])[place])  # type: ignore[misc]
-            except KafkaException as error:
-                raise refused(f"the offsets of {place[0]}", error) from error
-            found[place] = (listed.offset, listed.timestamp)
-        return found
+        found, _ = self.answers(lambda place: f"the offsets of {place[0]}", tuple(places), send)
+        return {place: ListedOffset(listed.offset, listed.timestamp) for place, listed in found.items()}
+
+    def spans(self, places: Iterable[Place]) -> dict[Place, Span]:
+        """Return the first offset of each partition, and the end of what is committed."""
+        begins = self.offsets(wanted := tuple(places), Offset.BEGIN)
+        return {
+            place: Span(begins[place].offset, end.offset) for place, end in self.offsets(wanted, Offset.END).items()
+        }
+
+    # --- groups ------------------------------------------------------------------------------------------------------
 
     def group_names(self) -> tuple[str, ...]:
         """Return the names of the consumer groups that this user may see."""
         try:
-            listing = answer(self._client.list_consumer_groups(request_timeout=ANSWER_SECONDS))
+            listing = self.answer(self.client.list_consumer_groups(request_timeout=ANSWER_SECONDS))
         except KafkaException as error:
-            raise refused("the list of groups", error) from error
+            raise self.fault("the list of groups", error) from error
         return tuple(sorted(group.group_id for group in listing.valid))
 
     def groups(self, names: Iterable[str]) -> dict[str, ConsumerGroup]:
         """Return the state of the groups, without those that this user may not see."""
+
+        def send(some: Collection[str]) -> Mapping[str, Future[Any]]:
+            return self.client.describe_consumer_groups(
+                list(some), include_authorized_operations=True, request_timeout=FIRST_ANSWER_SECONDS
+            )
+
         asked = sorted(set(names))
-        found: dict[str, ConsumerGroup] = {}
-        if not asked:
-            return found
-
-        def ask(name: str) -> Any:
-            return self._client.describe_consumer_groups(
-                [name], include_authorized_operations=True, request_timeout=ANSWER_SECONDS
-            )[name]
-
-        futures = self._client.describe_consumer_groups(
-            asked, include_authorized_operations=True, request_timeout=ANSWER_SECONDS
-        )
-        for name, future in futures.items():
-            try:
-                found[name] = group_of(answer_with_retry(future, partial(ask, name)))
-            except KafkaException as error:
-                if code_of(error) in ABSENT:
-                    found[name] = ConsumerGroup(False, (), frozenset())
-                elif code_of(error) not in DENIED:
-                    raise refused(f"group {name}", error) from error
-        return found
+        found, refused = self.answers("group {}".format, asked, send, DENIED | ABSENT, FIRST_ANSWER_SECONDS)
+        absent = {name: ConsumerGroup(False, (), frozenset()) for name, code in refused.items() if code in ABSENT}
+        return {name: group_of(described) for name, described in found.items()} | absent
 
     def committed(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
         """Return the offsets of these partitions that a group has committed."""
@@ -157,15 +146,15 @@ class Cluster:
         if not asked:
             return {}
         # With read_committed an open transaction would delay the answer.
-        config = {**reader_config(self.kafka, group, "reconsume-doctor"), "isolation.level": "read_uncommitted"}
+        config = {**reader_config(self.kafka, group, self.client_id), "isolation.level": "read_uncommitted"}
         # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
         consumer = Consumer({**config, "log_level": 0})
         try:
-            ask = partial(consumer.committed, asked, timeout=ANSWER_SECONDS)
-            found = retry_transient(lambda: raise_partition_errors(ask()), ANSWER_SECONDS, busy)
+            ask = partial(consumer.committed, asked, timeout=FIRST_ANSWER_SECONDS)
+            found = retry_transient(lambda: raise_partition_errors(ask()), FIRST_ANSWER_SECONDS, busy)
         except KafkaException as error:
-            raise refused(f"the progress of group {group}", error) from error
+            raise self.fault(f"the progress of group {group}", error) from error
         finally:
             consumer.close()
         return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}

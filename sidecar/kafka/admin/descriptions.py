@@ -1,55 +1,73 @@
-"""The cluster's answers to the checks as plain values, and how long a request is repeated."""
+"""The cluster's answers as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.errors import COORDINATOR, LEADER, NEW_TOPIC, code_of, passing, retry_transient, sentence_of
+from topics.specs import Source
 
-ANSWER_SECONDS = 10.0
-"""Seconds. The first request about a group makes a new cluster create the topic for it, which takes seconds."""
-DENIED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
-busy = passing(COORDINATOR, LEADER, NEW_TOPIC)
-"""Whether an error passes by itself: the cluster's first group, a new topic, a broker that has just started."""
-ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
+KAFKA_LIMIT = 1_048_588
+"""Bytes. Kafka's default of `max.message.bytes`, used if this user may not see a main topic's own value."""
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
 
 
-class DeniedError(BrokerError):
-    """This user may not make this request."""
+class Offset(StrEnum):
+    """The kind of offset that is requested of a partition."""
+
+    BEGIN = "begin"
+    END = "end"
+    NEWEST = "newest"
+    """The offset of the record with the greatest timestamp."""
+
+
+class ListedOffset(NamedTuple):
+    """An offset, and the timestamp of its record (epoch ms); negative if there is none.
+
+    The timestamp is known only if NEWEST or a time was requested.
+    """
+
+    offset: int
+    timestamp: int
+
+
+class Span(NamedTuple):
+    """The offsets of a partition from `begin` up to `end`."""
+
+    begin: int
+    end: int
 
 
 class Topic(NamedTuple):
     """A topic as the cluster describes it.
 
-    `operations`: what this user may do with it. `leaders`: the broker that leads each partition, −1 if there is none.
-    `lagging`: the partitions that have fewer replicas in sync than assigned.
+    `config`: all its settings, including the broker's defaults, if they were requested. `id` is Kafka's own (KIP-516):
+    a topic that was deleted and created again has another. `operations`: what this user may do with it. `leaders`: the
+    broker that leads each partition, −1 if there is none. `lagging`: the partitions that have fewer replicas in sync
+    than assigned.
     """
 
     name: str
     partitions: int
     replication: int
-    operations: frozenset[str]
+    config: Mapping[str, str] = {}
+    id: str = ""
+    operations: frozenset[str] = frozenset()
     leaders: tuple[int, ...] = ()
     lagging: tuple[int, ...] = ()
 
     @property
     def places(self) -> list[Place]:
+        """All partitions."""
+        return [(self.name, number) for number in range(self.partitions)]
+
+    @property
+    def led(self) -> list[Place]:
         """The partitions that have a leader, so that requests about them can be answered."""
         return [(self.name, number) for number, leader in enumerate(self.leaders) if leader >= 0]
 
@@ -75,25 +93,15 @@ class ConsumerGroup(NamedTuple):
     operations: frozenset[str]
 
 
-def answer(future: Future[Any]) -> Any:
-    """Return the result in bounded time, whatever the client does. Raises KafkaException."""
-    try:
-        return future.result(ANSWER_SECONDS + 1)  # librdkafka itself gives up earlier
-    except FutureTimeoutError:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
-
-
-def answer_with_retry(future: Future[Any], again: Callable[[], Future[Any]]) -> Any:
-    """Return the result; make the request `again` while the cluster is only busy. Raises KafkaException."""
-    asked = [future]
-    return retry_transient(lambda: answer(asked.pop() if asked else again()), ANSWER_SECONDS, busy)
-
-
-def refused(what: str, error: KafkaException) -> BrokerError:
-    """Return the exception to raise for a request that failed."""
-    if code_of(error) in DENIED:
-        return DeniedError(f"this user may not see {what} ({sentence_of(error)})")
-    return BrokerError(f"cannot ask for {what}: {sentence_of(error)} ({error.args[0].name()})")
+def source_of(topic: Topic) -> Source:
+    """Return the properties of a main topic that the group's own topics follow."""
+    return Source(
+        topic.name,
+        topic.partitions,
+        topic.replication,
+        int(topic.config.get("max.message.bytes", KAFKA_LIMIT)),
+        int(topic.config.get("min.insync.replicas", 1)),
+    )
 
 
 def topic_of(described: Any) -> Topic:
@@ -103,9 +111,10 @@ def topic_of(described: Any) -> Topic:
         described.name,
         len(parts),
         min((len(part.replicas) for part in parts), default=0),
-        names_of(described.authorized_operations),
-        tuple(-1 if part.leader is None else part.leader.id for part in parts),
-        tuple(part.id for part in parts if len(part.isr) < len(part.replicas)),
+        id=str(described.topic_id),
+        operations=names_of(described.authorized_operations),
+        leaders=tuple(-1 if part.leader is None else part.leader.id for part in parts),
+        lagging=tuple(part.id for part in parts if len(part.isr) < len(part.replicas)),
     )
 
 

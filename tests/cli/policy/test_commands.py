@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sidecar.kafka.admin.topics import Admin
+from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
@@ -197,7 +197,7 @@ def test_without_the_topic_show_has_the_configuration_and_set_says_the_mend(
     refused = call("policy", "set", "max_deaths=3", "--yes")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "`reconsume topics apply` creates it" in refused.stderr
-    assert Admin({"bootstrap.servers": kafka.bootstrap}).find([f"{group}-RETRY-POLICY"]) == {}
+    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find([f"{group}-RETRY-POLICY"]) == {}
 
 
 def test_show_warns_where_strict_would_refuse(call: Call, topic: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sidecar.kafka.admin.topics import Admin
+from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
@@ -54,7 +54,7 @@ def test_plan_shows_every_topic_and_creates_none(topics: Call, kafka: Broker, gr
     level = found[f"{group}-RETRY-1m"]["wanted"]
     assert level["partitions"] == 2
     assert level["config"]["max.message.bytes"] == str(2_000_000 + 16 * 1024)
-    assert Admin({"bootstrap.servers": kafka.bootstrap}).find(found) == {}
+    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(found) == {}
 
 
 def test_apply_creates_what_check_then_finds_good(topics: Call, group: str) -> None:
@@ -89,7 +89,7 @@ def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker,
     assert found[name]["result"] == "differs"
     assert found[f"{group}-RETRY-1s"]["result"] == "created"
     assert "1 of 8 topics differ" in applied.stderr
-    config = Admin({"bootstrap.servers": kafka.bootstrap}).find([name])[name].config
+    config = Cluster({"bootstrap.servers": kafka.bootstrap}).find([name])[name].config
     assert (config["cleanup.policy"], config["retention.ms"]) == ("compact", "1000")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from sidecar.kafka.admin.topics import Admin
+from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.sidecar.cli import reconsume
@@ -24,9 +24,9 @@ def test_topics_are_exported_as_apply_would_create_them(
     made = {document["spec"]["topicName"]: document for document in yaml.safe_load_all(shown.stdout)}
     assert {document["metadata"]["labels"]["strimzi.io/cluster"] for document in made.values()} == {"main"}
     assert main not in made
-    assert Admin({"bootstrap.servers": kafka.bootstrap}).find(made) == {}
+    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(made) == {}
     reconsume(*words, "topics", "apply", "--yes")
-    found = Admin({"bootstrap.servers": kafka.bootstrap}).find(made)
+    found = Cluster({"bootstrap.servers": kafka.bootstrap}).find(made)
     for name, document in made.items():
         spec = document["spec"]
         assert (found[name].partitions, found[name].replication) == (spec["partitions"], spec["replicas"])

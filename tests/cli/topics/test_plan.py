@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 
 from sidecar.cli.topics.plan import make_plan, make_step, moved, read_plan, to_row
 from sidecar.errors import ConfigError
-from sidecar.kafka.admin.topics import FoundTopic
+from sidecar.kafka.admin.descriptions import Topic
 from topics.names import Kind, Names
 from topics.specs import Source, TopicSpec, group_specs
 
@@ -21,13 +20,13 @@ LEVEL = next(spec for spec in SPECS if spec.name == "billing-RETRY-10s")
 BY_KIND = {spec.kind: spec for spec in SPECS}
 
 
-def as_wanted(spec: TopicSpec) -> FoundTopic:
-    return FoundTopic(spec.name, spec.partitions, spec.replication, {**spec.config, "flush.ms": "1"})
+def as_wanted(spec: TopicSpec) -> Topic:
+    return Topic(spec.name, spec.partitions, spec.replication, {**spec.config, "flush.ms": "1"})
 
 
-def with_config(spec: TopicSpec, **config: str) -> FoundTopic:
+def with_config(spec: TopicSpec, **config: str) -> Topic:
     found = as_wanted(spec)
-    return replace(found, config={**found.config, **{key.replace("_", "."): value for key, value in config.items()}})
+    return found._replace(config={**found.config, **{key.replace("_", "."): value for key, value in config.items()}})
 
 
 def test_what_is_absent_is_created() -> None:
@@ -94,12 +93,12 @@ def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
 )
 def test_too_few_or_too_many_partitions_and_replicas(kind: Kind, change: dict[str, Any], says: str) -> None:
     spec = BY_KIND[kind]
-    (finding,) = make_step(spec, replace(as_wanted(spec), **change)).findings
+    (finding,) = make_step(spec, as_wanted(spec)._replace(**change)).findings
     assert finding.finding.startswith(says)
 
 
 def test_more_partitions_are_ok_where_order_does_not_matter() -> None:
-    assert make_step(LEVEL, replace(as_wanted(LEVEL), partitions=50)).action == "ok"
+    assert make_step(LEVEL, as_wanted(LEVEL)._replace(partitions=50)).action == "ok"
 
 
 @pytest.mark.parametrize("lines", [True, False])

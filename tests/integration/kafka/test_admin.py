@@ -8,7 +8,9 @@ import uuid
 import pytest
 
 from sidecar.errors import BrokerError, ConfigError
-from sidecar.kafka.admin.topics import Admin, CreateState, source_of
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import source_of
+from sidecar.kafka.admin.topics import CreateState, TopicAdmin
 from sidecar.kafka.client_config import property_faults
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
@@ -17,8 +19,8 @@ from topics.specs import TopicSpec
 
 
 @pytest.fixture
-def admin(kafka: Broker) -> Admin:
-    return Admin({"bootstrap.servers": kafka.bootstrap})
+def cluster(kafka: Broker) -> Cluster:
+    return Cluster({"bootstrap.servers": kafka.bootstrap})
 
 
 def fresh_spec(**changes: object) -> TopicSpec:
@@ -26,67 +28,67 @@ def fresh_spec(**changes: object) -> TopicSpec:
     return TopicSpec(**{"name": f"a-{uuid.uuid4().hex[:12]}", **spec, **changes})  # type: ignore[arg-type]
 
 
-def test_a_topic_is_found_with_its_partitions_replicas_and_settings(admin: Admin, make_topic: MakeTopic) -> None:
+def test_a_topic_is_found_with_its_partitions_replicas_and_settings(cluster: Cluster, make_topic: MakeTopic) -> None:
     name = make_topic(3, max_message_bytes=12345, cleanup_policy="compact")
-    found = admin.find([name])[name]
+    found = cluster.find([name])[name]
     assert (found.partitions, found.replication) == (3, 1)
     assert found.config["max.message.bytes"] == "12345"
     assert found.config["cleanup.policy"] == "compact"
 
 
-def test_an_absent_topic_is_left_out_and_not_created_by_asking(admin: Admin, make_topic: MakeTopic) -> None:
+def test_an_absent_topic_is_left_out_and_not_created_by_asking(cluster: Cluster, make_topic: MakeTopic) -> None:
     here, absent = make_topic(), f"absent-{uuid.uuid4().hex}"
-    assert set(admin.find([here, absent])) == {here}
-    assert admin.find([absent]) == {}
+    assert set(cluster.find([here, absent])) == {here}
+    assert cluster.find([absent]) == {}
 
 
-def test_a_main_topic_gives_what_the_groups_topics_follow(admin: Admin, make_topic: MakeTopic) -> None:
+def test_a_main_topic_gives_what_the_groups_topics_follow(cluster: Cluster, make_topic: MakeTopic) -> None:
     name = make_topic(2, max_message_bytes=2_000_000, min_insync_replicas=1)
-    source = source_of(admin.find([name])[name])
+    source = source_of(cluster.find([name])[name])
     assert (source.name, source.partitions, source.max_message_bytes) == (name, 2, 2_000_000)
     assert (source.replication, source.min_insync_replicas) == (1, 1)
 
 
-def test_a_topic_is_created_as_it_is_specified(admin: Admin) -> None:
+def test_a_topic_is_created_as_it_is_specified(cluster: Cluster) -> None:
     spec = fresh_spec(config={"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"})
-    (result,) = admin.create([spec])
-    found = admin.find([spec.name])[spec.name]
+    (result,) = TopicAdmin(cluster).create([spec])
+    found = cluster.find([spec.name])[spec.name]
     assert result.state is CreateState.CREATED
     assert found.partitions == 2
     assert {key: found.config[key] for key in spec.config} == spec.config
 
 
-def test_a_topic_that_exists_is_no_failure(admin: Admin, make_topic: MakeTopic) -> None:
-    (result,) = admin.create([fresh_spec(name=make_topic())])
+def test_a_topic_that_exists_is_no_failure(cluster: Cluster, make_topic: MakeTopic) -> None:
+    (result,) = TopicAdmin(cluster).create([fresh_spec(name=make_topic())])
     assert result.state is CreateState.EXISTS
 
 
-def test_one_refused_topic_does_not_keep_the_others_from_being_created(admin: Admin) -> None:
+def test_one_refused_topic_does_not_keep_the_others_from_being_created(cluster: Cluster) -> None:
     good, bad = fresh_spec(), fresh_spec(replication=3)
-    results = {result.name: result for result in admin.create([bad, good])}
+    results = {result.name: result for result in TopicAdmin(cluster).create([bad, good])}
     assert results[good.name].state is CreateState.CREATED
     assert results[bad.name].state is CreateState.FAILED
     assert "3" in results[bad.name].error
 
 
-def test_only_asking_creates_nothing(admin: Admin) -> None:
+def test_only_asking_creates_nothing(cluster: Cluster) -> None:
     good, bad = fresh_spec(), fresh_spec(replication=3)
-    states = [result.state for result in admin.create([good, bad], only_ask=True)]
+    states = [result.state for result in TopicAdmin(cluster).create([good, bad], only_ask=True)]
     assert states == [CreateState.CREATED, CreateState.FAILED]
-    assert admin.find([good.name]) == {}
+    assert cluster.find([good.name]) == {}
 
 
 def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds() -> None:
     began = time.monotonic()
     with pytest.raises(BrokerError, match=r"no broker of 127\.0\.0\.1:1 answered within 8 s.*refused") as caught:
-        Admin({"bootstrap.servers": "127.0.0.1:1"}).find(["orders"])
+        Cluster({"bootstrap.servers": "127.0.0.1:1"}).find(["orders"])
     assert time.monotonic() - began < 10
     assert "\n" not in str(caught.value)
 
 
 def test_a_property_that_librdkafka_does_not_know_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"sasl\.pasword"):
-        Admin({"bootstrap.servers": "127.0.0.1:1", "sasl.pasword": "x"})
+        Cluster({"bootstrap.servers": "127.0.0.1:1", "sasl.pasword": "x"})
 
 
 def test_every_property_that_librdkafka_refuses_is_reported() -> None:

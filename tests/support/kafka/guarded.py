@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.kafka.admin.acls import TYPES, Acls
+from sidecar.kafka.admin.connection import Connection
 from tests.support.canary import CANARY
 from tests.support.deadline import until
 from tests.support.kafka.proxy import KafkaProxy
@@ -60,7 +61,7 @@ class GuardedKafka(NamedTuple):
 
     def allow(self, user: str, rights: Sequence[Permission]) -> None:
         """Give a user rights, and wait until the broker knows; raises AssertionError when one is refused."""
-        acls = Acls({"bootstrap.servers": self.bootstrap})
+        acls = Acls(Connection({"bootstrap.servers": self.bootstrap}))
         results = acls.create(f"User:{user}", rights)
         assert not any(results.values()), results
         wanted = {told(user, right) for right in rights}
@@ -84,7 +85,7 @@ class GuardedKafka(NamedTuple):
         admin = AdminClient({"bootstrap.servers": self.bootstrap})  # kept: without it the answers are never told
         (future,) = admin.delete_acls([which]).values()
         assert future.result(SECONDS), f"{user} never had a right"
-        acls = Acls({"bootstrap.servers": self.bootstrap})
+        acls = Acls(Connection({"bootstrap.servers": self.bootstrap}))
         until(lambda: all(who != f"User:{user}" for who, *_ in self._rules(acls)), SECONDS, f"{user} has no right")
 
     def forbid(self, user: str, right: Permission) -> None:
@@ -104,7 +105,7 @@ class GuardedKafka(NamedTuple):
         gone: list[AclBinding] = future.result(SECONDS)
         assert len(gone) == 1, f"{user} never had {right}"
         rule = told(user, right)
-        acls = Acls({"bootstrap.servers": self.bootstrap})
+        acls = Acls(Connection({"bootstrap.servers": self.bootstrap}))
         until(lambda: rule not in self._rules(acls), SECONDS, f"{user} has lost {right}")
 
 

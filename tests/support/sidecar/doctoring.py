@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sidecar.doctor.findings import Finding, Report, Status
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.topics import FoundTopic
+from sidecar.kafka.admin.descriptions import Topic
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import set_config
 from tests.support.kafka.topic_io import SECONDS
@@ -33,5 +33,5 @@ def configured(bootstrap: str, topic: str, name: str, value: str) -> None:
     until(lambda: cluster.settings([topic])[topic][name] == value, SECONDS, f"{name} of {topic} is {value}")
 
 
-def nothing(_spec: TopicSpec, _found: FoundTopic) -> list[tuple[str, str]]:
+def nothing(_spec: TopicSpec, _found: Topic) -> list[tuple[str, str]]:
     return []

@@ -21,7 +21,8 @@ from sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, 
 from sidecar.doctor.runner import Check, run
 from sidecar.errors import BrokerError
 from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.kafka.admin.descriptions import ConsumerGroup, DeniedError
+from sidecar.kafka.admin.connection import DeniedError
+from sidecar.kafka.admin.descriptions import ConsumerGroup
 from sidecar.kafka.credentials.reachability import diagnosed
 from tests.support.sidecar.settings import good
 from topics.acls import Operation, Permission, Resource, User
