@@ -6,7 +6,6 @@ for records that an open transaction holds back. If they never come, the partiti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -19,6 +18,7 @@ from sidecar.audit.wanted import First, Pick, Watermarks
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import decode
 from sidecar.errors import BrokerError
+from sidecar.kafka.admin.descriptions import Span
 from sidecar.kafka.client_config import reader_config
 from sidecar.kafka.errors import (
     AGAIN,
@@ -33,6 +33,7 @@ from sidecar.kafka.errors import (
     sentence_of,
 )
 from sidecar.kafka.messages import read_headers
+from sidecar.kafka.range_reader import RangeReader, place_of
 
 BATCH = 5_000
 PATIENCE = 30.0
@@ -149,19 +150,15 @@ class AuditKafka:
         self, starts: Offsets, ends: Offsets, wanted: Mapping[Number, Iterator[int]] | None = None
     ) -> Iterator[list[TopicRecord]]:
         """Yield the committed records from `starts` up to `ends`; only those in `wanted` (rising) if given."""
-        left = {place: end for place, end in ends.items() if starts[place] < end}
-        self._consumer.assign([TopicPartition(*place, starts[place]) for place in left])
         picks = None if wanted is None else {place: Pick(offsets) for place, offsets in wanted.items()}
-        heard = time.monotonic()
-        while left:
-            messages = self._consumer.consume(1, 0.2) + self._consumer.consume(BATCH, 0)
-            rows = [row for message in messages if (row := self._taken(message, left, picks)) is not None]
-            if any(message.error() is None for message in messages):
-                heard = time.monotonic()
-            elif time.monotonic() - heard > self._patience:
-                self.stuck |= {place: self._position(place, starts[place]) for place in left}
-                left.clear()
-            yield rows
+        reader = RangeReader(self._consumer, {place: Span(starts[place], end) for place, end in ends.items()}, BATCH)
+        for messages in reader.batches(self._patience):
+            yield [row for message in messages if (row := self._taken(message, picks)) is not None]
+            for place in reader.overtaken:
+                self.seen.pop(place, None)
+            self.overtaken |= reader.overtaken
+            reader.overtaken.clear()
+        self.stuck |= {place: self._position(place, starts[place]) for place in reader.left}
         # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
         # (librdkafka 2.16).
         self._consumer.resume([TopicPartition(*place) for place in ends if starts[place] < ends[place]])
@@ -171,52 +168,14 @@ class AuditKafka:
         [found] = self._consumer.position([TopicPartition(*place)])
         return max(found.offset, start)  # negative where nothing was read
 
-    def _taken(
-        self, message: Message, left: dict[Number, int], picks: Mapping[Number, Pick] | None
-    ) -> TopicRecord | None:
-        """Return the record if it is wanted. Note the end of the partition if the message shows it."""
-        place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-        error = message.error()
-        if error is not None:
-            self._told(error, place, offset, left)
-            return None
-        end = left.get(place)
-        if end is None or offset >= end:
-            self._end(place, left)
-            return None
-        if offset + 1 >= end:
-            self._end(place, left)
-        timestamp = message.timestamp()[1]
+    def _taken(self, message: Message, picks: Mapping[Number, Pick] | None) -> TopicRecord | None:
+        """Return the record if it is wanted."""
+        place, offset, timestamp = place_of(message), message.offset() or 0, message.timestamp()[1]
         known = self.seen.get(place)
         self.seen[place] = First(timestamp if known is None else known.first, timestamp)
         if picks is not None and not picks[place].takes(offset):
             return None
         return TopicRecord(*place, offset, timestamp, message.key(), message.value(), headers_of(message))
-
-    def _told(self, error: KafkaError, place: Number, offset: int, left: dict[Number, int]) -> None:
-        if error.code() == KafkaError._PARTITION_EOF:
-            if offset >= left.get(place, 0):
-                self._end(place, left)
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._go_on(place, left)
-        elif error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):  # the client tries again itself
-            raise self._fault(f"topic {place[0]} cannot be read", KafkaException(error))
-
-    def _go_on(self, place: Number, left: dict[Number, int]) -> None:
-        """Continue where the partition begins now, because retention has deleted the next records."""
-        begin = self.marks([place])[place].begin
-        self.overtaken[place] = begin
-        self.seen.pop(place, None)
-        self._consumer.incremental_unassign([TopicPartition(*place)])
-        if begin >= left.get(place, 0):
-            left.pop(place, None)
-        else:
-            self._consumer.incremental_assign([TopicPartition(*place, begin)])
-
-    def _end(self, place: Number, left: dict[Number, int]) -> None:
-        """Stop reading a partition."""
-        if left.pop(place, None) is not None and left:
-            self._consumer.pause([TopicPartition(*place)])
 
     def _fault(self, what: str, error: KafkaException) -> BrokerError:
         code = error.args[0].code()

@@ -17,18 +17,19 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    TopicPartition,
 )
 
 from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
 from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
-from sidecar.group_policy.topic import METADATA_WITHIN, assign_all
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names
-from topics.policy_record import Heard, parse_record
+from topics.policy_record import PARTITION, Heard, parse_record
 
 POLL = 0.2
+METADATA_WITHIN = 5.0
 BATCH = 500
 LOOK_EVERY = 60.0
 """Seconds between two checks of the cluster's topics."""
@@ -207,7 +208,10 @@ class PolicyFollower(threading.Thread):
         }
         look = TopicSnapshot(frozenset(there), wanted, undrained_levels(consumer, stray))
         if self._topic in there and not self._reading:
-            begin, self._end = assign_all(consumer, self._topic)
+            asked = TopicPartition(self._topic, PARTITION)
+            begin, self._end = consumer.get_watermark_offsets(asked, timeout=METADATA_WITHIN, cached=False)
+            # By number: if asked for "the beginning" before the leader is known, librdkafka asks again after 500 ms.
+            consumer.assign([TopicPartition(self._topic, PARTITION, begin)])
             self._reading, self._live = True, begin >= self._end
         elif self._topic not in there:
             self._say(

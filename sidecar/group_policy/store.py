@@ -6,18 +6,17 @@ BrokerError with one sentence, within seconds.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from sidecar.errors import BrokerError, ContractError
-from sidecar.group_policy.topic import assign_all, messages_to
+from sidecar.group_policy.topic import read_messages
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS, LEADER, passing, retry_transient, sentence_of
+from sidecar.kafka.client_config import teller_config
+from sidecar.kafka.errors import ANSWER_SECONDS
 from topics import versions
 from topics.names import Names
 from topics.policy_record import (
@@ -31,10 +30,8 @@ from topics.policy_record import (
     render_record,
 )
 
-BATCH = 500
 MOST, MOST_BYTES = 1_000, 2 * 1024 * 1024
 """Policies of a topic that are kept, and their bytes. Parsed they take about twenty times as much at worst."""
-AGAIN = 0.1
 CLIENT = "reconsume-policy"
 
 
@@ -61,23 +58,11 @@ class PolicyStore:
 
         Raises ContractError if the topic does not exist, and BrokerError if it cannot be read.
         """
-        if not Cluster(self._kafka).find([self._names.policy]):
+        cluster = Cluster(self._kafka, CLIENT)
+        if not cluster.find([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
-        deadline = time.monotonic() + ANSWER_SECONDS
-        try:
-            # `topics apply && policy set` must not fail because the topic has no leader yet.
-            return retry_transient(lambda: self._read(deadline), ANSWER_SECONDS, passing(LEADER), AGAIN)
-        except KafkaException as failure:
-            raise BrokerError(f"{self._names.policy} cannot be read: {sentence_of(failure)}") from failure
-
-    def _read(self, deadline: float) -> list[Entry]:
-        consumer = Consumer(follower_config(self._kafka, self._names.retry_group, CLIENT))
-        try:
-            begin, end = assign_all(consumer, self._names.policy)
-            messages = messages_to(consumer, end, self._names.policy, deadline) if begin < end else ()
-            return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
-        finally:
-            consumer.close()
+        messages = read_messages(cluster, self._names, ANSWER_SECONDS)
+        return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
 
     def write(self, record: PolicyRecord) -> int:
         """Write a policy. Return its offset once every in-sync replica has it. Raises BrokerError."""

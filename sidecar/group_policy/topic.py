@@ -6,19 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, Message
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.connection import DeniedError, busy
+from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.errors import FIRST_ANSWER_SECONDS, retry_transient
+from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
+from sidecar.kafka.range_reader import RangeReader
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
 
@@ -80,60 +75,23 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
         raise DeniedError(f"this user may not see {names.policy}")
     if not found:
         return None
+    latest = Latest()
+    for message in read_messages(cluster, names, FIRST_ANSWER_SECONDS):
+        record = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
+        latest.add(record, len(message.value() or b""))
+    return latest.records()
+
+
+def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
+    """Yield all messages of the policy topic, for `within` seconds. Raises BrokerError, also if it takes longer."""
+    deadline = time.monotonic() + within
+    spans = cluster.spans([(names.policy, PARTITION)])
     consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
     try:
-        begin, end = placed(consumer, names.policy)
-        return read_to(consumer, end, names.policy) if begin < end else ()
-    except KafkaException as error:
-        raise cluster.fault(names.policy, error) from error
+        reader = RangeReader(consumer, spans, BATCH)
+        for messages in reader.batches(deadline=deadline):
+            yield from messages
     finally:
         consumer.close()
-
-
-def placed(consumer: Consumer, topic: str) -> tuple[int, int]:
-    """Call `assign_all`, and retry it while the broker is busy. Raises KafkaException."""
-    return retry_transient(lambda: assign_all(consumer, topic), FIRST_ANSWER_SECONDS, busy)
-
-
-def read_to(consumer: Consumer, end: int, topic: str) -> tuple[PolicyTopicRecord, ...]:
-    """Return the last records before the offset `end`. Raises as `messages_to`."""
-    found = Latest()
-    for message in messages_to(consumer, end, topic, time.monotonic() + FIRST_ANSWER_SECONDS):
-        record = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
-        found.add(record, len(message.value() or b""))
-    return found.records()
-
-
-def messages_to(consumer: Consumer, end: int, topic: str, deadline: float) -> Iterator[Message]:
-    """Yield the messages before the offset `end`, until `deadline` (monotonic seconds).
-
-    Raises KafkaException, and BrokerError if it takes too long. After compaction the last offset may be missing: then
-    only the client's end-of-partition event marks the end.
-    """
-    while time.monotonic() < deadline:
-        for message in consumer.consume(1, 0.1) + consumer.consume(BATCH, 0):
-            error = message.error()
-            if error is None:
-                yield message
-                if (message.offset() or 0) + 1 >= end:
-                    return
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return
-            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
-                raise KafkaException(error)  # no right on the group is needed here
-    raise BrokerError(f"{topic} could not be read to its end within {FIRST_ANSWER_SECONDS:g} s")
-
-
-METADATA_WITHIN = 5.0
-
-
-def assign_all(consumer: Consumer, topic: str) -> tuple[int, int]:
-    """Have the consumer read the topic from its beginning. Return that offset and the end offset.
-
-    Raises KafkaException.
-    """
-    place = TopicPartition(topic, PARTITION)
-    begin, end = consumer.get_watermark_offsets(place, timeout=METADATA_WITHIN, cached=False)
-    # By number: if asked for "the beginning" before the leader is known, librdkafka asks again only after 500 ms.
-    consumer.assign([TopicPartition(topic, PARTITION, begin)])
-    return begin, end
+    if reader.left:
+        raise BrokerError(f"{names.policy} could not be read to its end within {within:g} s")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message
 
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.client_config import FETCH, view_config
-from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from sidecar.kafka.errors import ANSWER_SECONDS
+from sidecar.kafka.range_reader import RangeReader, place_of
 from topics.events import Event, decode_event, encode_event, order
 from topics.names import Names
 
-BATCH = 1_000
-POLL = 0.1
 CLIENT = "reconsume-journey"
 MARGIN = 60_000
 """ms that clocks may differ. The search for a record's first event begins this long before its first failure."""
@@ -65,8 +63,6 @@ def read_journey(
     try:
         spans = _spans(Cluster(kafka, CLIENT), names.events, since)
         return _found(consumer, names, record, spans, most, told)
-    except KafkaException as failure:
-        raise BrokerError(f"{names.events} cannot be read: {sentence_of(failure)}") from failure
     finally:
         consumer.close()
 
@@ -88,13 +84,14 @@ def _found(
 ) -> Journey:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
     key, kept = record.encode(), Kept()
-    for message in _messages(consumer, spans, lambda count: told(count, total)):
+    reader = RangeReader(consumer, spans)
+    for message in _messages(reader, lambda count: told(count, total)):
         read += 1
         if message.key() == key:
             event = decode_event(message.value())
             if isinstance(event, Event) and event.group == names.group and event.id == record:
                 kept.add(event)
-                cut |= spans[message.topic() or "", message.partition() or 0].cut
+                cut |= spans[place_of(message)].cut
         if read >= most or kept.full:
             break
     events, missing = kept.events, ""
@@ -102,7 +99,7 @@ def _found(
         missing = f"only its first {len(events)} events were read: it has more than 1000, or than 1 MiB of them"
     elif read >= most and read < total:
         missing = f"only {read} of some {total} records of the events topic were read"
-    elif cut or (not events and any(span.cut for span in spans.values())):
+    elif cut or reader.overtaken or (not events and any(span.cut for span in spans.values())):
         missing = "older events may have left the topic by its retention"
     return Journey(tuple(sorted(events, key=order)), missing)
 
@@ -130,29 +127,12 @@ class Kept:
             self.events.append(event)
 
 
-def _messages(consumer: Consumer, spans: Mapping[Place, Span], told: Callable[[int], None]) -> Iterator[Message]:
-    """Yield every record of the spans. Raises BrokerError if no more records arrive."""
-    left = {place: span.end for place, span in spans.items() if span.begin < span.end}
-    consumer.assign([TopicPartition(*place, spans[place].begin) for place in left])
-    count, heard = 0, time.monotonic()
-    while left:
-        messages = consumer.consume(1, POLL)
-        messages += consumer.consume(BATCH, 0) if messages else []
-        if messages:
-            heard = time.monotonic()
-        elif time.monotonic() > heard + ANSWER_SECONDS:
-            raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")
-        for message in messages:
-            place, offset, error = (
-                (message.topic() or "", message.partition() or 0),
-                message.offset() or 0,
-                message.error(),
-            )
-            if error is None and place in left and offset < left[place]:
-                count += 1
-                yield message
-            elif error is not None and error.code() != KafkaError._PARTITION_EOF and not error.retriable():
-                raise KafkaException(error)
-            if offset + (error is None) >= left.get(place, offset + 2):
-                del left[place]  # the last offset may be a transaction's marker
+def _messages(reader: RangeReader, told: Callable[[int], None]) -> Iterator[Message]:
+    """Yield every record. Raises BrokerError if no more records arrive."""
+    count = 0
+    for messages in reader.batches(ANSWER_SECONDS):
+        yield from messages
+        count += len(messages)
         told(count)
+    if reader.left:
+        raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from sidecar.dev.demo.environment import Environment, open_environment
@@ -17,7 +17,7 @@ from sidecar.dev.demo.ledger import deliveries_of, outages_of
 from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.plan import IN_PLACE_LEVEL, Plan
 from sidecar.dev.demo.screen import Scene, Screen, in_view
-from sidecar.dev.demo.topic_dump import EventTail, dump_topics, reading
+from sidecar.dev.demo.topic_dump import EventTail, dump_topics
 from sidecar.dev.demo.tracking import OrderTracker
 from sidecar.dev.demo.traffic import Traffic
 from sidecar.dev.demo.verify import Report, Rules, verify
@@ -62,8 +62,7 @@ def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> f
     story = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
-    with reading(stage.bootstrap, [stage.settings.names.events]) as (consumer, _), board:
-        tail = EventTail(consumer)
+    with closing(EventTail(stage.bootstrap, stage.settings.names.events)) as tail, board:
         story.seen(stage.ledger.lines)
         while True:
             stage.check()

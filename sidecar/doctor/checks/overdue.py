@@ -11,17 +11,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message
 
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Place
+from sidecar.kafka.admin.descriptions import Offset, Place, Span
 from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.messages import UNREADABLE, to_record
+from sidecar.kafka.range_reader import RangeReader, place_of
 from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
 
+BATCH = 100
 SLACK = 60_000
 """ms by which a record must be late. A record that is delivered seconds late is work under way."""
 LONG = 600_000
@@ -74,45 +76,29 @@ def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int
     begins = cluster.offsets(places, Offset.BEGIN)
     done = cluster.committed(group.names.retry_group, places)
     firsts = {place: max(begins[place][0], done.get(place, 0)) for place in places}
-    behind = {place: first for place, first in firsts.items() if first < heads[place]}
+    behind = {place: Span(first, heads[place]) for place, first in firsts.items() if first < heads[place]}
     for place, message in first_records(cluster, group, behind).items():
-        offset, due_at = message.offset() or 0, due_of(message, waits[place[0]])
-        if offset < heads[place] and due_at + SLACK <= now:
-            yield Overdue(place, offset, heads[place], due_at)
+        due_at = due_of(message, waits[place[0]])
+        if due_at + SLACK <= now:
+            yield Overdue(place, message.offset() or 0, heads[place], due_at)
 
 
-def first_records(cluster: Cluster, group: GroupShape, places: Mapping[Place, int]) -> dict[Place, Message]:
-    """Return the first record of each partition from an offset on, if there is one. Raises BrokerError."""
+def first_records(cluster: Cluster, group: GroupShape, spans: Mapping[Place, Span]) -> dict[Place, Message]:
+    """Return the first record of each span, if there is one. Raises BrokerError."""
     found: dict[Place, Message] = {}
-    if not places:
+    if not spans:
         return found
     config = follower_config(cluster.kafka, group.names.retry_group, cluster.client_id)
-    consumer = Consumer({**config, "log_level": 0})  # it joins no group
+    consumer = Consumer({**config, "log_level": 0})
     try:
-        consumer.assign([TopicPartition(*place, offset) for place, offset in places.items()])
-        waiting, deadline = set(places), time.monotonic() + FIRST_ANSWER_SECONDS
-        while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(100, 0.1):
-                place = (message.topic() or "", message.partition() or 0)
-                if is_record(message) and place in waiting:
-                    found[place] = message
-                elif place not in waiting:
-                    continue
-                waiting.discard(place)
-                consumer.pause([TopicPartition(*place)])
-    except KafkaException as error:
-        raise cluster.fault("the records that wait", error) from error
+        reader = RangeReader(consumer, spans, BATCH)
+        for messages in reader.batches(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):
+            for message in messages:
+                found.setdefault(place_of(message), message)
+                reader.finish(place_of(message))
     finally:
         consumer.close()
     return found
-
-
-def is_record(message: Message) -> bool:
-    """Whether the message is a record, and not the end of the partition. Raises KafkaException."""
-    error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise KafkaException(error)
-    return error is None
 
 
 def due_of(message: Message, wait: int) -> int:

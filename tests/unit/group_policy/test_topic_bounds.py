@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from types import SimpleNamespace
-from typing import Any, cast
-
-import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException
-
 from sidecar.group_policy.store import MOST, MOST_BYTES, Entry, in_force, newest
 from sidecar.group_policy.topic import MOST as MOST_TOLD
-from sidecar.group_policy.topic import Latest, PolicyTopicRecord, messages_to
+from sidecar.group_policy.topic import Latest, PolicyTopicRecord
 from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, PolicyRecord
 
 GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
@@ -47,39 +40,3 @@ def test_of_instances_the_last_word_of_each_is_kept_within_bounds_and_the_policy
     assert records[-1] == last
     names = [record.heard.instance for record in records if isinstance(record.heard, InstanceHeard)]
     assert len(set(names)) == len(names) == len(records) - 1
-
-
-class Client:
-    """Hands over what it was given, one message at a time."""
-
-    def __init__(self, *messages: Any) -> None:
-        self.messages = list(messages)
-
-    def consume(self, most: int, timeout: float) -> list[Any]:
-        return [self.messages.pop(0)] if self.messages and most == 1 else []
-
-
-def message(offset: int = -1, code: int | None = None) -> Any:
-    error = None if code is None else KafkaError(code)
-    return SimpleNamespace(offset=lambda: offset, error=lambda: error)
-
-
-def offsets_to(end: int, *messages: Any) -> list[int]:
-    client = cast("Consumer", Client(*messages))
-    return [found.offset() or 0 for found in messages_to(client, end, "g-POLICY", time.monotonic() + 5)]
-
-
-def test_the_topic_is_read_to_its_end_without_a_right_on_the_group() -> None:
-    assert offsets_to(3, message(code=KafkaError.GROUP_AUTHORIZATION_FAILED), message(0), message(2), message(3)) == [
-        0,
-        2,
-    ]
-
-
-def test_where_compaction_took_the_last_record_the_end_of_the_partition_is_the_end() -> None:
-    assert offsets_to(9, message(0), message(code=KafkaError._PARTITION_EOF), message(1)) == [0]
-
-
-def test_any_other_lasting_error_is_raised() -> None:
-    with pytest.raises(KafkaException):
-        offsets_to(3, message(code=KafkaError.TOPIC_AUTHORIZATION_FAILED))

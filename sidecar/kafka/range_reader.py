@@ -1,0 +1,114 @@
+"""Read the committed records between two offsets of each partition, once. No group is joined, nothing is committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import inf
+from typing import Protocol, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.connection import DeniedError
+from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
+
+POLL = 0.1
+"""Seconds between two batches at most, so that a caller can look at the time, and Ctrl-C need not wait."""
+_passes = passing(CONNECTION, LEADER, frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED}))
+"""Errors after which the client reads on by itself. No right on the group is needed to read."""
+
+
+P = TypeVar("P", bound=Place)
+
+
+class HasSpan(Protocol):
+    """The offsets of a partition from `begin` up to `end`."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+def place_of(message: Message) -> Place:
+    """Return the partition of a message."""
+    return message.topic() or "", message.partition() or 0
+
+
+class RangeReader:
+    """A reader of a span of each partition. Its consumer must have `enable.partition.eof`."""
+
+    def __init__(self, consumer: Consumer, spans: Mapping[P, HasSpan], batch: int = 1_000) -> None:
+        """Assign the partitions to the consumer. `batch`: records that are handed over at once."""
+        self.left: dict[Place, int] = {place: span.end for place, span in spans.items() if span.begin < span.end}
+        """The partitions that are not read to their ends yet."""
+        self.overtaken: dict[Place, int] = {}
+        """Partitions whose next records were deleted before they could be read, with the first offset that was left.
+        Only for consumers with `auto.offset.reset=error`; others go on there unnoticed."""
+        self._consumer, self._batch = consumer, batch
+        begins = [TopicPartition(place[0], place[1], span.begin) for place, span in spans.items() if place in self.left]
+        consumer.assign(begins)
+
+    def batches(self, patience: float = inf, deadline: float = inf) -> Iterator[list[Message]]:
+        """Yield the records as they come, and empty lists meanwhile. Raises BrokerError for an error that lasts.
+
+        Ends before everything is read if nothing has come for `patience` seconds, or at `deadline` (monotonic seconds).
+        """
+        heard = time.monotonic()
+        while self.left:
+            before = len(self.left)
+            messages = self._consumer.consume(1, POLL)
+            messages += self._consumer.consume(self._batch, 0) if messages else []
+            records = [message for message in messages if self._is_wanted(message)]
+            yield records
+            now = time.monotonic()  # after the caller, who may take long with the records
+            if records or len(self.left) < before:
+                heard = now
+            if now > min(heard + patience, deadline):
+                return
+
+    def finish(self, place: Place) -> None:
+        """Read no more of a partition. It is paused, as it may grow faster than the others are read."""
+        if self.left.pop(place, None) is not None:
+            self._consumer.pause([TopicPartition(*place)])
+
+    def _is_wanted(self, message: Message) -> bool:
+        """Whether the message is a record of its range. Note what else the message says."""
+        place, offset, error = place_of(message), message.offset() or 0, message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            self._stumble(place, error)
+            return False
+        end = self.left.get(place)
+        if end is None:
+            return False
+        # The last offset may be a transaction's marker, or compacted. Then only the event says that all is read.
+        if offset + (error is None) >= end:
+            self.finish(place)
+        return error is None and offset < end
+
+    def _stumble(self, place: Place, error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._go_on(place)
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise DeniedError(f"a right is missing: READ on topic {place[0]} ({error.str()})")
+        elif not error.retriable() and not _passes(error):
+            raise BrokerError(f"topic {place[0]} cannot be read: {error.str()}") from KafkaException(error)
+
+    def _go_on(self, place: Place) -> None:
+        """Continue where the partition begins now, because retention has deleted the next records."""
+        asked = TopicPartition(*place)
+        ask = partial(self._consumer.get_watermark_offsets, asked, timeout=ANSWER_SECONDS, cached=False)
+        try:
+            begin, _ = retry_transient(ask, ANSWER_SECONDS, _passes)
+        except KafkaException as error:
+            raise BrokerError(f"where topic {place[0]} begins is not known: {error.args[0].str()}") from error
+        self.overtaken[place] = begin
+        self._consumer.incremental_unassign([asked])
+        if begin >= self.left.get(place, 0):
+            self.left.pop(place, None)
+        else:
+            self._consumer.incremental_assign([TopicPartition(*place, begin)])
