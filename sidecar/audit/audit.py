@@ -21,11 +21,11 @@ from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of, terms_of
 from sidecar.audit.store import AuditStore
 from sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
-from sidecar.audit.wanted import Watermarks
 from sidecar.clock import now
 from sidecar.core.progress import Progress
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Span
 from sidecar.settings import Settings
 from topics.names import Kind
 
@@ -158,7 +158,7 @@ class Audit:
             return event_fact(row, group, later)
         return copy_fact(row, FactKind.DEAD if kind is Kind.DLQ else FactKind.COPY, group, self._sources, later)
 
-    def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Watermarks]:
+    def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Span]:
         """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""
         topics = survey.own.get(Kind.MAIN, {})
         spans = {place: span for place, span in store.want(topics).items() if place[1] < survey.partitions[place[0]]}

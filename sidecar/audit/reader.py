@@ -8,27 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.audit.facts import Number
 from sidecar.audit.parsing import TopicRecord
-from sidecar.audit.wanted import First, Pick, Watermarks
+from sidecar.audit.wanted import First, Pick
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import decode
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.descriptions import Span
 from sidecar.kafka.client_config import reader_config
 from sidecar.kafka.errors import (
-    AGAIN,
     ANSWER_SECONDS,
     CONNECTION,
     COORDINATOR,
     LEADER,
     OPEN_TRANSACTION,
+    committed_of,
     passing,
-    raise_partition_errors,
     retry_transient,
     sentence_of,
 )
@@ -46,13 +45,6 @@ _TRANSIENT = passing(COORDINATOR, LEADER, OPEN_TRANSACTION, CONNECTION)
 Offsets: TypeAlias = Mapping[Number, int]
 Wanted: TypeAlias = Mapping[Number, Iterator[int]]
 """The offsets of each partition that are wanted, in rising order."""
-
-
-class Asked(Protocol):
-    """A client that can fetch the committed offsets of a group."""
-
-    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """Return the committed offsets of these partitions. Raises KafkaException."""
 
 
 class AuditKafka:
@@ -103,17 +95,17 @@ class AuditKafka:
             raise self._fault("the topics cannot be listed", error) from error
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
-    def marks(self, places: Iterable[Number]) -> dict[Number, Watermarks]:
+    def marks(self, places: Iterable[Number]) -> dict[Number, Span]:
         """Return where each partition begins and ends. The end includes records that are not committed yet."""
         try:
             return {place: retry_transient(partial(self._mark, place), ANSWER_SECONDS, passes) for place in places}
         except KafkaException as error:
             raise self._fault("the offsets of the topics cannot be asked for", error) from error
 
-    def _mark(self, place: Number) -> Watermarks:
-        return Watermarks(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
+    def _mark(self, place: Number) -> Span:
+        return Span(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
 
-    def starts(self, marks: Mapping[Number, Watermarks], since: int | None) -> dict[Number, int]:
+    def starts(self, marks: Mapping[Number, Span], since: int | None) -> dict[Number, int]:
         """Return the offsets to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
         if since is None or not marks:
             return {place: mark.begin for place, mark in marks.items()}
@@ -137,7 +129,7 @@ class AuditKafka:
         level = "read_committed" if stable else "read_uncommitted"
         reader = Consumer({**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
         try:
-            found = committed_of(reader, asked, self._patience)
+            found = committed_of(reader, asked, self._patience, passes)
         except KafkaException as error:
             raise self._fault(f"the progress of group {group} cannot be asked for", error) from error
         finally:
@@ -182,15 +174,6 @@ class AuditKafka:
         if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return BrokerError(f"no broker of {self._servers} answered within {ANSWER_SECONDS:.0f} s: {what}")
         return BrokerError(f"{what}: {sentence_of(error)}")
-
-
-def committed_of(
-    reader: Asked, places: list[TopicPartition], within: float, again: float = AGAIN
-) -> list[TopicPartition]:
-    """Return a group's committed offsets. Retry while its coordinator is not available yet. Raises KafkaException."""
-    return retry_transient(
-        lambda: raise_partition_errors(reader.committed(places, timeout=within)), within, passes, again
-    )
 
 
 def passes(error: KafkaError) -> bool:

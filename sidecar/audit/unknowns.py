@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from sidecar.audit.facts import Number
 from sidecar.audit.store import AuditStore
-from sidecar.audit.wanted import First, Watermarks
+from sidecar.audit.wanted import First
 from sidecar.clock import utc
 from sidecar.core.progress import Progress
+from sidecar.kafka.admin.descriptions import Span
 
 APART = 20_000
 """ms by which the times of records of one transaction may differ. An event has the time of its sidecar's clock, a copy
@@ -32,7 +33,7 @@ class Horizon(NamedTuple):
     `since` is the requested start, `began` the time at which the audit began (epoch ms).
     """
 
-    marks: Mapping[Number, Watermarks]
+    marks: Mapping[Number, Span]
     starts: Mapping[Number, int]
     seen: Mapping[Number, First]
     overtaken: Mapping[Number, int]
@@ -77,7 +78,7 @@ def unknown_of(
     lane: Collection[Number],
     before: Mapping[Number, Progress],
     store: AuditStore,
-    mains: Mapping[Number, Watermarks],
+    mains: Mapping[Number, Span],
     stuck: Mapping[Number, int],
 ) -> Iterator[Unknown]:
     """Yield all that the topics do not show, one sentence each."""

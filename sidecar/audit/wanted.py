@@ -6,13 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Watermarks(NamedTuple):
-    """The first offset that a partition still has, and the offset after its last record or marker."""
-
-    begin: int
-    end: int
-
-
 class First(NamedTuple):
     """The timestamps of the first and the last record that were read of a partition, epoch ms."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -23,9 +22,8 @@ from sidecar.kafka.errors import (
     CONNECTION,
     COORDINATOR,
     OPEN_TRANSACTION,
+    committed_of,
     passing,
-    raise_partition_errors,
-    retry_transient,
     sentence_of,
 )
 from topics.names import Names
@@ -125,9 +123,8 @@ class DlqTopics:
 
     def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
         """Return what is committed. Retry while the group's coordinator is not available yet."""
-        ask = partial(consumer.committed, places, timeout=ANSWER_SECONDS)
         try:
-            return retry_transient(lambda: raise_partition_errors(ask()), COORDINATOR_SECONDS, _PASSING)
+            return committed_of(consumer, places, COORDINATOR_SECONDS, _PASSING, each=ANSWER_SECONDS)
         except KafkaException as failure:
             raise BrokerError(
                 f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from math import inf
+from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -62,6 +63,31 @@ def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:
         if place.error is not None:
             raise KafkaException(place.error)
     return found
+
+
+class Committed(Protocol):
+    """A client that can fetch the committed offsets of a group."""
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """Return the committed offsets of these partitions. Raises KafkaException."""
+
+
+def committed_of(
+    client: Committed,
+    places: list[TopicPartition],
+    within: float,
+    passes: Callable[[KafkaError], bool],
+    again: float = AGAIN,
+    each: float = inf,
+) -> list[TopicPartition]:
+    """Return a group's committed offsets. Retry while its coordinator is not available yet. Raises KafkaException.
+
+    `each`: seconds that one request may take.
+    """
+    timeout = min(each, within)
+    return retry_transient(
+        lambda: raise_partition_errors(client.committed(places, timeout=timeout)), within, passes, again
+    )
 
 
 ANSWER_SECONDS = 8.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -29,7 +28,7 @@ from sidecar.kafka.admin.descriptions import (
     topic_of,
 )
 from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, raise_partition_errors, retry_transient
+from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, committed_of
 
 SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
     Offset.BEGIN: OffsetSpec.earliest,
@@ -151,8 +150,7 @@ class Cluster(Connection):
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
         consumer = Consumer({**config, "log_level": 0})
         try:
-            ask = partial(consumer.committed, asked, timeout=FIRST_ANSWER_SECONDS)
-            found = retry_transient(lambda: raise_partition_errors(ask()), FIRST_ANSWER_SECONDS, busy)
+            found = committed_of(consumer, asked, FIRST_ANSWER_SECONDS, busy)
         except KafkaException as error:
             raise self.fault(f"the progress of group {group}", error) from error
         finally:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
-from sidecar.audit.wanted import First, Watermarks
+from sidecar.audit.wanted import First
+from sidecar.kafka.admin.descriptions import Span
 
 LEVEL, DLQ, NOW = "billing-RETRY-1s", "billing-DLQ", 1_763_690_000_000
 PLACE = (LEVEL, 0)
@@ -13,7 +14,7 @@ WEEK = {"retention.ms": "604800000", "retention.bytes": "-1"}
 def horizon(begin: int, seen: int | None = None, since: int | None = None, topic: str = LEVEL) -> Horizon:
     place = (topic, 0)
     read = {} if seen is None else {place: First(seen, seen + 5)}
-    return Horizon({place: Watermarks(begin, begin + 9)}, {place: begin}, read, {}, since, NOW)
+    return Horizon({place: Span(begin, begin + 9)}, {place: begin}, read, {}, since, NOW)
 
 
 def test_a_topic_that_still_has_its_beginning_is_known_from_it() -> None:
