@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Fact, FactKind, Finding, Known, Number, Terms
-from sidecar.audit.parsing import TopicRecord, copy_fact, event_fact, main_fact
+from sidecar.audit.facts import Finding, Known, Number, Terms
+from sidecar.audit.parsing import fact_in, main_fact
 from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of, terms_of
 from sidecar.audit.store import AuditStore
@@ -147,16 +147,10 @@ class Audit:
         total = sum(max(0, end - starts[place]) for place, end in ends.items())
         done = 0
         for rows in kafka.read(starts, ends):
-            store.put(self._fact(row, kinds[row.topic], later) for row in rows)
+            store.put(fact_in(row, kinds[row.topic], self._settings.group, self._sources, later) for row in rows)
             done += len(rows)
             self._tell(what, done, total)
         self.read += done
-
-    def _fact(self, row: TopicRecord, kind: Kind, later: bool) -> Fact:
-        group = self._settings.group
-        if kind is Kind.EVENTS:
-            return event_fact(row, group, later)
-        return copy_fact(row, FactKind.DEAD if kind is Kind.DLQ else FactKind.COPY, group, self._sources, later)
 
     def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Span]:
         """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""

@@ -28,7 +28,7 @@ from topics.headers import (
 )
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
-from topics.names import LEGAL_NAMES
+from topics.names import LEGAL_NAMES, Kind
 from topics.reasons import reason_class
 
 UNREADABLE = "headers-unreadable"
@@ -55,6 +55,17 @@ class TopicRecord(NamedTuple):
     def place(self) -> str:
         """The position of the record, `topic:partition:offset`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+def fact_in(row: TopicRecord, kind: Kind, group: str, sources: Collection[str], later: bool = False) -> Fact:
+    """Return the fact of a record on a topic of this kind. See `copy_fact` for `sources`."""
+    match kind:
+        case Kind.MAIN:
+            return main_fact(row)
+        case Kind.EVENTS:
+            return event_fact(row, group, later)
+        case _:
+            return copy_fact(row, FactKind.DEAD if kind is Kind.DLQ else FactKind.COPY, group, sources, later)
 
 
 def copy_fact(row: TopicRecord, what: FactKind, group: str, sources: Collection[str], later: bool) -> Fact:

@@ -5,35 +5,21 @@ Pure: rows in, histories out. `verify.py` judges them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from sidecar.audit.parsing import TopicRecord
 from sidecar.dev.demo.ledger import Delivery
-from topics.events import BadEvent, Event, State, decode_event
+from topics.events import Event, State, decode_event
 from topics.headers import BadHeader, RetryState, parse_retry_headers
 from topics.names import Kind, Names, Role
 
 ANY_DUE = 2**63 - 1
 """No limit on due times: `verify.py` judges when retries were delivered, however late they were due."""
 
-
-class Row(NamedTuple):
-    """One record as it is in its topic; `timestamp` is epoch ms."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-    @property
-    def place(self) -> str:
-        """`topic:partition:offset`; for a main topic this is the record's id."""
-        return f"{self.topic}:{self.partition}:{self.offset}"
+Row: TypeAlias = TopicRecord
 
 
 class Copy(NamedTuple):
@@ -72,33 +58,19 @@ class RecordHistory(msgspec.Struct):
         """Whether the service took it."""
         return any(delivery.verdict == "commit" for made in self.deliveries.values() for delivery in made)
 
-    def written(self) -> Iterator[Copy]:
-        """Yield every copy that the sidecar wrote."""
-        for copies in self.copies.values():
-            yield from copies
-        yield from self.dead
-
-    def told(self, state: State, times: int | None = None) -> int:
-        """Return the number of events with this state, and with this retry count if given."""
-        return sum(event.state is state and times in (None, event.times) for event in self.events)
-
-
-_Open: TypeAlias = Callable[[str], RecordHistory]
-
-
-class Histories(NamedTuple):
-    """Every history by id, and the records that could not be read."""
-
-    accounts: dict[str, RecordHistory]
-    unreadable: tuple[Finding, ...]
+    def told(self, state: State) -> int:
+        """Return the number of events with this state."""
+        return sum(event.state is state for event in self.events)
 
 
 def build_histories(
     rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names, topics: Collection[str]
-) -> Histories:
-    """Build the histories of a group whose main topics are `topics`; rows of other topics are skipped."""
+) -> dict[str, RecordHistory]:
+    """Build the histories of a group whose main topics are `topics`, by id.
+
+    Rows of other topics are skipped, and rows that cannot be read, which the audit reports.
+    """
     accounts: dict[str, RecordHistory] = {}
-    unreadable: list[Finding] = []
 
     def account(identity: str) -> RecordHistory:
         return accounts.setdefault(identity, RecordHistory(identity))
@@ -109,30 +81,22 @@ def build_histories(
             case Kind.MAIN:
                 account(row.place).first = row
             case Kind.EVENTS:
-                _enter_event(row, account, unreadable)
+                if isinstance(event := decode_event(row.value), Event):
+                    account(event.id).events.append(event)
             case Kind.LEVEL | Kind.READY | Kind.DLQ:
                 assert role is not None
-                _enter_copy(row, role, account, unreadable, topics)
+                _enter_copy(row, role, account, topics)
     for delivery in deliveries:
         account(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
     for one in accounts.values():
         for copies in one.copies.values():
             copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.place))
-    return Histories(accounts, tuple(unreadable))
+    return accounts
 
 
-def _enter_event(row: Row, account: _Open, unreadable: list[Finding]) -> None:
-    event = decode_event(row.value)
-    if isinstance(event, BadEvent):
-        unreadable.append(Finding("unreadable", row.place, event.text))
-    else:
-        account(event.id).events.append(event)
-
-
-def _enter_copy(row: Row, role: Role, account: _Open, unreadable: list[Finding], topics: Collection[str]) -> None:
-    life = parse_retry_headers(list(row.headers), topics, ANY_DUE)
+def _enter_copy(row: Row, role: Role, account: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
+    life = parse_retry_headers(row.headers or [], topics, ANY_DUE)
     if isinstance(life, BadHeader):
-        unreadable.append(Finding("unreadable", row.place, life.text))
         return
     copy = Copy(row, life, role.delay or 0)
     if role.kind is Kind.DLQ:

@@ -51,7 +51,7 @@ def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
 
 def row_of(message: Message) -> Row:
     """Return the message as a row."""
-    headers = tuple(read_headers(message) or ())
+    headers = read_headers(message) or []
     return Row(
         *place_of(message), message.offset() or 0, message.timestamp()[1], message.key(), message.value(), headers
     )

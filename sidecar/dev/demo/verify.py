@@ -1,23 +1,27 @@
 """The check of a group: nothing lost, each attempt counted once, nothing early, every byte kept (contract §1, §3, §7).
 
 Pure over rows: full dumps of the topics (read_committed) and the service's ledger in, a frozen Report out. It trusts
-neither side: the topics are compared with what the service saw. A duplicate delivery is counted, but is no fault,
-because delivery is at least once. Redriven records are not judged here.
+neither side: the topics are compared with each other by the rules of an audit, and with what the service saw. A
+duplicate delivery is counted, but is no fault, because delivery is at least once. Redriven records are not judged here.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
+from sidecar.audit.copy_rules import judge
+from sidecar.audit.facts import Fact, Terms, topics_of
+from sidecar.audit.parsing import fact_in
 from sidecar.core.policy import InPlace
 from sidecar.dev.demo.checks import CHECKS, RELAYED, Checks
 from sidecar.dev.demo.lateness import Spread, in_outage, lateness, spread
 from sidecar.dev.demo.ledger import Delivery, Outage
-from sidecar.dev.demo.record_histories import Finding, Histories, RecordHistory, Row, build_histories
+from sidecar.dev.demo.record_histories import Finding, RecordHistory, Row, build_histories
 from sidecar.dev.demo.verify_order import disorder, in_line, in_place_checks
-from topics.names import Names
+from topics.names import Kind, Names
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -38,6 +42,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 LADDER = Rules()
+JUDGED = (Kind.MAIN, Kind.LEVEL, Kind.READY, Kind.DLQ, Kind.EVENTS)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -74,8 +79,7 @@ def verify(
 ) -> Report:
     """Judge a group by its topics and its service's ledger. Retries that an outage delayed have a lateness of their
     own."""
-    books = build_histories(rows, deliveries, names, topics)
-    accounts = list(books.accounts.values())
+    accounts = list(build_histories(rows, deliveries, names, topics).values())
     known = [account for account in accounts if account.first is not None]
     came = [late for account in known for late in lateness(account)]
     held_back = [late for late in came if in_outage(late, outages)]
@@ -93,7 +97,7 @@ def verify(
         release=spread(late.after_level for late in in_time),
         held_back=spread(late.after_due for late in held_back),
         rows=len(rows),
-        findings=tuple(sorted(findings(books, rules))),
+        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(accounts, rules)))),
         in_line=0 if rules.in_place is None else in_line(known),
     )
 
@@ -103,14 +107,36 @@ def retries_of(account: RecordHistory, rules: Rules) -> Iterable[int]:
     return account.copies if rules.in_place is None else (times for times in account.deliveries if times > 0)
 
 
-def findings(books: Histories, rules: Rules) -> Iterator[Finding]:
-    """Yield every violation."""
-    yield from books.unreadable
+def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: Rules) -> Iterator[Finding]:
+    """Yield every violation that the topics show without the ledger, by the rules of an audit."""
+    own = topics_of(names, topics, {row.topic for row in rows})
+    kinds = {name: kind for kind in JUDGED for name in own.get(kind, {})}
+    terms = Terms(
+        names,
+        {**own.get(Kind.LEVEL, {}), **own.get(Kind.READY, {})},
+        frozenset(own.get(Kind.DLQ, {})),
+        slack=0,  # one machine has one clock
+        in_memory=rules.in_place is not None,
+        mains=frozenset(topics),
+    )
+    facts: dict[str, list[Fact]] = defaultdict(list)
+    for row in rows:
+        if row.topic in kinds:
+            fact = fact_in(row, kinds[row.topic], names.group, topics)
+            facts[fact.id].append(fact)
+    for found in facts.values():
+        for one in judge(found, terms):
+            yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
+
+
+def findings(accounts: Sequence[RecordHistory], rules: Rules) -> Iterator[Finding]:
+    """Yield every contradiction between the topics and the ledger."""
     if rules.in_place is not None:
-        yield from disorder(books.accounts.values())
-    for account in books.accounts.values():
+        yield from disorder(accounts)
+    for account in accounts:
         if account.first is None:
-            yield Finding("unknown", account.id, "it is in no main topic, but was copied, told of or delivered")
+            if account.deliveries:
+                yield Finding("unknown", account.id, "it is in no main topic, and was delivered")
             continue
         for kind, check in rules.checks:
             for text in check(account, account.first):

@@ -11,6 +11,7 @@ from sidecar.core.policy import InPlace
 from sidecar.dev.demo.ledger import Delivery, Verdict
 from sidecar.dev.demo.verify import Report, Rules, verify
 from tests.support.proof.history import START, World, copy_row, delivery, event_row, life, main_row
+from tests.unit.dev.written_events import as_written
 from topics.events import State
 from topics.names import Names
 
@@ -49,7 +50,7 @@ def ordered() -> World:
 
 
 def check(world: World) -> Report:
-    return verify(world.rows, world.deliveries, Names("billing"), ["orders"], (), Rules(InPlace(100, 2)))
+    return verify(as_written(world.rows), world.deliveries, Names("billing"), ["orders"], (), Rules(InPlace(100, 2)))
 
 
 def kinds(report: Report) -> set[tuple[str, str]]:
@@ -168,9 +169,9 @@ def change_the_dead_letter(world: World) -> None:
         (retry_too_soon, "early", POISON),
         (give_up_too_soon, "miscounted", POISON),
         (miscount_in_the_dlq, "miscounted", POISON),
-        (double_in_dlq, "miscounted", POISON),
+        (double_in_dlq, "dead-twice", POISON),
         (dead_letter_what_was_taken, "unmatched", POISON),
-        (change_the_dead_letter, "changed", POISON),
+        (change_the_dead_letter, "altered", POISON),
     ],
 )
 def test_a_planted_violation_is_found(plant: Callable[[World], None], kind: str, identity: str) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from sidecar.dev.demo.verify import Report, Rules, verify
 from tests.support.proof.history import FLAKY, POISON, START, World, copy_row, event_row, life, sound
+from tests.unit.dev.written_events import as_written
 from topics.events import State
 from topics.names import Names
 
 
 def check(world: World) -> Report:
-    return verify(world.rows, world.deliveries, Names("billing"), ["orders"], (), Rules(relay=True))
+    return verify(as_written(world.rows), world.deliveries, Names("billing"), ["orders"], (), Rules(relay=True))
 
 
 def kinds(report: Report) -> set[tuple[str, str]]:
@@ -56,10 +57,10 @@ def tell_an_end_that_was_none(world: World) -> None:
 @pytest.mark.parametrize(
     ("plant", "kind", "identity"),
     [
-        (forward_before_the_level_is_over, "miscounted", POISON),
-        (forward_twice_with_another_due_time, "miscounted", POISON),
+        (forward_before_the_level_is_over, "early", POISON),
+        (forward_twice_with_another_due_time, "counted-twice", POISON),
         (tell_what_a_relay_cannot_know, "mistold", FLAKY),
-        (tell_an_end_that_was_none, "mistold", FLAKY),
+        (tell_an_end_that_was_none, "no-copy", FLAKY),
     ],
 )
 def test_a_violation_of_a_relay_is_found(plant: Callable[[World], None], kind: str, identity: str) -> None:
