@@ -70,6 +70,11 @@ now = Clock().now
 """The present moment of this process."""
 
 
+def wall() -> int:
+    """Return the wall clock, in epoch ms."""
+    return time.time_ns() // _MS
+
+
 def utc(at: int, form: str) -> str:
     """Return epoch ms as text in UTC, by a form of `strftime`; the number if it is no time that can be shown."""
     try:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from sidecar.clock import wall
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.policy_record import PARTITION, PaceTold, SubscriptionRecord, instance_key, render_record
@@ -97,7 +98,7 @@ class Heartbeat:
         if self._producer is None:
             self._producer = Producer(self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
-        record = SubscriptionRecord(dict(self._own.subscription), time.time_ns() // 1_000_000, pace, overdue)
+        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue)
         self._write(self._producer, render_record(record))
 
     def _write(self, producer: Producer, value: bytes | None) -> None:

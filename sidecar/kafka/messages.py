@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import operator
-import time
 from collections.abc import Callable
 from typing import TypeAlias
 
 from confluent_kafka import Message
 
-from sidecar.clock import now
+from sidecar.clock import now, wall
 from sidecar.core.counters import MOST_STRAYS
 from sidecar.core.main_topics import MainTopics
 from sidecar.core.policy import Policy
@@ -62,7 +61,7 @@ def reading_of(policy: Policy) -> Reading:
     origins, named = MainTopics(policy), set[str]()
 
     def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[RetryState | None, str]:
-        latest_due = policy.latest_due(time.time_ns() // 1_000_000)
+        latest_due = policy.latest_due(wall())
         life = parse_rendered(headers, policy.topics, latest_due)
         if life is not None:
             return life, ""

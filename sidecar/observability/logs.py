@@ -21,6 +21,8 @@ import msgspec
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
+from sidecar.printable import printable
+
 BURST = 5
 WINDOW = 60.0
 """Seconds. In each window, `BURST` lines of one kind are written. The number of the others is in the next line of that
@@ -195,10 +197,4 @@ def _as_text(logger: Any, method: str, event: _Event) -> str:
     shown.pop("logger")
     message, trace = shown.pop("message", ""), shown.pop("exception", "")
     line = head + (f": {message}" if message else "") + "".join(f" {key}={value}" for key, value in shown.items())
-    return "\n    ".join(map(_printable, [line, *str(trace).splitlines()]))
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "\n    ".join(map(printable, [line, *str(trace).splitlines()]))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any
 
+from sidecar.clock import wall
 from sidecar.errors import SetupError
 
 MODE = 0o600
@@ -30,7 +30,7 @@ class AuditLog:
 
     def write(self, action: str, who: str, **facts: Any) -> None:
         """Append a line, and wait until it is on the disk."""
-        at = time.time_ns() // 1_000_000
+        at = wall()
         line = json.dumps({"v": 1, "at": at, "action": action, "who": who, **facts})
         try:
             with self._lock:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sidecar.ui.text import cut, length, plain
+from sidecar.printable import printable
+from sidecar.ui.text import cut, length
 from topics.durations import render_duration
 
 LEFT, WIDTH, LANE = 64, 720, 30
@@ -87,7 +88,7 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
     yield Markup(
         '<line class="lane" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="level" x="{}" y="{}" text-anchor="end">'
         "{}<title>{}</title></text>"
-    ).format(LEFT, WIDTH - 8, y, y, LEFT - 8, y + 4, cut(lane.level, 8), plain(lane.level))
+    ).format(LEFT, WIDTH - 8, y, y, LEFT - 8, y + 4, cut(lane.level, 8), printable(lane.level))
     found: dict[int, list[int]] = {}
     step = (WIDTH - LEFT - 40) / COLUMNS
     for wait in lane.waits:
@@ -95,7 +96,7 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
         found.setdefault(column, []).append(wait)
     for column, waits in found.items():
         x, count, late = LEFT + 18 + (column + 0.5) * step, len(waits), column < 0
-        told = f"{count} {plain(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
+        told = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
         yield Markup('<circle class="bubble {}" cx="{:.1f}" cy="{}" r="{:.1f}"><title>{}</title></circle>').format(
             "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), told
         )

@@ -6,10 +6,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sidecar.clock import wall
 from sidecar.http.tokens import Tokens
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.pages import letter_filter, wall
+from sidecar.ui.pages import letter_filter
 from sidecar.ui.redrives import Redrives, RefusedError
 from sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
 from sidecar.ui.templating import Renderer

@@ -10,7 +10,8 @@ from math import log10
 
 from markupsafe import Markup
 
-from sidecar.ui.text import cut, length, moment, plain
+from sidecar.printable import printable
+from sidecar.ui.text import cut, length, moment
 from topics.events import Event, State
 
 WIDTH, SERVICE, WAITS, TEXT = 340, 84, 138, 156
@@ -85,7 +86,7 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
     waits += f" in level {event.level}" if event.level and waits != f"waits {event.level}" else ""
     told = f" · due in {length(left)}" if still and left > 0 else " · due now" if still else ""
     yield Markup('<text class="small" x="{}" y="{}">{}<title>{}</title></text>').format(
-        TEXT, top + 34, cut(waits + told, LONGEST), plain(waits + told)
+        TEXT, top + 34, cut(waits + told, LONGEST), printable(waits + told)
     )
 
 
@@ -98,7 +99,7 @@ def _node(event: Event, top: int, before: int | None) -> Iterator[Markup]:
         '<text class="sign" x="{}" y="{}" text-anchor="middle">{}</text>'
     ).format(top + 4, clock[11:], kind, SERVICE, top, SERVICE, top + 4.5, SIGN[event.state])
     yield Markup('<text class="told {}" x="{}" y="{}">{}<title>{}</title></text>').format(
-        kind, TEXT, top + 4, cut(told, LONGEST - 4), plain(f"{told} by {event.instance} at {clock} UTC")
+        kind, TEXT, top + 4, cut(told, LONGEST - 4), printable(f"{told} by {event.instance} at {clock} UTC")
     )
     counted = counting(event)
     if before is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sidecar.clock import wall
 from sidecar.dlq.letters import Filter
 from sidecar.dlq.preview import one_line, preview
 from sidecar.ui.charts import due_picture, minutes_picture
@@ -171,8 +171,3 @@ def letter_filter(asked: Mapping[str, str]) -> Filter:
 
     since = SINCE.get(asked.get("since", ""))
     return Filter(one("id"), one("reason"), one("topic"), since=0 if since is None else wall() - since)
-
-
-def wall() -> int:
-    """Return the wall clock, in epoch ms."""
-    return time.time_ns() // 1_000_000

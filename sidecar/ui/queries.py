@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from sidecar.clock import wall
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, RedriveRequest
 from sidecar.dlq.search import Found, find_id, search
@@ -130,7 +131,7 @@ class Queries:
 
     def instances(self) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop."""
-        names, now = self.settings.names, time.time_ns() // 1_000_000
+        names, now = self.settings.names, wall()
         heard: dict[str, InstanceHeard] = {}
         for row in read_policy_topic(self._cluster, names) or ():
             if isinstance(row.heard, InstanceHeard):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from sidecar.clock import wall
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
 from sidecar.dlq.redriver import Redriver
@@ -107,7 +108,7 @@ class Redrives:
 
     def plan(self, asked: Filter, who: str) -> Plan:
         """Make a dry run. Raises BrokerError, ContractError or SetupError."""
-        at = _wall()
+        at = wall()
         request = RedriveRequest(
             replace(asked, until=min(asked.until, at))
         )  # later dead letters are not part of the plan
@@ -132,7 +133,7 @@ class Redrives:
                 raise RefusedError("the plan is used up or too old: make a new dry run")
             self._audit.write("redrive", who, filter=_told(plan.request.filter), letters=plan.ready, target=plan.target)
             del self._plans[plan_id]
-            job = Job(secrets.token_urlsafe(16), plan, _wall())
+            job = Job(secrets.token_urlsafe(16), plan, wall())
             _keep(self._jobs, job.id, job)
             thread = threading.Thread(target=self._run, args=(job,), name="redrive", daemon=True)
             self._threads = [other for other in self._threads if other.is_alive()] + [thread]
@@ -171,7 +172,7 @@ class Redrives:
             self._audit.write("redrive-end", plan.who, redriven=job.redriven, error=error)
         except ReconsumeError as failure:
             job.error = f"{error}; {failure}" if error else str(failure)
-        job.ended = _wall()
+        job.ended = wall()
 
 
 def _keep(kept: OrderedDict[str, Any], name: str, value: object) -> None:
@@ -183,7 +184,3 @@ def _keep(kept: OrderedDict[str, Any], name: str, value: object) -> None:
 def _told(asked: Filter) -> dict[str, object]:
     found = {"id": asked.ids, "reason": asked.reasons, "topic": asked.topics, "since": asked.since}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}
-
-
-def _wall() -> int:
-    return time.time_ns() // 1_000_000

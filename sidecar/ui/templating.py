@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from sidecar.printable import printable
 from sidecar.ui import charts as drawing
 from sidecar.ui import text as words
 from topics.durations import render_duration
@@ -53,7 +54,7 @@ def harmless(value: object) -> object:
     printable."""
     if value is None:
         return ""
-    return words.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 class Renderer:

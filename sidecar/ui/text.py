@@ -7,19 +7,15 @@ Python escapes. HTML is escaped where a page is rendered, not here.
 from __future__ import annotations
 
 from sidecar.clock import utc
+from sidecar.printable import printable
 from topics.durations import render_duration
 
 SECOND, DAY = 1_000, 86_400_000
 
 
-def plain(text: str) -> str:
-    """Return the text with characters that are not printable escaped."""
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
 def cut(text: str, most: int) -> str:
     """Return the text, cut to at most `most` characters."""
-    text = plain(text[: most + 1])
+    text = printable(text[: most + 1])
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

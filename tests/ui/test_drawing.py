@@ -6,9 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from sidecar.printable import printable
 from sidecar.ui.charts import Lane, Minute, across, bar, due_picture, minutes_picture, short
 from sidecar.ui.journey_chart import journey_picture
-from sidecar.ui.text import ago, cut, length, moment, plain
+from sidecar.ui.text import ago, cut, length, moment
 from tests.support.kafka.view_topics import event
 from tests.ui.hostile import ATTACKS
 from topics.events import Event, State
@@ -75,7 +76,7 @@ def test_no_text_becomes_markup(attack: str) -> None:
         kinds = {part.tag for part in ET.fromstring(svg).iter()}
         assert kinds <= {"svg", "text", "title", "line", "circle", "path", "rect"}
         assert "style=" not in svg
-        assert plain(svg) == svg
+        assert printable(svg) == svg
 
 
 def test_a_bar_of_nothing_is_empty() -> None:
@@ -99,7 +100,7 @@ def test_lengths_are_told_in_two_units(ms: int, text: str) -> None:
 
 def test_words_are_cut_and_never_move_the_reader() -> None:
     assert cut("abcdef", 4) == "abc…"
-    assert plain("a\u202eb\x1b") == "a\\u202eb\\x1b"
+    assert printable("a\u202eb\x1b") == "a\\u202eb\\x1b"
     assert moment(0) == ""
     assert moment(2**62) == str(2**62)
     assert ago(NOW - 500, NOW) == "0s ago"

@@ -26,8 +26,9 @@ from sidecar.cli.dlq.filters import (
 from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, Row, talk, visible, write
+from sidecar.cli.terminal.output import Format, Row, talk, write
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from sidecar.printable import printable
 
 if TYPE_CHECKING:
     from sidecar.dlq.letters import Letter
@@ -104,7 +105,7 @@ def show(
 
     found = find_id(there, policy, ident, scan, progress_line("found"))
     if not found.letters:
-        talk(f"there is no dead letter {visible(ident)}{f' among the newest {found.scanned}' if found.cut else ''}")
+        talk(f"there is no dead letter {printable(ident)}{f' among the newest {found.scanned}' if found.cut else ''}")
         return FAILED
     told, missing = (journey_of(there, found.letters[0][0], events)) if events else ([], "it was not asked for")
     if missing:
@@ -159,7 +160,7 @@ def print_letters(options: Options, found: Found, events: list[Row]) -> None:
         output.rows(("field", "value"), letter_facts(letter, verdict))
         value: dict[str, Any] = letter_row(letter, verdict)["value"]
         for line in value["shown"].split("\n") if value["shown"] else ():
-            write(visible(line))
+            write(printable(line))
         if value["cut"]:
             talk("the value goes on; `dlq export` has all of it")
     output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])

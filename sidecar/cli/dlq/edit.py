@@ -16,15 +16,16 @@ import typer
 
 from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
 from sidecar.cli.dlq.redrive import code_of
-from sidecar.cli.terminal.arguments import author
+from sidecar.cli.terminal.arguments import author, read_bytes
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk, visible
+from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from sidecar.errors import ConfigError, ContractError, SetupError
+from sidecar.errors import ContractError, SetupError
+from sidecar.printable import printable
 
 if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics
@@ -56,7 +57,7 @@ def edit(
       reconsume dlq edit orders:3:1024
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
-    given = None if value_file is None else from_file(value_file)
+    given = None if value_file is None else read_bytes(value_file)
     settings, there, policy = open_dlq(options, who)
     letter = the_letter(there, policy, ident, scan)
     value = from_editor(letter.record.value or b"") if given is None else given
@@ -94,7 +95,7 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
     found = find_id(there, policy, ident, scan, progress_line("found"))
     if not found.letters:
         more = "; --scan looks at more" if found.cut else ""
-        raise ContractError(f"there is no dead letter {visible(ident)}{more}")
+        raise ContractError(f"there is no dead letter {printable(ident)}{more}")
     letter, verdict = found.letters[0]
     if verdict is Eligibility.REDRIVEN:
         raise ContractError(f"{letter.place} was redriven before, and is not sent twice")
@@ -121,14 +122,6 @@ def audit_of(who: str, row: Row) -> bytes:
     from sidecar.clock import now
 
     return msgspec.json.encode({"v": 1, "who": who, "at": now().wall, "was": row["was"], "is": row["is"]})
-
-
-def from_file(file: Path) -> bytes:
-    """Read the new value. Raises ConfigError if the file cannot be read."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
 
 
 def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:

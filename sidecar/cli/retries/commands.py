@@ -12,10 +12,11 @@ import typer
 
 from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
 from sidecar.cli.retries.rows import JOURNEY, LIST, STATS, age_text, facts, for_people, journey, row_of, storm_text
-from sidecar.cli.terminal.arguments import duration, wall
+from sidecar.cli.terminal.arguments import duration
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk
+from sidecar.clock import wall
 from sidecar.settings import Settings, load
 from topics.events import State
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.retries.rows import LIST, age_text, for_people, row_of, storm_text
-from sidecar.cli.terminal.arguments import wall
-from sidecar.cli.terminal.output import Format, cell, visible
+from sidecar.cli.terminal.output import Format, cell
+from sidecar.clock import wall
+from sidecar.printable import printable
 from sidecar.view.storm import Rule
 from topics.view_record import ViewRow, encode_row
 
@@ -67,7 +68,7 @@ def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int) -> Any
     table = Table(*LIST, box=SIMPLE_HEAD, pad_edge=False)
     for value in page.values:
         row = for_people(row_of(value), Format.TABLE)
-        table.add_row(*(Text(visible(cell(row.get(column)))) for column in LIST))
+        table.add_row(*(Text(printable(cell(row.get(column)))) for column in LIST))
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no records"
     lines = (states, storm, age_text(look.as_of, moment), "more are waiting" if page.cursor else "")
-    return Group(*(Text(visible(line)) for line in lines if line), table)
+    return Group(*(Text(printable(line)) for line in lines if line), table)

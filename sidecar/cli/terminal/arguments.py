@@ -1,23 +1,20 @@
-"""Times as people type them (a duration from now, or RFC 3339), and the author of a change."""
+"""What people type: times (a duration from now, or RFC 3339), addresses, files, and the author of a change."""
 
 from __future__ import annotations
 
 import getpass
 import socket
-import time
 from datetime import datetime
+from pathlib import Path
 
 import typer
 
-from sidecar.cli.terminal.output import visible
+from sidecar.clock import wall
+from sidecar.errors import ConfigError
+from sidecar.printable import printable
 from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration
 from topics.policy_record import LONGEST_NAME
-
-
-def wall() -> int:
-    """Return the wall clock, in epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def before(text: str, option: str) -> int:
@@ -42,7 +39,7 @@ def moment(text: str, wrong: str, direction: int) -> int:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise typer.BadParameter(wrong.format(visible(text[:40])))
+        raise typer.BadParameter(wrong.format(printable(text[:40])))
     return round(at.timestamp() * 1000)
 
 
@@ -73,3 +70,11 @@ def author(who: str | None) -> str:
     if not who.isprintable() or not 1 <= len(who) <= LONGEST_NAME:
         raise typer.BadParameter(f"--who must be 1 to {LONGEST_NAME} printable characters")
     return who
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file. Raises ConfigError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error

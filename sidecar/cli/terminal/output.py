@@ -18,6 +18,7 @@ from typing import ParamSpec
 
 from sidecar.clock import utc
 from sidecar.errors import SetupError
+from sidecar.printable import printable
 
 P = ParamSpec("P")
 Row = Mapping[str, object]
@@ -61,7 +62,7 @@ class Output:
             case Format.TSV:
                 write("\t".join(columns))
                 for row in rows:
-                    write("\t".join(visible(escaped(cell(row.get(column)))) for column in columns))
+                    write("\t".join(printable(escaped(cell(row.get(column)))) for column in columns))
 
     def talk_rows(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Print rows for a person on stderr, such as a plan before it is carried out."""
@@ -75,7 +76,7 @@ class Output:
 
         table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
         for row in rows:
-            table.add_row(*(Text(visible(cell(row.get(column)))) for column in columns))
+            table.add_row(*(Text(printable(cell(row.get(column)))) for column in columns))
         if not table.rows:
             return
         on_terminal = stream.isatty()  # type: ignore[attr-defined]
@@ -156,12 +157,6 @@ def cell(value: object) -> str:
 def harmless(text: str) -> str:
     """Escape the characters of a JSON text that could move a terminal's cursor or change the direction of writing."""
     return UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
-
-
-def visible(text: str) -> str:
-    """Make a text of any origin safe for a terminal: characters that are not printable are written as Python
-    escapes."""
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def escaped(text: str) -> str:

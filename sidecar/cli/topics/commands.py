@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.acls.strimzi import documents, topic_resource
+from sidecar.cli.terminal.arguments import read_bytes
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
-from sidecar.errors import ConfigError, ContractError
+from sidecar.errors import ContractError
 from sidecar.settings import load
 from topics.specs import TopicSpec, group_specs
 
@@ -153,14 +154,6 @@ def findings(step: Step) -> list[Row]:
     if step.action == "create":
         return [{"topic": step.topic, "finding": "it does not exist", "mend": "reconsume topics apply"}]
     return [{"topic": step.topic, "finding": found.finding, "mend": found.mend} for found in step.findings]
-
-
-def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises ConfigError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
 
 
 def spec_of(step: Step) -> TopicSpec:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
 
+from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place, Span
@@ -43,7 +44,7 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
     """Report what is due in the group's levels and not done. `now`: epoch ms; None: the current time."""
     if group.broadcast:
         return [ok("a broadcast retries nothing")]
-    moment = time.time_ns() // 1_000_000 if now is None else now
+    moment = wall() if now is None else now
     waits = waits_of(group)
     found = sorted(late(cluster, group, waits, moment), key=lambda one: one.due)
     if not found:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.kafka.admin.cluster import Cluster
@@ -26,7 +26,7 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
     """
     if group.broadcast:
         return [ok("a broadcast keeps no progress")]
-    now = time.time_ns() // 1_000_000
+    now = wall()
     names = group.names
     findings: list[Finding] = []
     lasting = cluster.offset_retention()

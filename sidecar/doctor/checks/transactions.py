@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place
@@ -52,7 +53,7 @@ def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:
 
 def held(cluster: Cluster, open_: dict[Place, int], longest: dict[Place, int]) -> Iterator[Finding]:
     """Yield a finding for each partition whose open transaction is older than it may be."""
-    now = time.time_ns() // 1_000_000
+    now = wall()
     for place, stable in open_.items():
         limit = longest[place]
         newer, _ = cluster.offsets([place], now - limit, committed=False)[place]

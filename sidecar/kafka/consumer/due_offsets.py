@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
+from sidecar.clock import wall
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 
@@ -89,7 +90,7 @@ def due_before(waits: Mapping[str, int], topic: str) -> int:
     # Records with a delay shorter than every level wait in the ready topic until they are due. So it gets the delay of
     # the shortest level.
     wait = waits[topic] or min((wait for wait in waits.values() if wait), default=0)
-    return time.time_ns() // 1_000_000 - wait - SLACK
+    return wall() - wait - SLACK
 
 
 def head_of(place: TopicPartition, ends: Mapping[Partition, int]) -> int | None:
