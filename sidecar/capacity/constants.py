@@ -48,7 +48,7 @@ VIEW_BYTES = EVENT_BYTES + 80
 STATE_BYTES = 100
 """Bytes of Spark's state per key: 85 B on disk with 1 M keys, and the change log."""
 STATE_ROWS = 5_000_000
-"""Rows. With more, a job with state rescans more at each batch than 2 cores can do in time."""
+"""Rows. With more, each batch of a sweep reads more than 2 cores can do in time."""
 SPARK_EVENTS_PER_CORE = 20_000
 """Events per second that one core keeps up with (21–46 µs each)."""
 

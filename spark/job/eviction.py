@@ -61,11 +61,11 @@ class EvictingQuery:
 
     def _take_turns(self) -> None:
         if self._sweeping is None and self._now() >= self._due:
-            self._say("the view query looks for rows that are to be forgotten")
+            self._say("the view query begins to remove old rows")
             self._running.stop()
             self._running = self._sweeping = self._sweep()
         elif self._sweeping is not None and self._sweeping.batches >= BATCHES:
             self._running.stop()
             self._running, self._sweeping = self._quick(), None
             self._due = self._now() + self._every
-            self._say("the view query has forgotten the rows that were to be")
+            self._say("the view query has removed the old rows")

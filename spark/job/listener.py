@@ -86,7 +86,7 @@ class Listener(StreamingQueryListener):
                 self._places.told(places)
         except Exception as error:  # noqa: BLE001 - for the reason below
             if not self._silent:
-                self._say(f"how far the view has read cannot be told, and its age is a guess: {first_line(error)}")
+                self._say(f"the view's position cannot be committed, so readers can only estimate its age: {first_line(error)}")
             self._silent = True
         else:
             self._silent = False
@@ -95,11 +95,11 @@ class Listener(StreamingQueryListener):
         try:
             found = lost(progress, self._kafka.earliest)
         except Exception as error:  # noqa: BLE001 - Java's client and Py4J raise many classes
-            self._say(f"whether events were lost is unknown: {first_line(error)}")
+            self._say(f"the first offsets cannot be read, so lost events may be uncounted: {first_line(error)}")
             return
         for topic, number in found.items():
             self._meters.lost(topic, number)
-            self._say(f"{number} events of {topic} were deleted before they were read: the view lacks what they told")
+            self._say(f"{number} events of {topic} were deleted before the view read them; `reconsume view repair` writes what the view lacks")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Note that the query is well, although it had nothing to do for a while."""

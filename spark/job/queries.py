@@ -75,7 +75,7 @@ class Queries:
         folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
         kept, placed = ids_in(folder.read(file)), folder.placed(name)
         if anew := renewed(plan.ids, kept, placed):
-            say(f"made anew, and read anew by the {name} query: {', '.join(anew)}; what was unread of the old is lost")
+            say(f"created again, so the {name} query reads from the first record: {', '.join(anew)}; unread records of the old topic are lost")
             folder.forget(name, anew)
         text = ids_text(plan.ids, kept, placed)
         if text != folder.read(file):
@@ -143,4 +143,4 @@ def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
 def tell(bad: DataFrame, _number: int) -> None:
     """Log the first bad events of a batch, if no topic takes them. The metrics have the count."""
     for row in bad.limit(TOLD).toJSON().collect():
-        say(f"not an event, and left out: {row[:1_000]}")
+        say(f"not an event, and ignored: {row[:1_000]}")

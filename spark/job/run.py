@@ -92,7 +92,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -
         )
         with shown(listener.rows):
             good = supervisor.run()
-        say("stopped" if good else "ended, with queries that were given up")
+        say("stopped" if good else "ended; some queries were given up")
     return 0 if good else 1
 
 
@@ -114,9 +114,9 @@ def after_death(options: Run, ran: float, gone: GoneError, wish: StopSignal) -> 
     streak = Streak(options.deaths).failed(ran)
     count = f"{streak.failures} of {options.max_failures} deaths in a row"
     if submitted() or streak.failures >= options.max_failures:
-        say(f"Spark's Java process has died ({count}), and the job ends: {gone}")
+        say(f"Spark's Java process crashed ({count}); the job ends: {gone}")
         return 1
-    say(f"Spark's Java process has died ({count}); starting anew in {streak.wait:g} s: {gone}")
+    say(f"Spark's Java process crashed ({count}); the job starts again in {streak.wait:g} s: {gone}")
     if not wish.pause(streak.wait):
         start_anew(streak.failures)
     return 0

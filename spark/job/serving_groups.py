@@ -86,7 +86,7 @@ class Followed:
             raise
         except Exception as error:  # noqa: BLE001 - the brokers, Java and Py4J raise many classes
             if not self._blind:
-                self._say(f"which groups there are is unknown, and those of before are read: {first_line(error)}")
+                self._say(f"the groups cannot be listed, so the job reads those that it knows: {first_line(error)}")
             self._blind = True
             return None
         self._blind = False
@@ -113,10 +113,10 @@ class Followed:
         """Log the changes in the groups that are left out."""
         for group, topic in self._plan.lacking.items():
             if before.lacking.get(group) != topic:
-                self._say(f"{group} is left out until it has a topic {topic}, which `reconsume topics apply` creates")
+                self._say(f"{group} is not served until it has a topic {topic}, which `reconsume topics apply` creates")
         gone = set(before.served) - set(self._plan.served) - self._plan.lacking.keys()
         for group in sorted(gone):
-            self._say(f"{group} is not read any more: its topics are gone")
+            self._say(f"{group} is no longer read: its topics were deleted")
         for group in self._plan.served:
             if group in before.lacking:
-                self._say(f"{group} has its topics now, and is read from its first event")
+                self._say(f"{group} has its topics now; the job reads it from its first event")

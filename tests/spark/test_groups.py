@@ -118,8 +118,8 @@ def test_a_group_that_lacks_a_topic_is_named_once_and_served_once_it_is_there() 
     assert world.after(20, Plan(("a",), {"b": "b-RETRY-VIEW"}, ids_of("a"))) == [("a",)]
     assert world.after(20, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a",), ("a", "b")]
     assert world.said == [
-        "b is left out until it has a topic b-RETRY-VIEW, which `reconsume topics apply` creates",
-        "b has its topics now, and is read from its first event",
+        "b is not served until it has a topic b-RETRY-VIEW, which `reconsume topics apply` creates",
+        "b has its topics now; the job reads it from its first event",
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_group_is_taken_for_gone_when_it_is_so_in_two_looks() -> None:
     assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
     assert world.after(LOOK_SECONDS, gone) == [("a", "b"), ("a",)]
     world.after(2 * LOOK_SECONDS, Plan((), {"b": "b-RETRY-VIEW"}))
-    assert world.said[-1] == "a is not read any more: its topics are gone"
+    assert world.said[-1] == "a is no longer read: its topics were deleted"
     assert world.begun[-1].stopped
 
 
@@ -150,7 +150,7 @@ def test_groups_that_are_named_and_not_there_are_a_failure_only_when_none_is() -
 def test_while_kafka_does_not_say_what_there_is_the_query_goes_on_and_it_is_said_once() -> None:
     world = World("a")
     assert world.after(20, RuntimeError("no\nanswer")) == [("a",)]
-    assert world.said == ["which groups there are is unknown, and those of before are read: RuntimeError: no"]
+    assert world.said == ["the groups cannot be listed, so the job reads those that it knows: RuntimeError: no"]
     assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a",), ("a", "b")]
 
 

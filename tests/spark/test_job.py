@@ -85,7 +85,7 @@ def test_a_group_that_is_made_while_the_job_runs_gets_its_view(world: World) -> 
 def test_a_group_without_its_view_topic_is_left_out_by_name_until_it_has_it(world: World) -> None:
     halved = world.group("halved")
     for target in ("VIEW", "STATS"):
-        sentence = f"{halved} is left out until it has a topic {halved}-RETRY-{target}"
+        sentence = f"{halved} is not served until it has a topic {halved}-RETRY-{target}"
         world.job.until(lambda said=sentence: said in world.job.log(), SOON, f"it is said that {target} is missing")
     for target in ("VIEW", "STATS"):
         create_topic(world.bootstrap, f"{halved}-RETRY-{target}")
@@ -124,7 +124,7 @@ def test_the_job_outlives_the_death_of_its_java_process(world: World) -> None:
     first = world.group("first")
     tell(world.bootstrap, [event(first, 2, State.COMMIT)])
     world.seen(first, 2, State.COMMIT)
-    assert "Spark's Java process has died (1 of 10 deaths in a row); starting anew in 1 s" in world.job.log()
+    assert "Spark's Java process crashed (1 of 10 deaths in a row); the job starts again in 1 s" in world.job.log()
     assert world.job.driver() == driver
     assert world.job.java() != java
 
@@ -167,7 +167,7 @@ def test_a_row_leaves_by_age_and_the_view_goes_on(kafka: Broker, tmp_path: Path)
     tell(kafka.bootstrap, [msgspec.structs.replace(old, first_failed_at=old.at - 2 * DAY), fresh])
     with ViewProcess(kafka.bootstrap, tmp_path, *words, f"--checkpoint={tmp_path / 'place'}") as job:
         job.until(lambda: len(view_of(kafka.bootstrap, group)) == 2, START_SECONDS, "both have rows", SELDOM)
-        job.until(lambda: "looks for rows that are to be forgotten" in job.log(), SOON, "a sweep begins")
+        job.until(lambda: "begins to remove old rows" in job.log(), SOON, "a sweep begins")
 
         def left() -> bool:
             # A sweep takes two batches, and there is none without an event.

@@ -211,7 +211,7 @@ def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
         return overridden(settings, {} if record is None else record.policy)
     except ConfigError as fault:
         for problem in fault.problems:
-            talk(f"warning: the group's policy cannot be taken: {problem}")
+            talk(f"warning: the group's policy cannot be applied: {problem}")
         return settings
 
 

@@ -40,7 +40,8 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
         theirs = overridden(settings, record.policy)
     except ConfigError as fault:
         for problem in fault.problems:
-            yield fail(f"it cannot be taken, and each configuration holds: {problem}", "reconsume policy set KEY=VALUE")
+            text = f"it cannot be applied: {problem}; running instances keep the previous policy"
+            yield fail(text, "reconsume policy set KEY=VALUE")
         return
     keys = [found.key for found in differences(settings, theirs)]
     if keys and settings.policy_mode == "strict":
