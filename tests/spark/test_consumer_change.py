@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.consumer import build_rules, forget_topics, read_relay
+from spark.consumer import build_rules, forget_topics, read_gated, read_relay
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce
@@ -65,3 +66,52 @@ def test_main_topics_and_partitions_are_added_and_taken_away_on_one_checkpoint(
         job.run("orders", "returns", forgets=False)
     assert job.run("orders", "returns", forgets=True) == [job.topic("bills")]
     assert sorted(job.seen) == [b"bills", b"more", b"orders", b"returns"], "each once"
+
+
+class Gated(Consumer):
+    """As Consumer, with level topics of its own; it runs until everything was seen."""
+
+    def level(self, delay: str) -> str:
+        """Make the topic of a level."""
+        name = f"{self.group}-RETRY-{delay}"
+        create_topic(self.kafka["bootstrap.servers"], name, config={"message.timestamp.type": "LogAppendTime"})
+        return name
+
+    def see(self, *values: bytes, ladder: Sequence[str], levels: Sequence[str]) -> None:
+        """Run with this ladder and table until these values, and no others, were handled since the last run."""
+        rules = build_rules(self.group, [self.topic("orders")], ladder=ladder, levels=levels)
+        self.seen.clear()
+        writer = read_gated(self.spark, rules, self.kafka).writeStream.foreachBatch(self._take)
+        query = writer.option("checkpointLocation", self.place).trigger(processingTime="200 milliseconds").start()
+
+        def all_seen() -> bool:
+            assert query.exception() is None, str(query.exception())
+            return set(self.seen) >= set(values)
+
+        try:
+            until(all_seen, BATCH_SECONDS, f"{len(values)} records are handled")
+        finally:
+            query.stop()
+        assert sorted(self.seen) == sorted(values), "each once"
+
+
+@pytest.mark.long
+def test_levels_are_added_and_taken_away_on_one_checkpoint(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
+    """A level that leaves the ladder stays in the table until its topic is empty, and then goes too."""
+    job = Gated(spark, kafka.bootstrap, tmp_path / "place")
+    for name in ("orders", "RETRY"):
+        create_topic(kafka.bootstrap, job.topic(name))
+    first = job.level("1s")
+    produce(kafka.bootstrap, first, [b"a"])
+    job.see(b"a", ladder=["1s"], levels=["1s"])
+    second = job.level("2s")
+    produce(kafka.bootstrap, first, [b"b"])
+    produce(kafka.bootstrap, second, [b"c"])
+    job.see(b"b", b"c", ladder=["2s"], levels=["1s", "2s"])
+    produce(kafka.bootstrap, first, [b"d"])
+    produce(kafka.bootstrap, second, [b"e"])
+    job.see(b"d", b"e", ladder=["2s"], levels=["1s", "2s"])
+    produce(kafka.bootstrap, second, [b"f"])
+    job.see(b"f", ladder=["2s"], levels=["2s"])
+    produce(kafka.bootstrap, first, [b"g"])
+    job.see(b"g", ladder=["1s"], levels=["1s", "2s"])

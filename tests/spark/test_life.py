@@ -182,7 +182,8 @@ def test_events_that_were_deleted_before_they_were_read_are_counted_and_named(li
     with life.running("view", f"--groups={group}") as wait:
         wait(lambda: life.said, "what was lost is told")
         wait(lambda: life.told(events) == life.ends(events), "how far the view has read is told")
-    assert life.said == [f"7 events of {events} were deleted before the view read them; `reconsume view repair` writes what the view lacks"]
+    [said] = life.said
+    assert said.startswith(f"7 events of {events} were deleted before the view read them")
     assert life.meters.registry.get_sample_value("reconsume_view_events_lost_total", {"topic": events}) == 7
 
 
