@@ -86,7 +86,8 @@ class Listener(StreamingQueryListener):
                 self._places.told(places)
         except Exception as error:  # noqa: BLE001 - for the reason below
             if not self._silent:
-                self._say(f"the view's position cannot be committed, so readers can only estimate its age: {first_line(error)}")
+                why = first_line(error)
+                self._say(f"the view's position cannot be committed, so readers can only estimate its age: {why}")
             self._silent = True
         else:
             self._silent = False
@@ -99,7 +100,8 @@ class Listener(StreamingQueryListener):
             return
         for topic, number in found.items():
             self._meters.lost(topic, number)
-            self._say(f"{number} events of {topic} were deleted before the view read them; `reconsume view repair` writes what the view lacks")
+            text = f"{number} events of {topic} were deleted before the view read them"
+            self._say(f"{text}; `reconsume view repair` writes what the view lacks")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Note that the query is well, although it had nothing to do for a while."""

@@ -75,7 +75,8 @@ class Queries:
         folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
         kept, placed = ids_in(folder.read(file)), folder.placed(name)
         if anew := renewed(plan.ids, kept, placed):
-            say(f"created again, so the {name} query reads from the first record: {', '.join(anew)}; unread records of the old topic are lost")
+            text = f"created again, so the {name} query reads from the first record: {', '.join(anew)}"
+            say(f"{text}; unread records of the old topic are lost")
             folder.forget(name, anew)
         text = ids_text(plan.ids, kept, placed)
         if text != folder.read(file):
