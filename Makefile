@@ -15,7 +15,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark clean soak soak-view fuzz
+.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark bench-everyday clean soak soak-view fuzz
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -36,6 +36,7 @@ help:
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
+	@echo "make bench-everyday  CPU and latency at 0 to 2 000 records a second, beside a bare consumer; 4 minutes"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
 	@echo "make image    the sidecar's image (docker or podman); image-spark: the view job's; image-test: built and tried"
 	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"
@@ -100,6 +101,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-everyday: $(READY)
+	$(BIN)/python -m benchmarks.everyday $(ARGS)
 
 bench-spark: $(READY)
 	$(BIN)/python -m benchmarks.spark_bench $(ARGS)

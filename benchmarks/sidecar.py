@@ -41,6 +41,11 @@ class Sidecar:
         self._ps = psutil.Process(self._process.pid)
         self.peak = 0
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def usage(self) -> Usage:
         """What it has used so far; remembers the greatest memory seen."""
         if self._process.poll() is not None:
