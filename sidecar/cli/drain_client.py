@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from sidecar.errors import SetupError
+from sidecar.http.tokens import tokens_in
 from sidecar.settings.addresses import Listen
 from topics.durations import render_duration
 
@@ -56,16 +57,16 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def token_in(file: Path) -> str:
-    """Return the first token of a token file. Raises SetupError if there is none."""
+    """Return the first token of a token file, without its name. Raises SetupError if there is none."""
     try:
-        lines = file.read_text(encoding="ascii").splitlines()
+        found = tokens_in(file.read_bytes())
+        first = found[0].secret.decode("ascii") if found else ""
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"
         raise SetupError(f"the token file {file} cannot be read: {why}") from fault
-    found = next(filter(None, map(str.strip, lines)), "")
-    if not found.isprintable() or not found:
+    if not first.isprintable() or not first:
         raise SetupError(f"the token file {file} holds no token")
-    return found
+    return first
 
 
 def shown(place: Listen) -> str:

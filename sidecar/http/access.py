@@ -17,6 +17,7 @@ from pathlib import Path
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sidecar.http.audit import TOKEN_NAME, audited, tell_refused
 from sidecar.http.json_body import MEDIA_TYPE
 from sidecar.http.problems import problem
 from sidecar.http.tokens import Tokens
@@ -42,7 +43,8 @@ class Access:
     """The rules of access.
 
     `hosts`: every name by which callers may call, in lower case, IPv6 in brackets, without a port. `schemes`: those by
-    which our own pages are called; a proxy may speak TLS for us. `media_type`: the type of bodies; None: any.
+    which our own pages are called; a proxy may speak TLS for us. `media_type`: the type of bodies; None: any. `audit`:
+    write a line for each call that changes something; an app that writes its own does not need it.
     """
 
     token_file: Path | None = None
@@ -50,6 +52,7 @@ class Access:
     schemes: tuple[str, ...] = ("http",)
     media_type: str | None = MEDIA_TYPE
     body_within: float = BODY_WITHIN
+    audit: bool = True
 
 
 class AccessMiddleware:
@@ -77,6 +80,8 @@ class AccessMiddleware:
         if isinstance(body, Response):
             await body(scope, receive, send)
         elif body is not None:
+            if self._access is not None and self._access.audit and scope["method"] not in READS:
+                send = audited(scope, send)
             await self._app(scope, _replay(body, receive), send)
 
     def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
@@ -84,8 +89,8 @@ class AccessMiddleware:
         if refusal is not None:
             return refusal
         if scope["method"] in READS:
-            return None if scope["path"] in OPEN else self._token_refusal(headers)
-        return self._origin_refusal(headers) or self._token_refusal(headers) or self._type_refusal(headers)
+            return None if scope["path"] in OPEN else self._token_refusal(scope, headers)
+        return self._origin_refusal(headers) or self._token_refusal(scope, headers) or self._type_refusal(headers)
 
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._hosts is None:
@@ -124,18 +129,20 @@ class AccessMiddleware:
             return None
         return problem(415, f"The body must have Content-Type: {self._access.media_type}.")
 
-    def _token_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
+    def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._tokens is None:
             return None
         given = _values(headers, b"authorization")
         match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
-        if match is None:
-            challenge = {"www-authenticate": 'Bearer realm="reconsume"'}
-            return problem(401, "This call needs Authorization: Bearer TOKEN.", challenge)
-        if not self._tokens.accepts(match[1]):
-            challenge = {"www-authenticate": 'Bearer realm="reconsume", error="invalid_token"'}
-            return problem(401, "The bearer token is not valid.", challenge)
-        return None
+        name = None if match is None else self._tokens.name_of(match[1])
+        if name is not None:
+            scope[TOKEN_NAME] = name
+            return None
+        tell_refused(scope)
+        realm, text = 'Bearer realm="reconsume"', "This call needs Authorization: Bearer TOKEN."
+        if match is not None:
+            realm, text = f'{realm}, error="invalid_token"', "The bearer token is not valid."
+        return problem(401, text, {"www-authenticate": realm})
 
 
 def host_name(host: str) -> str | None:

@@ -5,12 +5,31 @@ from __future__ import annotations
 import hmac
 import logging
 import os
+import re
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+UNNAMED = "unnamed"
+"""What the audit calls a token that has no name of its own."""
+LONGEST_NAME = 64
 
 _LOG = logging.getLogger("reconsume.api")
+# The space makes the difference: no bearer token can hold one, so a bare token with a colon stays what it is.
+_NAMED = re.compile(rb"([A-Za-z0-9][\w.@-]{0,%d}):[ \t]+(\S+)" % (LONGEST_NAME - 1))
 
 Signature: TypeAlias = tuple[int, int, int, int]
+
+
+class Token(NamedTuple):
+    """A token, and the name by which the audit tells who used it."""
+
+    name: str
+    secret: bytes
+
+
+def tokens_in(content: bytes) -> list[Token]:
+    """Return the tokens of a token file: each line that is not blank, `TOKEN` or `NAME: TOKEN`."""
+    return [_token(line.strip()) for line in content.splitlines() if line.strip()]
 
 
 class Tokens:
@@ -23,14 +42,18 @@ class Tokens:
         """Read tokens from `path`. `least`: characters of a token; a shorter one is not valid."""
         self._path, self._least = path, least
         self._signature: Signature | None = None
-        self._tokens: tuple[bytes, ...] = ()
+        self._tokens: tuple[Token, ...] = ()
         self._short = False
 
-    def accepts(self, token: bytes) -> bool:
-        """Return whether `token` is valid. If the file is missing, unreadable or empty, no token is."""
+    def name_of(self, secret: bytes) -> str | None:
+        """Return the name of a valid token; None if it is not valid.
+
+        If the file is missing, unreadable or empty, no token is.
+        """
         self._refresh()
         # Always compare all of them: the time it takes must not show which one was nearly right.
-        return any([hmac.compare_digest(token, valid) for valid in self._tokens])  # noqa: C419
+        found = [token.name for token in self._tokens if hmac.compare_digest(secret, token.secret)]
+        return found[0] if found else None
 
     def too_short(self) -> bool:
         """Return whether the file holds a token that is too short to be valid."""
@@ -41,9 +64,9 @@ class Tokens:
         try:
             signature = _signature(self._path.stat())
             if signature != self._signature:
-                lines = [line.strip() for line in self._path.read_bytes().splitlines() if line.strip()]
-                self._tokens = tuple(line for line in lines if len(line) >= self._least)
-                self._short = len(self._tokens) < len(lines)
+                found = tokens_in(self._path.read_bytes())
+                self._tokens = tuple(token for token in found if len(token.secret) >= self._least)
+                self._short = len(self._tokens) < len(found)
                 self._signature = signature
                 if self._short:
                     text = "a token of the token file is not valid: it has fewer than %d characters"
@@ -55,6 +78,11 @@ class Tokens:
                 extra={"event": "token-unreadable"},
             )
             self._tokens, self._signature = (), None
+
+
+def _token(line: bytes) -> Token:
+    named = _NAMED.fullmatch(line)
+    return Token(UNNAMED, line) if named is None else Token(named[1].decode("ascii"), named[2])
 
 
 def _signature(found: os.stat_result) -> Signature:

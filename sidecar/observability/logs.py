@@ -32,6 +32,10 @@ QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""
 FLUSH_WITHIN = 1.0
 KAFKA = "reconsume.kafka"
+AUDIT = "reconsume.audit"
+"""The logger of audit lines, of the API and of the dashboard."""
+CALLER = ("action", "token", "peer")
+"""The fields of an audit line that tell one caller and action from another."""
 
 Format = Literal["json", "text"]
 _Event = MutableMapping[str, Any]
@@ -138,13 +142,15 @@ def configure(level: str, form: Format, stream: TextIO | None = None, window: fl
 def kind_of(record: logging.LogRecord) -> tuple[object, ...]:
     """Return what two lines of the same kind have in common: their logger, their level and their template.
 
-    For lines of librdkafka it is not the template but librdkafka's own name, which is their first argument.
+    For lines of librdkafka it is not the template but librdkafka's own name, which is their first argument. Audit lines
+    of two callers or two actions are two kinds, so that the calls of one never hide those of another.
     """
     if isinstance(record.msg, dict):  # structlog's
         return record.name, record.levelno, record.msg.get("event")
     if record.name == KAFKA and isinstance(record.args, tuple) and record.args:
         return record.name, record.levelno, record.args[0]
-    return record.name, record.levelno, record.msg
+    caller = [getattr(record, name, None) for name in CALLER] if record.name == AUDIT else ()
+    return record.name, record.levelno, record.msg, *caller
 
 
 def _formatter(form: Format) -> logging.Formatter:

@@ -132,7 +132,8 @@ class Dashboard:
             doing = Forms(self._render, self._asker, self._scans, self._redrives, self._audit, self._sessions, tokens)
             routes += _changing(front, doing)
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
-        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None)  # forms check their own media type
+        # Forms check their own media type, and each action writes its own audit line.
+        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
         app = Starlette(
             routes=routes,
             middleware=[Middleware(Hardened), Middleware(AccessMiddleware, access=access)],

@@ -1,16 +1,18 @@
 """The log of the actions on the dashboard: JSON lines, appended and flushed before the action begins.
 
-An action that cannot be logged is not carried out.
+An action that cannot be logged is not carried out. Each is a line of the process's own log, too, which is collected
+where no user of the dashboard reaches it.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidecar.clock import wall
 from sidecar.errors import SetupError
@@ -20,6 +22,20 @@ SHOWN = 200
 TAIL = 256 * 1024
 """Bytes at the end of the file that are read to show it."""
 
+_LOG = logging.getLogger("reconsume.audit")
+
+
+class Actor(NamedTuple):
+    """The user of an action.
+
+    `who`: the name that the user gave. `token`: the name of the token that was used; empty if it was wrong. `peer`: the
+    address from which the user calls; behind a proxy, the proxy's.
+    """
+
+    who: str
+    token: str
+    peer: str
+
 
 class AuditLog:
     """One file, to which any thread may append. Every method raises SetupError if the file cannot be used."""
@@ -28,10 +44,10 @@ class AuditLog:
         self.path = path
         self._lock = threading.Lock()
 
-    def write(self, action: str, who: str, **facts: Any) -> None:
+    def write(self, action: str, actor: Actor, **facts: Any) -> None:
         """Append a line, and wait until it is on the disk."""
         at = wall()
-        line = json.dumps({"v": 1, "at": at, "action": action, "who": who, **facts})
+        line = json.dumps({"v": 1, "at": at, "action": action, **actor._asdict(), **facts})
         try:
             with self._lock:
                 handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
@@ -41,6 +57,9 @@ class AuditLog:
                     os.fsync(file.fileno())
         except OSError as error:
             raise SetupError(f"the audit log {self.path} cannot be written: {error.strerror}") from error
+        who, token, peer = actor
+        told = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
+        _LOG.info("an action on the dashboard", extra=told)
 
     def last(self) -> list[dict[str, Any]]:
         """Return the newest lines, the newest first; lines in another format are skipped."""

@@ -7,8 +7,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sidecar.clock import wall
+from sidecar.http.audit import peer_of
 from sidecar.http.tokens import Tokens
-from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.pages import letter_filter
 from sidecar.ui.redrives import Redrives, RefusedError
@@ -44,14 +45,16 @@ class Forms:
         who = name_of(fields.get("who", ""))
         if who is None:
             return self._render("sign_in.html", 400, session=None, here="/sign-in", fault="Give your name.")
-        if not self._tokens.accepts(fields.get("token", "").strip().encode()):
-            if self._sessions.failed("" if request.client is None else request.client.host):
+        token = self._tokens.name_of(fields.get("token", "").strip().encode())
+        actor = Actor(who, token or "", peer_of(request.scope))
+        if token is None:
+            if self._sessions.failed(actor.peer):
                 fault = "This is not the token, and neither were many others from your address."
                 return self._render("sign_in.html", 429, session=None, here="/sign-in", fault=fault)
-            await self._ask(lambda: self._audit.write("sign-in-refused", who))
+            await self._ask(lambda: self._audit.write("sign-in-refused", actor))
             return self._render("sign_in.html", 403, session=None, here="/sign-in", fault="This is not the token.")
-        await self._ask(lambda: self._audit.write("sign-in", who))
-        opened = self._sessions.open(who)
+        await self._ask(lambda: self._audit.write("sign-in", actor))
+        opened = self._sessions.open(who, token)
         answer = RedirectResponse("/dlq", 303)
         sessions = self._sessions
         answer.set_cookie(sessions.cookie, opened.id, httponly=True, samesite="strict", path="/", secure=sessions.far)
@@ -60,7 +63,7 @@ class Forms:
     async def sign_out(self, request: Request, session: Session | None) -> Response:
         signed_in = expect_token(session, await read_form(request))
         self._sessions.close(signed_in)
-        await self._ask(lambda: self._audit.write("sign-out", signed_in.who))
+        await self._ask(lambda: self._audit.write("sign-out", _actor(request, signed_in)))
         answer = RedirectResponse("/", 303)
         sessions = self._sessions
         answer.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict", secure=sessions.far)
@@ -70,14 +73,16 @@ class Forms:
         """Make a dry run and show its plan."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
-        plan = await self._scan(lambda: self._redrives.plan(letter_filter(fields), signed_in.who))
+        actor = _actor(request, signed_in)
+        plan = await self._scan(lambda: self._redrives.plan(letter_filter(fields), actor))
         return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
 
     async def redrive(self, request: Request, session: Session | None) -> Response:
         """Carry out a plan."""
         fields = await read_form(request)
         signed_in = expect_token(session, fields)
-        job = await self._ask(lambda: self._redrives.carry_out(fields.get("plan", ""), signed_in.who))
+        actor = _actor(request, signed_in)
+        job = await self._ask(lambda: self._redrives.carry_out(fields.get("plan", ""), actor))
         return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
 
     async def job(self, request: Request, session: Session | None) -> Response:
@@ -95,10 +100,14 @@ class Forms:
         job = self._redrives.job(request.path_params["job"])
         if job is None or job.ended is not None:
             raise RefusedError("it has ended already")
-        await self._ask(lambda: self._redrives.stop(job, signed_in.who))
+        await self._ask(lambda: self._redrives.stop(job, _actor(request, signed_in)))
         return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
 
     async def audit(self, request: Request, session: Session | None) -> Response:
         """Show the log of the actions on this dashboard."""
         rows = await self._ask(self._audit.last)
         return self._render("audit.html", session=session, here="/audit", rows=rows, path=str(self._audit.path))
+
+
+def _actor(request: Request, session: Session) -> Actor:
+    return Actor(session.who, session.token, peer_of(request.scope))

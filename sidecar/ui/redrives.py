@@ -1,7 +1,7 @@
 """Redrives from the dashboard: planned by a dry run, carried out once, with the result of each record.
 
-A plan belongs to one user and is used once. Its content stays on the server; the form only names it. `dlq/redriver.py`
-does the redrive, one at a time, on a thread of its own.
+A plan belongs to one user, by name and token, and is used once. Its content stays on the server; the form only names
+it. `dlq/redriver.py` does the redrive, one at a time, on a thread of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
 from sidecar.dlq.redriver import Redriver
 from sidecar.errors import ReconsumeError
-from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.queries import Queries
 
 MOST_KEPT = 32
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     """The result of a dry run. `at`: epoch ms; `made`: monotonic seconds."""
 
     id: str
-    who: str
+    actor: Actor
     request: RedriveRequest
     counts: PlanCounts
     target: str
@@ -84,6 +84,7 @@ class Job:
 
     id: str
     plan: Plan
+    actor: Actor
     began: int
     ended: int | None = None
     error: str = ""
@@ -106,34 +107,35 @@ class Redrives:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def plan(self, asked: Filter, who: str) -> Plan:
+    def plan(self, asked: Filter, actor: Actor) -> Plan:
         """Make a dry run. Raises BrokerError, ContractError or SetupError."""
         at = wall()
         request = RedriveRequest(
             replace(asked, until=min(asked.until, at))
         )  # later dead letters are not part of the plan
-        self._audit.write("dry-run", who, filter=_told(asked))
+        self._audit.write("dry-run", actor, filter=_told(asked))
         counts = plan_redrive(
             self._looks.letters, self._looks.policy, request, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
         )
         plan = Plan(
-            secrets.token_urlsafe(16), who, request, counts, self._looks.settings.names.ready, at, time.monotonic()
+            secrets.token_urlsafe(16), actor, request, counts, self._looks.settings.names.ready, at, time.monotonic()
         )
         with self._lock:
             _keep(self._plans, plan.id, plan)
         return plan
 
-    def carry_out(self, plan_id: str, who: str) -> Job:
+    def carry_out(self, plan_id: str, actor: Actor) -> Job:
         """Start the redrive of a plan, which cannot be used again. Raises RefusedError, SetupError."""
         with self._lock:
             if any(job.ended is None for job in self._jobs.values()):
                 raise RefusedError("another redrive is under way: wait for its end")
             plan = self._plans.get(plan_id)
-            if plan is None or plan.who != who or time.monotonic() - plan.made > PLAN_AGE:
+            if plan is None or plan.actor[:2] != actor[:2] or time.monotonic() - plan.made > PLAN_AGE:
                 raise RefusedError("the plan is used up or too old: make a new dry run")
-            self._audit.write("redrive", who, filter=_told(plan.request.filter), letters=plan.ready, target=plan.target)
+            found = _told(plan.request.filter)
+            self._audit.write("redrive", actor, filter=found, letters=plan.ready, target=plan.target)
             del self._plans[plan_id]
-            job = Job(secrets.token_urlsafe(16), plan, wall())
+            job = Job(secrets.token_urlsafe(16), plan, actor, wall())
             _keep(self._jobs, job.id, job)
             thread = threading.Thread(target=self._run, args=(job,), name="redrive", daemon=True)
             self._threads = [other for other in self._threads if other.is_alive()] + [thread]
@@ -144,9 +146,9 @@ class Redrives:
         """Return a redrive, or None if it is no longer kept."""
         return self._jobs.get(job_id)
 
-    def stop(self, job: Job, who: str) -> None:
+    def stop(self, job: Job, actor: Actor) -> None:
         """Stop a redrive between two transactions. Raises SetupError if the audit log cannot be written."""
-        self._audit.write("redrive-stop", who, redriven=job.redriven)
+        self._audit.write("redrive-stop", actor, redriven=job.redriven)
         job.stop.set()
 
     def close(self, seconds: float) -> None:
@@ -158,7 +160,7 @@ class Redrives:
 
     def _run(self, job: Job) -> None:
         plan, error = job.plan, ""
-        policy = replace(self._looks.policy, instance=f"redrive:{plan.who}@ui")
+        policy = replace(self._looks.policy, instance=f"redrive:{plan.actor.who}@ui")
         try:
             with Redriver(self._looks.letters, policy, plan.request, job.stop) as redriver:
                 redriver.counts = job.counts
@@ -169,7 +171,7 @@ class Redrives:
             error = f"a fault of reconsume itself: {type(fault).__name__}: {fault}"
         job.error = error
         try:
-            self._audit.write("redrive-end", plan.who, redriven=job.redriven, error=error)
+            self._audit.write("redrive-end", job.actor, redriven=job.redriven, error=error)
         except ReconsumeError as failure:
             job.error = f"{error}; {failure}" if error else str(failure)
         job.ended = wall()

@@ -76,10 +76,11 @@ class ForgedError(Exception):
 
 @dataclass
 class Session:
-    """A user who gave the token. Times are monotonic seconds."""
+    """A user who gave the token. `token`: the token's name. Times are monotonic seconds."""
 
     id: str
     who: str
+    token: str
     csrf: str
     began: float
     seen: float
@@ -97,13 +98,13 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
-    def open(self, who: str) -> Session:
+    def open(self, who: str, token: str) -> Session:
         """Sign a user in. If there are MOST_SESSIONS, the session that was idle longest ends."""
         moment = time.monotonic()
         self._sweep(moment)
         if len(self._sessions) >= MOST_SESSIONS:
             del self._sessions[min(self._sessions.values(), key=lambda one: one.seen).id]
-        session = Session(secrets.token_urlsafe(32), who, secrets.token_urlsafe(32), moment, moment)
+        session = Session(secrets.token_urlsafe(32), who, token, secrets.token_urlsafe(32), moment, moment)
         self._sessions[session.id] = session
         return session
 

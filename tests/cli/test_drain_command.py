@@ -75,6 +75,12 @@ def test_the_configuration_says_where_the_sidecar_is_and_which_token_it_takes(
     assert sidecar.drains == [25.0, 25.0]
 
 
+def test_the_name_of_a_token_is_not_sent_with_it(sidecar: Operation, guarded: int, token_file: Path) -> None:
+    token_file.write_text("preStop: secret\n")
+    assert reconsume("drain", "--api", f"127.0.0.1:{guarded}", "--token-file", token_file).exit_code == 0
+    assert sidecar.drains == [25.0]
+
+
 def test_without_the_token_it_says_where_to_name_it(
     sidecar: Operation, guarded: int, tmp_path: Path, token_file: Path
 ) -> None:

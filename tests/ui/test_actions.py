@@ -12,7 +12,7 @@ import pytest
 from sidecar.dlq.letters import Filter
 from sidecar.errors import BrokerError
 from sidecar.runtime.assembly import build_policy
-from sidecar.ui.audit_log import AuditLog
+from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
 from sidecar.ui.queries import Queries, within
 from sidecar.ui.redrives import PLAN_AGE, Job, Redrives, RefusedError
@@ -24,6 +24,7 @@ from tests.support.sidecar.redrive import dead_letter
 from tests.ui.scene import settings_of
 
 SECONDS = 30.0
+ALICE = Actor("alice", "ops", "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -47,37 +48,39 @@ def ended(desk: Redrives, job: Job) -> Job:
 
 
 def test_a_plan_means_what_was_dead_when_it_was_made(desk: Redrives) -> None:
-    plan = desk.plan(Filter(), "alice")
+    plan = desk.plan(Filter(), ALICE)
     assert plan.ready == 2
     assert plan.request.filter.until == plan.at
 
 
 def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Redrives, tmp_path: Path) -> None:
-    job = ended(desk, desk.carry_out(desk.plan(Filter(), "alice").id, "alice"))
+    job = ended(desk, desk.carry_out(desk.plan(Filter(), ALICE).id, ALICE))
     assert "must exist before anything is redriven" in job.error
     assert job.redriven == 0
     last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
-    assert (last["action"], last["who"], last["error"]) == ("redrive-end", "alice", job.error)
+    assert (last["action"], last["error"]) == ("redrive-end", job.error)
+    assert {name: last[name] for name in ALICE._fields} == ALICE._asdict()
 
 
 def test_a_plan_is_anothers_used_up_or_too_old(desk: Redrives) -> None:
-    plan = desk.plan(Filter(), "alice")
+    plan = desk.plan(Filter(), ALICE)
+    for other in (ALICE._replace(who="bob"), ALICE._replace(token="bob's")):
+        with pytest.raises(RefusedError, match="new dry run"):
+            desk.carry_out(plan.id, other)
+    ended(desk, desk.carry_out(plan.id, ALICE))
     with pytest.raises(RefusedError, match="new dry run"):
-        desk.carry_out(plan.id, "bob")
-    ended(desk, desk.carry_out(plan.id, "alice"))
-    with pytest.raises(RefusedError, match="new dry run"):
-        desk.carry_out(plan.id, "alice")
+        desk.carry_out(plan.id, ALICE)
     old = plan._replace(made=plan.made - PLAN_AGE - 1)
     desk._plans[old.id] = old
     with pytest.raises(RefusedError, match="new dry run"):
-        desk.carry_out(old.id, "alice")
+        desk.carry_out(old.id, ALICE)
 
 
 def test_one_redrive_at_a_time(desk: Redrives) -> None:
-    plan = desk.plan(Filter(), "alice")
-    desk._jobs["other"] = Job("other", plan, 0)
+    plan = desk.plan(Filter(), ALICE)
+    desk._jobs["other"] = Job("other", plan, ALICE, 0)
     with pytest.raises(RefusedError, match="under way"):
-        desk.carry_out(plan.id, "alice")
+        desk.carry_out(plan.id, ALICE)
 
 
 def test_a_reading_that_takes_too_long_is_ended(desk: Redrives) -> None:

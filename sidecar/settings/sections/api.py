@@ -22,8 +22,9 @@ class Api(Section):
     token_file: Annotated[str | None, text("the path of a file", r".{1,4096}").or_null()] = Field(
         default=None,
         description=(
-            "A file with the bearer token that every call but the probes must carry. Read when it is "
-            "needed, so that a rotated secret takes effect."
+            "A file with bearer tokens, one a line. Every call but the probes must carry one of them. A line "
+            "`NAME: TOKEN` names its token for the audit. Read when it is needed, so that a rotated secret takes "
+            "effect."
         ),
     )
     probe_listen: Annotated[str | None, LISTEN.or_null()] = Field(

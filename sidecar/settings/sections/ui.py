@@ -31,8 +31,9 @@ class Ui(Section):
     token_file: Annotated[str | None, FILE] = Field(
         default=None,
         description=(
-            "A file with tokens, one a line: whoever signs in by one may redrive dead letters. null is read-only. Read "
-            "when it is needed, so that a rotated secret takes effect."
+            "A file with tokens, one a line: whoever signs in by one may redrive dead letters. A line `NAME: TOKEN` "
+            "names its token for the audit. null is read-only. Read when it is needed, so that a rotated secret takes "
+            "effect."
         ),
     )
     audit_file: Annotated[str | None, FILE] = Field(

@@ -1,0 +1,42 @@
+"""The audit lines of the API: which token made which call that changes something, and from where."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from starlette.types import Message, Scope, Send
+
+TOKEN_NAME = "reconsume.token"
+"""The key of a call's scope that has the name of its token."""
+NO_TOKEN = "none"
+"""What stands for the token where no token file is set."""
+NOT_MADE = (404, 405)
+"""Statuses of calls that do not exist. Their paths are the caller's own words, and nothing has changed."""
+
+_LOG = logging.getLogger("reconsume.audit")
+
+
+def audited(scope: Scope, send: Send) -> Send:
+    """Return a `send` that writes the audit line of a call when its answer begins."""
+    return partial(_send, scope, send)
+
+
+async def _send(scope: Scope, send: Send, message: Message) -> None:
+    if message["type"] == "http.response.start" and message["status"] not in NOT_MADE:
+        caller = {"token": scope.get(TOKEN_NAME, NO_TOKEN), "peer": peer_of(scope)}
+        told = {"event": "api-call", "action": scope["path"], "status": message["status"], **caller}
+        _LOG.info("a call that changes something was answered", extra=told)
+    await send(message)
+
+
+def tell_refused(scope: Scope) -> None:
+    """Write the audit line of a call without a valid token."""
+    peer = peer_of(scope)
+    _LOG.warning("a call without a valid token is refused", extra={"event": "api-refused", "peer": peer})
+
+
+def peer_of(scope: Scope) -> str:
+    """Return the address from which a call comes; `unix` for a socket."""
+    client = scope.get("client")
+    return client[0] if client else "unix"

@@ -1,0 +1,63 @@
+"""The file of tokens: bare ones as ever, and those with a name for the audit."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+import pytest
+
+from sidecar.http.tokens import LONGEST_NAME, UNNAMED, Tokens
+
+
+def held(folder: Path, text: str, least: int = 1) -> Tokens:
+    (folder / "token").write_text(text)
+    return Tokens(folder / "token", least)
+
+
+def test_a_bare_token_has_no_name_and_a_named_one_has_its_own(tmp_path: Path) -> None:
+    found = held(tmp_path, "first-secret\nalice: second-secret\n\n ops-2@x.example:  third-secret \n")
+    assert found.name_of(b"first-secret") == UNNAMED
+    assert found.name_of(b"second-secret") == "alice"
+    assert found.name_of(b"third-secret") == "ops-2@x.example"
+
+
+def test_a_token_of_before_stays_one_whatever_signs_are_in_it(tmp_path: Path) -> None:
+    """Given a token with a colon, then no part of it becomes a name, and no part of it a token."""
+    found = held(tmp_path, "alice:second-secret\n")
+    assert found.name_of(b"alice:second-secret") == UNNAMED
+    assert found.name_of(b"second-secret") is None
+
+
+@pytest.mark.parametrize("given", ["alice: second-secret", "alice", "alice:", "second-secre", "second-secrett", ""])
+def test_neither_a_name_nor_a_whole_line_is_a_token(tmp_path: Path, given: str) -> None:
+    assert held(tmp_path, "alice: second-secret\n").name_of(given.encode()) is None
+
+
+@pytest.mark.parametrize("name", ["a b", "\u202ealice", "al\x1bice", "x" * (LONGEST_NAME + 1), "-alice", "al:ice"])
+def test_a_name_is_short_and_of_plain_signs_or_none(tmp_path: Path, name: str) -> None:
+    """Given another name, then the line is no named token, so that nothing of it ever stands in a log."""
+    assert held(tmp_path, f"{name}: second-secret\n").name_of(b"second-secret") is None
+
+
+def test_the_length_that_counts_is_the_tokens_without_its_name(tmp_path: Path) -> None:
+    found = held(tmp_path, f"{'n' * LONGEST_NAME}: short\nbob: long-enough-secret\n", least=16)
+    assert found.too_short()
+    assert (found.name_of(b"short"), found.name_of(b"long-enough-secret")) == (None, "bob")
+
+
+def test_every_token_is_compared_whichever_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the first token, the last one or none, then the same comparisons are made, each in constant time."""
+    found = held(tmp_path, "a: one-secret\nb: two-secret\nthree-secret\n")
+    compared: list[bytes] = []
+    digest = hmac.compare_digest
+
+    def spy(given: bytes, valid: bytes) -> bool:
+        compared.append(valid)
+        return digest(given, valid)
+
+    monkeypatch.setattr("hmac.compare_digest", spy)
+    for given in (b"one-secret", b"three-secret", b"wrong"):
+        compared.clear()
+        found.name_of(given)
+        assert compared == [b"one-secret", b"two-secret", b"three-secret"]
