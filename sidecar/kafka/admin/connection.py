@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -52,11 +53,14 @@ class Connection:
         """Take the user's properties. Raises ConfigError if librdkafka refuses one of them."""
         self.kafka, self.client_id = dict(kafka), client_id
         self._reason = ""
+        # Weak: a client that held its owner would live, with its threads, until a collection of cycles, and a sidecar
+        # makes next to none.
+        note = weakref.WeakMethod(self._note)
         config: dict[str, Any] = {
             "client.id": client_id,
             "log_level": 0,  # errors come back from the calls; librdkafka's own lines would mix with ours
             **kafka,
-            "error_cb": self._note,
+            "error_cb": lambda error: None if (alive := note()) is None else alive(error),
         }
         try:
             self.client = AdminClient(config)
@@ -73,11 +77,16 @@ class Connection:
         deadline = time.monotonic() + within + 1  # librdkafka itself gives up earlier
         while True:
             try:
-                return future.result(POLL_SECONDS)
+                failure = future.exception(POLL_SECONDS)
+                break
             except FutureTimeoutError:
                 self.client.poll(0)  # runs `_note`, which learns why a broker cannot be reached
                 if time.monotonic() >= deadline:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+        if isinstance(failure, KafkaException):
+            # A copy: the future's own error, once raised, would hold the future and these frames in a cycle.
+            raise KafkaException(*failure.args)
+        return future.result()
 
     def fault(self, what: str, error: KafkaException) -> BrokerError:
         """Return the exception to raise for a request that failed."""

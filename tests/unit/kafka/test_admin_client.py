@@ -1,0 +1,46 @@
+"""The admin client ends with its owner: a page of the dashboard makes one for each of its requests."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin import cluster
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.connection import Connection
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+def threads() -> int:
+    """How many threads this process has, with those of the Kafka client."""
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.fixture(autouse=True)
+def no_collection() -> Iterator[None]:
+    """As in a running sidecar, which looks for cycles so rarely that it may be called never."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_nothing_is_left_of_a_client_that_nobody_needs_any_more() -> None:
+    before = threads()
+    clients = [Connection(NOBODY) for _ in range(8)]
+    assert threads() > before
+    clients.clear()
+    assert threads() == before
+
+
+def test_neither_is_after_a_question_that_nobody_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.5)
+    before = threads()
+    with pytest.raises(BrokerError, match="no broker of"):
+        Cluster(NOBODY).find(["orders"])
+    assert threads() == before
