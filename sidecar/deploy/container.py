@@ -16,6 +16,12 @@ FILE = f"{FOLDER}/reconsume.yaml"
 SECRETS = "/etc/reconsume-secrets"
 VOLUME = "reconsume-config"
 SECRET_VOLUME = "reconsume-secret-"
+TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+NO_TOKEN = "reconsume-no-token"
+"""The volume that is mounted over the folder of the service account's token, which the service's own containers may
+need: Kubernetes puts none into a container that has a mount there."""
+SECRET_MODE = 0o440
+"""For owner and group alone. The owner is root, so it needs a pod with an `fsGroup`, by which the sidecar may read."""
 PROBE_PORT = 8472
 USUAL_GRACE = 30
 """Seconds. The grace period of a pod that does not set one."""
@@ -73,17 +79,19 @@ def container(annotations: SidecarAnnotations, grace: int) -> Object:
     }
     if not annotations.plain:
         made["restartPolicy"] = "Always"  # in initContainers: a native sidecar (KEP-753)
-    if mounts := _mounts(annotations):
-        made["volumeMounts"] = mounts
+    made["volumeMounts"] = _mounts(annotations)
     return made
 
 
-def volumes(annotations: SidecarAnnotations) -> list[Object]:
-    """Return the volumes that the pod needs for the sidecar."""
+def volumes(annotations: SidecarAnnotations, *, grouped: bool = False) -> list[Object]:
+    """Return the volumes that the pod needs for the sidecar. `grouped`: whether the pod has an `fsGroup`."""
     configured = [{"name": VOLUME, "configMap": {"name": annotations.config_map}}] if annotations.config_map else []
+    mode = {"defaultMode": SECRET_MODE} if grouped else {}
+    secrets = annotations.secret_names
     return [
         *configured,
-        *({"name": secret_volume(name), "secret": {"secretName": name}} for name in annotations.secret_names),
+        *({"name": secret_volume(name), "secret": {"secretName": name, **mode}} for name in secrets),
+        {"name": NO_TOKEN, "emptyDir": {}},
     ]
 
 
@@ -94,7 +102,7 @@ def secret_volume(secret: str) -> str:
 
 def is_ours(volume: str) -> bool:
     """Whether a volume of a pod belongs to the sidecar."""
-    return volume == VOLUME or volume.startswith(SECRET_VOLUME)
+    return volume in (VOLUME, NO_TOKEN) or volume.startswith(SECRET_VOLUME)
 
 
 def security() -> Object:
@@ -130,8 +138,7 @@ def _probe(path: str, **more: int) -> Object:
 
 
 def _mounts(annotations: SidecarAnnotations) -> list[Object]:
-    config = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if annotations.config_map else []
-    return config + [
-        {"name": secret_volume(name), "mountPath": f"{SECRETS}/{name}", "readOnly": True}
-        for name in annotations.secret_names
-    ]
+    places = {VOLUME: FOLDER} if annotations.config_map else {}
+    places |= {secret_volume(name): f"{SECRETS}/{name}" for name in annotations.secret_names}
+    places[NO_TOKEN] = TOKEN_FOLDER
+    return [{"name": name, "mountPath": place, "readOnly": True} for name, place in places.items()]

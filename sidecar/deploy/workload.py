@@ -68,7 +68,8 @@ def with_sidecar(document: Object, annotations: SidecarAnnotations) -> Object:
     place, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
     _put(spec, place, [container(annotations, _grace(spec))], NAME.__eq__)
-    _put(spec, "volumes", volumes(annotations), is_ours)
+    grouped = (spec.get("securityContext") or {}).get("fsGroup") is not None
+    _put(spec, "volumes", volumes(annotations, grouped=grouped), is_ours)
     return changed
 
 

@@ -38,6 +38,8 @@ spec:
 """
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: billing}   # no workload\n"
 URL = "http://127.0.0.1:8080/events"
+EMPTY = {"name": "reconsume-no-token", "emptyDir": {}}
+"""What lies over the service account's token in the sidecar."""
 WISH = ("--config-map", "billing", "--url", URL)
 
 
@@ -90,7 +92,8 @@ def test_each_kind_gets_the_same_sidecar(kind: str) -> None:
     text = workload(kind, api, {"spec": {"containers": [{"name": "billing", "image": "billing:1.0"}]}})
     pod = pod_of(yaml.safe_load(changed(text, *WISH)))
     assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 30)
-    assert pod["spec"]["volumes"] == [{"name": "reconsume-config", "configMap": {"name": "billing"}}]
+    config = {"name": "reconsume-config", "configMap": {"name": "billing"}}
+    assert pod["spec"]["volumes"] == [config, EMPTY]
     assert pod["metadata"]["labels"][LABEL] == "true"
     assert pod["metadata"]["annotations"] == {annotation("config_map"): "billing", annotation("url"): URL}
 
@@ -172,7 +175,7 @@ def test_without_a_config_map_the_options_say_all() -> None:
     ]
     pod = template(yaml.safe_load(changed(DEPLOYMENT, *words)))
     assert sidecar(pod)["args"] == ["run"]
-    assert "volumes" not in pod["spec"]
+    assert pod["spec"]["volumes"] == [EMPTY]
     assert variables(pod) == {
         "RECONSUME_GROUP": "billing",
         "RECONSUME_TOPICS": "[orders, invoices]",
@@ -202,7 +205,7 @@ def test_what_the_pod_had_stays_and_the_sidecar_comes_after_it() -> None:
     extra = "      initContainers:\n        - {name: migration, image: x:1}\n      volumes: [{name: cache}]\n"
     pod = template(yaml.safe_load(changed(DEPLOYMENT + extra, *WISH, "--secrets", "user,kafka.ca")))
     assert [one["name"] for one in pod["spec"]["initContainers"]] == ["migration", "reconsume"]
-    names = ["cache", "reconsume-config", "reconsume-secret-user", "reconsume-secret-kafka-ca"]
+    names = ["cache", "reconsume-config", "reconsume-secret-user", "reconsume-secret-kafka-ca", EMPTY["name"]]
     assert [one["name"] for one in pod["spec"]["volumes"]] == names
     mounts = {one["name"]: one["mountPath"] for one in sidecar(pod)["volumeMounts"]}
     assert mounts["reconsume-secret-kafka-ca"] == "/etc/reconsume-secrets/kafka.ca"

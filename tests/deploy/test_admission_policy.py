@@ -100,6 +100,7 @@ CASES = {
         {"config_map": "mine", "image": "mirror/reconsume:9", "memory_limit": "1Gi"}
     ),
     "secrets": pod({"secrets": "billing-sidecar, kafka.ca"}),
+    "secrets for a group": pod({"secrets": "billing-sidecar"}, securityContext={"fsGroup": 65532}),
     "a short time to end": pod({}, terminationGracePeriodSeconds=3),
     "a long time to end": pod({}, terminationGracePeriodSeconds=90_000),
     "empty annotations": pod({"image": "", "topics": "", "memory_limit": "", "url": "", "secrets": ""}),

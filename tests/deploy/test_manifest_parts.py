@@ -59,6 +59,13 @@ MONITORING = {"kubernetes.io/metadata.name": "monitoring"}
 ELSEWHERE = {"kubernetes.io/metadata.name": "elsewhere"}
 
 
+def let_out(policies: list[Any], protocol: str, port: int) -> bool:
+    """Whether a pod that these policies select may call a port: as Kubernetes computes it."""
+    closing = [one for one in policies if "Egress" in one["spec"]["policyTypes"]]
+    rules = [rule for policy in closing for rule in policy["spec"].get("egress", [])]
+    return not closing or any(covers(one, protocol, port) for rule in rules for one in rule.get("ports", [{}]))
+
+
 def admitted(policies: list[Any], namespace: dict[str, str], protocol: str, port: int) -> bool:
     """Whether a pod that these policies select takes a call from any pod of a namespace: as Kubernetes computes it.
 
@@ -97,6 +104,32 @@ def test_the_network_policy_opens_nothing_that_was_closed_but_the_probes_port_to
     of_pods = [one for one in ours if one["spec"]["podSelector"]["matchLabels"] == pods]
     assert [one for one in asked if admitted([deny], *one)] == []
     assert [one for one in asked if admitted([deny, *of_pods], *one)] == [(MONITORING, "TCP", port)]
+
+
+def test_the_ways_out_are_names_and_kafka_where_they_are_closed_and_closed_where_that_is_asked_for() -> None:
+    """Given the component `egress`, or its like in the chart, then only these ports; without it, no policy at all."""
+    ports = [
+        ("UDP", 53),
+        ("TCP", 53),
+        ("TCP", 443),
+        ("TCP", 8080),
+        *(("TCP", 9_091 + n) for n in range(5)),
+        ("UDP", 9092),
+    ]
+    kafka = [("UDP", 53), ("TCP", 53), ("TCP", 9092), ("TCP", 9093), ("TCP", 9094)]
+    labels = {"reconsume.io/inject": "true"}, {"app.kubernetes.io/part-of": "reconsume"}
+    policies = of_kind(overlay("hardened"), "NetworkPolicy")
+    for selected in labels:
+        own = [one for one in policies if one["spec"]["podSelector"]["matchLabels"] == selected]
+        assert [port for port in ports if let_out(own, *port)] == kafka
+    (one,) = (
+        policy
+        for policy in of_kind(chart("networkPolicy.egress.enabled=true"), "NetworkPolicy")
+        if policy["spec"]["policyTypes"] == ["Egress"]
+    )
+    assert [port for port in ports if let_out([one], *port)] == kafka
+    for found in (overlay("dev"), overlay("keda"), overlay("strimzi"), chart()):
+        assert all(let_out([policy], "TCP", 1) for policy in of_kind(found, "NetworkPolicy"))
 
 
 def test_the_policy_that_opens_the_services_own_port_is_told_of() -> None:

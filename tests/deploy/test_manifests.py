@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from importlib.metadata import version
 
 import pytest
 
+from sidecar.ui.security import SHORTEST_TOKEN
 from tests.support.kubernetes.kubectl import (
     K8S,
+    Object,
     chart,
     check,
     of_kind,
     overlay,
     parts,
     pod_of,
+    sidecars,
 )
 from tests.support.kubernetes.manifests import (
     FULL,
     OURS,
     OVERLAYS,
+    WITH_SIDECAR,
     everything,
     ours,
 )
@@ -28,10 +33,11 @@ from tests.support.kubernetes.manifests import (
 VERSIONS = {"plain-container": "1.28", "injection": "1.36", "injection-v1beta1": "1.34"}
 """The oldest Kubernetes that an overlay is for; the others are for the first with native sidecars."""
 NATIVE = "1.29"
+EGRESS = ("networkPolicy.egress.enabled=true",)
 
 
 def test_the_overlays_are_those_that_are_told_of() -> None:
-    told = {"dev", "injection", "injection-v1beta1", "keda", "plain-container", "strimzi"}
+    told = {"dev", "hardened", "injection", "injection-v1beta1", "keda", "plain-container", "strimzi"}
     assert set(OVERLAYS) == told | {"view-apache", "view-kubeflow"}
 
 
@@ -44,7 +50,7 @@ def test_an_overlay_is_valid_to_the_last_field(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sets", [(), FULL, ("view.enabled=false",), ("ui.enabled=false", "networkPolicy.enabled=false")]
+    "sets", [(), FULL, ("view.enabled=false",), ("ui.enabled=false", "networkPolicy.enabled=false"), EGRESS]
 )
 def test_the_chart_is_valid_to_the_last_field(sets: tuple[str, ...]) -> None:
     for document in chart(*sets):
@@ -78,6 +84,68 @@ def test_every_container_of_ours_passes_the_restricted_profile_and_cannot_write_
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}, part.where
 
 
+def templates() -> list[tuple[str, Object]]:
+    """The security context of every pod that the manifests lead to, those of Spark's operators too, by its place."""
+    found = []
+    for document in everything():
+        where, pod = f"{document['kind']}/{document['metadata']['name']}", pod_of(document)
+        if pod is not None:
+            found.append((where, pod["spec"].get("securityContext", {})))
+        elif document["kind"] == "SparkApplication" and "driverSpec" in document["spec"]:
+            for part in ("driverSpec", "executorSpec"):
+                found.append((where, document["spec"][part]["podTemplateSpec"]["spec"]["securityContext"]))
+        elif document["kind"] == "SparkApplication":
+            found += [(where, document["spec"][part]["podSecurityContext"]) for part in ("driver", "executor")]
+    return found
+
+
+def test_every_pod_has_the_seccomp_profile_of_its_runtime_and_no_root() -> None:
+    """Also for containers that are put in by others later: what a container does not say, its pod does."""
+    assert len(templates()) > 15
+    for where, security in templates():
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, where
+        assert security["runAsNonRoot"] is True, where
+
+
+def test_no_sidecar_sees_the_token_of_its_pods_service_account() -> None:
+    """Given a service that needs its token, then an empty folder lies over it in the sidecar's container alone."""
+    found = [part for name in WITH_SIDECAR for part in sidecars(overlay(name))]
+    assert len(found) == len(WITH_SIDECAR)
+    for part in found:
+        mounts = {one["mountPath"]: one for one in part.container["volumeMounts"]}
+        over = mounts["/var/run/secrets/kubernetes.io/serviceaccount"]
+        (volume,) = (one for one in part.pod["spec"]["volumes"] if one["name"] == over["name"])
+        assert (over["readOnly"], volume["emptyDir"]) == (True, {}), part.where
+        others = [one for one in part.pod["spec"]["containers"] if one["name"] != "reconsume"]
+        assert not any(over["name"] == one["name"] for other in others for one in other.get("volumeMounts", []))
+
+
+def test_secrets_are_for_owner_and_group_alone_and_each_pod_has_that_group() -> None:
+    """Root owns them: without an fsGroup nobody of ours could read what is mounted with 0440."""
+    seen = []
+    for document in everything():
+        pod = pod_of(document)
+        spec = {} if pod is None else pod["spec"]
+        if document["kind"] == "SparkApplication":
+            driver = document["spec"].get("driverSpec", {"podTemplateSpec": {"spec": {}}})["podTemplateSpec"]["spec"]
+            spec = driver or {**document["spec"], "securityContext": document["spec"]["driver"]["podSecurityContext"]}
+        for volume in spec.get("volumes", []):
+            if "secret" in volume:
+                assert volume["secret"]["defaultMode"] == 0o440, document["metadata"]["name"]
+                assert spec["securityContext"]["fsGroup"], document["metadata"]["name"]
+                seen.append(document["kind"])
+    assert {*seen} == {"Deployment", "SparkApplication"}
+
+
+def test_the_operators_take_kafkas_login_from_a_secret() -> None:
+    """Given `kafka.properties`, where the login stands, then no ConfigMap has it."""
+    for name in ("view-apache", "view-kubeflow"):
+        assert not of_kind(overlay(name), "ConfigMap")
+        (secret,) = of_kind(overlay(name), "Secret")
+        assert (secret["metadata"]["name"], [*secret["data"]]) == ("reconsume-view", ["kafka.properties"])
+        assert '"secretName": "reconsume-view"' in json.dumps(of_kind(overlay(name), "SparkApplication"))
+
+
 def test_no_pod_of_ours_gets_a_token_or_the_host() -> None:
     for document in everything():
         pod = pod_of(document)
@@ -88,6 +156,11 @@ def test_no_pod_of_ours_gets_a_token_or_the_host() -> None:
         assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & {*spec}
         kinds = {kind for volume in spec.get("volumes", []) for kind in volume if kind != "name"}
         assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
+
+
+def test_the_dashboard_of_the_try_out_takes_its_own_token() -> None:
+    (secret,) = (one for one in of_kind(overlay("dev"), "Secret") if one["metadata"]["name"].startswith("reconsume-ui"))
+    assert len(base64.b64decode(secret["data"]["token"])) >= SHORTEST_TOKEN
 
 
 def test_the_dev_namespace_enforces_the_restricted_profile() -> None:

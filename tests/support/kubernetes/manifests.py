@@ -10,7 +10,7 @@ from sidecar.settings import load
 from tests.support.kubernetes.kubectl import K8S, Object, Part, chart, named, overlay, parts
 
 OVERLAYS = sorted(folder.name for folder in (K8S / "overlays").iterdir())
-WITH_SIDECAR = ["dev", "keda", "plain-container", "strimzi"]
+WITH_SIDECAR = ["dev", "hardened", "keda", "plain-container", "strimzi"]
 FULL = ("monitoring.enabled=true",)
 """Values with which the chart has all that it can have."""
 OURS = ("reconsume", "reconsume-spark")

@@ -69,5 +69,6 @@ spec:
 - name: reconsume-secret-{{ . | replace "." "-" }}
   secret:
     secretName: {{ . }}
+    defaultMode: 0440
 {{- end }}
 {{- end }}
