@@ -14,7 +14,7 @@ lock: $(READY)
 	$(UV_COMPILE) $(ARGS) --extra otel -o deploy/image/requirements.lock pyproject.toml
 	$(UV_COMPILE) $(ARGS) -o deploy/image/tools.lock deploy/image/tools.in
 
-# Of the very versions that the image gets, in an environment of their own.
+# Of the very versions that the image gets, in an environment of their own; and of what both were made.
 sbom: $(READY)
 	rm -rf build/sbom && mkdir -p build/sbom dist
 	$(PYTHON) -m venv --without-pip build/sbom/env
@@ -23,7 +23,10 @@ sbom: $(READY)
 	$(BIN)/uv pip install --quiet --python build/sbom/env/bin/python --no-deps --no-index --find-links build/sbom/wheel reconsume
 	$(BIN)/cyclonedx-py environment build/sbom/env/bin/python --pyproject pyproject.toml --mc-type application \
 		--output-reproducible --of JSON -o dist/reconsume.cdx.json
-	@echo "dist/reconsume.cdx.json"
+	$(PYTHON) deploy/image/provenance.py \
+		--revision "$$(git rev-parse HEAD 2>/dev/null)$$(git diff --quiet HEAD 2>/dev/null || echo -changed)" \
+		build/sbom/wheel/*.whl dist/reconsume.cdx.json > dist/reconsume.provenance.json
+	@echo "dist/reconsume.cdx.json dist/reconsume.provenance.json"
 
 image:
 	@sh deploy/image/build.sh "$(ENGINE)" sidecar "$(IMAGE)" "$(BASE)" $(ARGS)
