@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sidecar.cli.terminal.arguments import read_bytes
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, write
 from sidecar.errors import ConfigError
-from sidecar.settings import load
+from sidecar.settings import Settings, load
 
 app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -31,11 +34,25 @@ def check(options: Options) -> None:
     )
 
     settings = load(options.config, options.sets)
-    faults = property_faults(settings.kafka)
+    faults = [*_token_faults(settings)]
+    try:
+        faults += property_faults(settings.kafka)
+    except ConfigError as unreadable:
+        faults += unreadable.problems
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
     options.output.rows(("group", "topics", "good"), [row])
+
+
+def _token_faults(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each file of tokens that cannot be read: with it no token is valid."""
+    for name, file in (("api", settings.api.token_file), ("ui", settings.ui.enabled and settings.ui.token_file)):
+        try:
+            if file:
+                read_bytes(Path(file))
+        except ConfigError as unreadable:
+            yield from (f"{name}.token_file = {problem}" for problem in unreadable.problems)
 
 
 @command(app, "show")

@@ -34,6 +34,21 @@ def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> No
     assert "hunter2" not in shown.stderr
 
 
+def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """Given secrets of Kafka and files of tokens that are not mounted, then all are told at once."""
+    more = "ui: {enabled: true, token_file: /nowhere/ui, audit_file: /tmp/audit}\napi: {token_file: /nowhere/api}\n"
+    sets = [
+        *("--set", "kafka.sasl.password.file=/nowhere/password"),
+        *("--set", "kafka.ssl.ca.location=/nowhere/ca.crt"),
+        *("--set", "kafka.ssl.key.location=/nowhere/tls.key"),
+    ]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path, more), *sets)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    told = [f"kafka.{name} = /nowhere/" for name in ("sasl.password.file", "ssl.ca.location", "ssl.key.location")]
+    for file in (*told, "api.token_file = /nowhere/api", "ui.token_file = /nowhere/ui"):
+        assert file in shown.stderr, file
+
+
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:
     file = write_good(tmp_path)
     shown = reconsume("config", "show", "-c", file, RECONSUME_DELIVER__TIMEOUT="90s")
