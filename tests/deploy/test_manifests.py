@@ -182,6 +182,18 @@ def test_images_are_of_this_version() -> None:
     }
 
 
+def test_what_has_no_readiness_is_called_by_nobody_and_its_life_is_watched() -> None:
+    """That is the view; each other container that runs on has all three probes, and Jobs have none."""
+    for found in (overlay("dev"), overlay("keda"), chart()):
+        services = [one["spec"]["selector"] for one in of_kind(found, "Service")]
+        for part in parts(found):
+            if ours(part) and "ports" in part.container and "readinessProbe" not in part.container:
+                assert part.container["name"] == "view"
+                assert part.container["livenessProbe"]["httpGet"]["path"] == "/metrics"
+                labels = part.pod["metadata"]["labels"]
+                assert not any(selector.items() <= labels.items() for selector in services)
+
+
 def test_every_container_says_what_it_needs() -> None:
     for part in parts(everything()):
         if ours(part) or part.container["name"] == "billing":

@@ -20,6 +20,14 @@ EXAMPLES = re.findall(r"^### (.+?)\n.*?^```yaml\n(.*?)^```", PAGE, re.MULTILINE 
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
 ]
+CLAIMS_NOTHING = (
+    "| a namespace | set it",
+    "The overlay `dev` is for trials only",
+    "Each line names the test",
+    "What is out of scope",
+    "In private, as [SECURITY.md]",
+)
+"""How the blocks of the page begin that advise, or tell of others."""
 NEED_KAFKA = ("reconsume doctor", "reconsume acls plan")
 """They have tests of their own: here they need only be understood."""
 
@@ -53,14 +61,28 @@ def test_the_page_has_an_example_of_each_way_to_log_in() -> None:
     ]
 
 
-def test_every_limit_is_held_by_a_test_that_exists() -> None:
-    """Each row of the limits names one, and each name leads to a test."""
-    rows = PAGE.split("### Limits that a stranger meets")[1].split("\nWhat is out of scope")[0].splitlines()
-    named = [re.search(r"`(tests/\S+\.py)::(test_\w+)` \|$", row) for row in rows if row.startswith("| ")][1:]
-    assert len(named) > 2
-    for name in named:
-        assert name is not None
-        assert f"def {name[2]}(" in (ROOT / name[1]).read_text(encoding="utf-8"), name[0]
+def claims() -> list[str]:
+    """Each paragraph, list item and table row of the page, but for code, headings, and what heads a table."""
+    text = re.sub(r"^```.*?^```$", "", PAGE.split("## The tests behind the numbers")[0], flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^\|.*\|\n\|[-|]+\|$", "", text, flags=re.MULTILINE)
+    blocks = re.split(r"\n\s*\n|\n(?=\||[0-9]\. )", text)
+    return [block.strip() for block in blocks if block.strip() and not block.strip().startswith("#")]
+
+
+def test_every_claim_names_the_test_that_holds_it() -> None:
+    """By a footnote, or in the second column of the limits; what claims nothing is listed here."""
+    bare = [block for block in claims() if not re.search(r"\[\^[\w-]+\]|`tests/\S+::test_\w+` \|$", block)]
+    assert [block for block in bare if not block.startswith(CLAIMS_NOTHING)] == []
+    assert [words for words in CLAIMS_NOTHING if not any(block.startswith(words) for block in bare)] == []
+
+
+def test_every_test_that_is_named_exists_and_every_footnote_is_asked_for() -> None:
+    named = re.findall(r"`(tests/\S+\.py)::(test_\w+)`", PAGE)
+    assert len(named) > 80
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{name}"
+    told = re.findall(r"^\[\^([\w-]+)\]: `tests/", PAGE, re.MULTILINE)
+    assert sorted(told) == sorted(set(re.findall(r"\[\^([\w-]+)\](?!:)", PAGE)))
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES)

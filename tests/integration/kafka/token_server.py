@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class TokenServer:
-    """What it was asked, and for whom it gives tokens. `secret`: the only one that it takes."""
+    """What it was asked, and for whom it gives tokens. `secret`: the only one that it takes; `life`: s of a token."""
 
-    def __init__(self, secret: str) -> None:
-        self.secret = secret
+    def __init__(self, secret: str, life: int) -> None:
+        self.secret, self.life = secret, life
         self.url = ""
         self.grants: list[str] = []
         """The client ids that got a token."""
@@ -28,20 +28,20 @@ class TokenServer:
             self.refusals += 1
             return 401, {"error": "invalid_client"}
         self.grants.append(client)
-        return 200, {"access_token": unsigned(client), "token_type": "Bearer", "expires_in": 60}
+        return 200, {"access_token": unsigned(client, self.life), "token_type": "Bearer", "expires_in": self.life}
 
 
-def unsigned(client: str) -> str:
-    """A token for one minute."""
+def unsigned(client: str, life: int) -> str:
+    """A token for so many seconds."""
     at = int(time.time())
-    parts = ({"alg": "none"}, {"sub": client, "iat": at - 5, "exp": at + 60, "scope": "kafka"})
+    parts = ({"alg": "none"}, {"sub": client, "iat": at - 5, "exp": at + life, "scope": "kafka"})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
 
 
 @contextmanager
-def token_server(secret: str) -> Iterator[TokenServer]:
+def token_server(secret: str, life: int = 60) -> Iterator[TokenServer]:
     """One that runs on a free port of 127.0.0.1."""
-    tokens = TokenServer(secret)
+    tokens = TokenServer(secret, life)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -92,6 +92,14 @@ def test_all_code_that_the_wheel_holds_is_copied(stages: dict[str, Stage]) -> No
     assert set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
 
 
+def test_every_dependency_has_a_version_above_which_it_is_not_taken() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    assert len(asked) > 15
+    for wanted in map(Requirement, asked):
+        assert {bound.operator for bound in wanted.specifier} == {">=", "<"}, wanted
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "tools.lock"])
 def test_every_locked_package_has_hashes(name: str) -> None:
     packages = locked(name)
