@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -53,11 +53,11 @@ LARGE, WIDE = 900_000, 8_192
 LARGE_EVERY, SMALL_EACH = 0.4, 20
 """Seconds between two large records, and the small ones that come with each."""
 QUIET_WITHIN = 120.0
+# No 429: a service that asks for time is obeyed, and the load would pile up.
 HOSTILE: tuple[Behaviour, ...] = (
     *(HANG, CLOSE, CLOSE_MID, GARBAGE, ENDLESS),
     Answer(200, body=b"x" * (1 << 20), means=FAILED),
     Answer(200, (("x-large", "x" * (1 << 20)),), means=FAILED),
-    Answer(429, (("retry-after", "1"),)),
 )
 
 
@@ -120,7 +120,8 @@ class Watch(threading.Thread):
             begin = time.monotonic()
             self.answers[self._ask()] += 1
             self.slowest = max(self.slowest, time.monotonic() - begin)
-            self.threads = max(self.threads, len(list(self._tasks.iterdir())))
+            with suppress(OSError):  # that it has ended is told by the test
+                self.threads = max(self.threads, len(list(self._tasks.iterdir())))
 
     def end(self) -> None:
         self._ended.set()
