@@ -49,7 +49,8 @@ class Faults(KafkaFaults):
     def _freeze(self, fault: Fault) -> None:
         """SIGSTOP, and SIGCONT; one that stands still for too long is put out of its groups."""
         victim = self._one(fault)
-        victim.frozen_until = self.world.steady + fault.lasts
+        # A shorter one within a longer one ends nothing: what waits for the end would come in another order.
+        victim.frozen_until = max(victim.frozen_until, self.world.steady + fault.lasts)
         if fault.lasts > SESSION:
             for host in victim.hosts.values():
                 self.world.later(SESSION, partial(self._expel, host, fault.lasts - SESSION))
