@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+PAGES := $(VENV)/.pages
 # As pyproject.toml has it.
 UV := 'uv>=0.9,<1'
 # uv shows what it fetches, and how large it is. Settings of pip, such as a mirror, are unknown to it: then pip goes on.
@@ -15,7 +16,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check bench bench-spark bench-everyday clean soak soak-view fuzz
+.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday clean soak soak-view fuzz
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -35,6 +36,7 @@ help:
 	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
+	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-everyday  CPU and latency at 0 to 2 000 records a second, beside a bare consumer; 4 minutes"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
@@ -55,6 +57,12 @@ $(RUNS): pyproject.toml
 $(READY): $(RUNS)
 	@echo "adding what tests and checks need, 600 MB to fetch, most of it Spark"
 	@$(call install,--editable . --group dev)
+	@touch $@
+
+# Only for the site: neither demo nor test fetches this.
+$(PAGES): $(RUNS)
+	@echo "adding what the documentation's site needs, 27 MB to fetch"
+	@$(call install,--editable . --group docs)
 	@touch $@
 
 demo: $(RUNS)
@@ -98,6 +106,11 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The variable silences a notice of mkdocs-material about its end of life, which would stand above real warnings.
+docs: $(PAGES)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+	@echo "build/site/index.html; search needs a server: python3 -m http.server --directory build/site"
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
