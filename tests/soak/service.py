@@ -22,6 +22,12 @@ THROTTLE = Answer(429, (("Retry-After", "1"),))
 Ill = Callable[[Request], Behaviour]
 
 
+ALWAYS_FAIL = 25
+"""Of 1000 records, at every attempt."""
+MOST_ATTEMPTS = 5
+"""Of a record, by the greatest `max_reconsume_times` that the policy is set to."""
+
+
 def luck(text: str) -> int:
     """0 to 999, the same for the same text."""
     return zlib.crc32(text.encode()) % 1000
@@ -31,7 +37,7 @@ def well(request: Request) -> Behaviour:
     """Two thirds are taken at once; the rest fails once, twice or always, hangs, breaks off, or asks for a delay."""
     kind, times = luck(request.id), request.times
     if kind < 300:
-        failing = kind < 25 or times < (1 if kind < 200 else 2)
+        failing = kind < ALWAYS_FAIL or times < (1 if kind < 200 else 2)
         return Answer(500 if failing else 200, after=_pause(request))
     if kind < 304:
         return verdict("dead-letter; reason=bad-sku")
