@@ -139,6 +139,8 @@ class ReplaceableProducer:
 
         Either its topic does not exist, or its partition refused records a while ago and has not changed since.
         """
+        if self.places:
+            self.refresh_topics()  # before the topics are looked up: the transaction goes by the same list
         missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
         found = [
             Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
@@ -147,7 +149,6 @@ class ReplaceableProducer:
             if copy.topic in missing
         ]
         if self.places:
-            self.refresh_topics()
             where = [(entry, self.places.refuses(copy)) for entry in entries for copy in entry.writes]
             found += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
         return tuple(found)

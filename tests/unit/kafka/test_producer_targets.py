@@ -1,0 +1,41 @@
+"""What a transaction would fail with is known before it begins, by one and the same list of the cluster's topics."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.copies import Copy
+from sidecar.core.decide import Commit
+from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.refusing_partitions import State
+from sidecar.kafka.credentials.registry import CredentialRegistry
+from tests.sim.samples import record
+
+GOOD = [State(0, 1), State(0, 1)]
+
+
+class Listing:
+    """In the place of a producer: it lists these topics."""
+
+    def __init__(self, **topics: list[State]) -> None:
+        self.topics = topics
+
+    def places(self) -> dict[str, list[State]]:
+        return dict(self.topics)
+
+
+def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_records_is_missing_at_once() -> None:
+    """Found by a soak: the copy's topic was looked up in a list that no longer had it, and the thread ended."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
+    supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
+    listing = Listing(level=GOOD, other=GOOD)
+    supply.producer = cast("Any", listing)
+    supply.refresh_topics(anew=True)
+    supply.places.refuse("other[1]")
+    del listing.topics["level"]
+    supply._looked_at = -1e9  # more than a second ago
+    entry = SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))
+    [refusal] = supply.missing_targets([entry])
+    assert (refusal.about, refusal.where) == ("topic", "level")
