@@ -1,0 +1,142 @@
+"""The answers of a new user, checked by the settings themselves, and the commented `reconsume.yaml` that says them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import yaml
+
+from sidecar.printable import printable
+from sidecar.settings.faults import sentence
+from sidecar.settings.fields import field_at, written
+from sidecar.settings.layers import Layers
+from sidecar.settings.load import STAND_INS, validate
+from sidecar.settings.yaml_text import read_yaml
+
+SERVERS = ("kafka", "bootstrap.servers")
+SERVER = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
+WIDTH = 1_000_000
+"""Columns. It is so large that no value is folded."""
+PULL, RELAY = "pull", "relay"
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The values that only the user knows. An empty one is not given."""
+
+    group: str = ""
+    topics: tuple[str, ...] = ()
+    servers: str = ""
+    mode: str = "push"
+    url: str = ""
+
+    def values(self) -> dict[Path, Any]:
+        """Return the given settings by their paths."""
+        said: dict[Path, Any] = {
+            ("group",): self.group,
+            ("topics",): list(self.topics),
+            SERVERS: self.servers,
+            ("deliver", "mode"): self.mode,
+            ("deliver", "url"): self.url,
+        }
+        return {path: value for path, value in said.items() if value}
+
+
+class Line(NamedTuple):
+    """One key of the file and its comment. `modes`: the modes of delivery in which it is written, or all if empty."""
+
+    path: Path
+    comment: str
+    modes: Sequence[str] = ()
+
+
+LINES = (
+    Line(("group",), "The service's consumer group. Its retry topics are named after it."),
+    Line(("topics",), "The main topics that the service consumes."),
+    Line(("start",), "Where a new group begins: earliest or latest."),
+    Line(("kafka",), "Any property of librdkafka. Keep passwords in files: `sasl.password.file: /run/password`."),
+    Line(SERVERS, "The brokers: host:port, joined by commas."),
+    Line(("deliver",), "How records reach the service."),
+    Line(("deliver", "mode"), "The sidecar posts each record to the service.", ("push",)),
+    Line(("deliver", "mode"), "The service asks the sidecar's API for records.", (PULL,)),
+    Line(("deliver", "mode"), "The service reads Kafka itself, and posts its failures to the sidecar.", (RELAY,)),
+    Line(("deliver", "url"), "The service's address. A 2xx answer means done, any other a retry.", ("push",)),
+    Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
+    Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
+    Line(("retry",), "How often and when a failed record is delivered again."),
+    Line(("retry", "max_reconsume_times"), "Retries after the first delivery; then the record goes to the DLQ."),
+    Line(("retry", "ladder"), "The waits: rocketmq (10s to 2h), pulsar (1s to 30m), or a list like [10s, 1m, 1h]."),
+    Line(("api",), "Where the sidecar itself listens."),
+    Line(("api", "listen"), "The API for the service beside it."),
+    Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus."),
+    Line(("drain_timeout",), "How long a stop waits for deliveries that are out."),
+)
+SECTIONS = frozenset(line.path[:-1] for line in LINES)
+HEAD = """\
+# The configuration of Reconsume for the group {group}.
+# Check it by `reconsume config check`. All settings: `reconsume config schema --markdown`.
+
+"""
+
+
+def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
+    """Return a sentence for each wrong value, by the checks that a sidecar makes when it starts.
+
+    `partly`: values that are not given yet are not missed.
+    """
+    tree: dict[str, Any] = {}
+    for path, value in answers.values().items():
+        place = tree
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = value
+    if partly:
+        tree = {**STAND_INS, **tree}
+        if not answers.url and answers.mode == "push":
+            tree["deliver"]["url"] = "http://127.0.0.1:1/"
+    _, wrong = validate(tree)
+    found = [sentence(fault, Layers()) for fault in wrong]
+    return [printable(text) for text in (*found, *wrong_servers(answers.servers))]
+
+
+def wrong_servers(servers: str) -> Iterator[str]:
+    """Yield a sentence if a broker is not host:port. The client itself accepts any text, and then finds no broker."""
+    for server in servers.split(",") if servers else ():
+        match = SERVER.fullmatch(server.strip())
+        if match is None or not 0 < int(match[1]) <= 65_535:
+            yield f"kafka.bootstrap.servers = {server[:60]}: must be host:port of one or more brokers, joined by commas"
+
+
+def configuration(answers: Answers) -> str:
+    """Return the text of `reconsume.yaml`: the answers, and the usual settings with their defaults.
+
+    Raises ValueError if the text does not say the answers. They must be without faults.
+    """
+    given = answers.values()
+    lines = [line for line in LINES if not line.modes or answers.mode in line.modes]
+    text = HEAD.format(group=answers.group) + "".join(rendered(line, given) for line in lines)
+    document = read_yaml(text)
+    if not isinstance(document.value, dict) or document.faults or validate(document.value)[1]:
+        raise ValueError("the file would not say the answers")
+    return text
+
+
+def rendered(line: Line, given: Mapping[Path, Any]) -> str:
+    """Return the comment and the key. A default comes from the settings, so that the file cannot contradict them."""
+    indent = "  " * (len(line.path) - 1)
+    key = f"{indent}# {line.comment}\n{indent}{line.path[-1]}:"
+    if line.path in SECTIONS:
+        return f"{key}\n"
+    field = field_at(line.path)
+    value = given[line.path] if line.path in given or field is None else written(field, field.default)
+    return f"{key} {flow(value)}\n"
+
+
+def flow(value: object) -> str:
+    """Return a value as YAML on one line. A text that YAML could read as something else is quoted."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=WIDTH, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
