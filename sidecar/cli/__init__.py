@@ -19,6 +19,7 @@ from sidecar.cli import (
     doctor,
     drain,
     explain,
+    init,
     inject,
     reference,
     run,
@@ -86,6 +87,7 @@ app.add_typer(view.app, name="view")
 app.add_typer(retries.app, name="retries")
 app.add_typer(dlq.app, name="dlq")
 command(view.app, "repair")(view_repair.repair)
+command(app, "init")(init.init)
 command(app, "doctor")(doctor.doctor)
 command(app, "explain")(explain.explain)
 command(app, "simulate")(simulate.simulate)

@@ -1,4 +1,4 @@
-"""Ask the user before something is changed, and stop cleanly between two transactions."""
+"""Ask the user for values and before something is changed, and stop cleanly between two transactions."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def ask(question: str, agreed: str | None = None) -> None:
     if answer != agreed if agreed else answer.lower() not in ("y", "yes"):
         talk("nothing was changed")
         raise typer.Exit(FAILED)
+
+
+def question(text: str, likely: str | None = None) -> str:
+    """Ask for a value on the terminal. An empty line is the `likely` one, or empty. Raises Exit at the end of input."""
+    sys.stderr.write(f"{text}{f' [{likely}]' if likely else ''}: ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        talk("")
+        talk("nothing was written")
+        raise typer.Exit(FAILED)
+    return line.strip() or likely or ""
 
 
 @contextmanager

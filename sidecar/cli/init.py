@@ -1,0 +1,184 @@
+"""`init`: write the first files for a service, from questions or from options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.inject import Group, Mode, Servers, Topics, Url, replace
+from sidecar.cli.terminal.confirm import question
+from sidecar.cli.terminal.options import Options
+from sidecar.cli.terminal.output import talk, write
+from sidecar.errors import ConfigError
+from sidecar.printable import printable
+from sidecar.settings.addresses import is_loopback
+from sidecar.settings.load import DEFAULT_FILE
+
+if TYPE_CHECKING:
+    from sidecar.deploy.starter.configuration import Answers
+
+COMPOSE = "compose.yaml"
+LIKELY = {"servers": "localhost:9092", "mode": "push", "url": "http://127.0.0.1:8080/events"}
+QUESTIONS = {
+    "group": "The service's consumer group",
+    "topics": "The topics that it consumes, with a comma between them",
+    "servers": "The brokers, as host:port",
+    "mode": "How it gets records: push (by HTTP requests), pull (it asks), or relay (it reads Kafka itself)",
+    "url": "The service's address",
+}
+NAMES = {"group": "--group", "topics": "--topics", "servers": "--bootstrap-servers", "url": "--url, or --mode"}
+
+Compose = Annotated[bool, typer.Option("--compose", help=f"Write {COMPOSE} too: Kafka, the sidecar and a service.")]
+Kubernetes = Annotated[
+    Path | None, typer.Option("--kubernetes", metavar="DIR", help="Write manifests of a service and its sidecar there.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the files, and write nothing.")]
+
+
+def init(
+    options: Options,
+    group: Group = None,
+    topics: Topics = None,
+    bootstrap_servers: Servers = None,
+    mode: Mode = None,
+    url: Url = None,
+    compose: Compose = False,
+    kubernetes: Kubernetes = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Write the first reconsume.yaml.
+
+    Asks for what no option gives, if there is a terminal. Each value is checked as a sidecar checks it, and each line
+    of the file is explained in it. -c says where the file goes; a file that is there stays, unless --force is given.
+    At the end it prints the next commands.
+
+    \b
+    Examples:
+      reconsume init
+      reconsume init --group billing --topics orders --bootstrap-servers kafka:9092 --url http://127.0.0.1:8080/events
+      reconsume init --group billing --topics orders --bootstrap-servers localhost:9092 --mode pull --compose --dry-run
+    """
+    options.expect_no_format("the files are printed as they are")
+    if options.sets:
+        raise typer.BadParameter("--set changes a configuration that is there, and init writes a new one")
+    path = options.config or DEFAULT_FILE
+    given = {"group": group, "topics": topics, "servers": bootstrap_servers, "mode": mode, "url": url}
+    answers = complete({name: text for name, text in given.items() if text is not None})
+    texts = files(answers, path, compose=compose, kubernetes=kubernetes)
+    if dry_run:
+        print_files(texts)
+        return
+    write_files(texts, force=force)
+    next_commands(answers, path, compose=compose, kubernetes=kubernetes)
+
+
+def complete(given: dict[str, str]) -> Answers:
+    """Return the answers: those that options give, and the others from questions.
+
+    Raises ConfigError with every wrong value, and BadParameter if one is missing and there is no terminal.
+    """
+    from sidecar.deploy.starter.configuration import faults_of
+
+    if "url" in given:
+        given = {"mode": "push", **given}
+    if wrong := faults_of(answers_of(given), partly=True):
+        raise ConfigError(wrong)
+    missing = [name for name in ("group", "topics", "servers", "mode") if name not in given]
+    if given.get("mode", "push") == "push" and "url" not in given:
+        missing.append("url")
+    if missing and not sys.stdin.isatty():
+        lacking = dict.fromkeys(NAMES.get("url" if name == "mode" else name, name) for name in missing)
+        raise typer.BadParameter(f"there is no terminal to ask on: give {'; '.join(lacking)}")
+    for name in missing:
+        if name != "url" or given["mode"] == "push":
+            given = ask_for(name, given)
+    if wrong := faults_of(answers_of(given)):
+        raise ConfigError(wrong)
+    return answers_of(given)
+
+
+def ask_for(name: str, given: dict[str, str]) -> dict[str, str]:
+    """Return the texts with the answer to one question. A wrong answer is explained, and the question asked again."""
+    from sidecar.deploy.starter.configuration import faults_of
+
+    while True:
+        text = question(QUESTIONS[name], LIKELY.get(name))
+        wrong = faults_of(answers_of({**given, name: text}), partly=True)
+        if text and not wrong:
+            return {**given, name: text}
+        talk(wrong[0] if wrong else "this has no default, so please give it")
+
+
+def answers_of(given: dict[str, str]) -> Answers:
+    """Return the answers that the texts give."""
+    from sidecar.deploy.starter.configuration import Answers
+
+    return Answers(
+        group=given.get("group", ""),
+        topics=tuple(name.strip() for name in given.get("topics", "").split(",") if name.strip()),
+        servers=given.get("servers", ""),
+        mode=given.get("mode", "push"),
+        url=given.get("url", ""),
+    )
+
+
+def files(answers: Answers, path: Path, *, compose: bool, kubernetes: Path | None) -> dict[Path, str]:
+    """Return the texts of the files to write. Raises ConfigError if one cannot be made for these answers."""
+    from sidecar.deploy.starter.compose import compose as compose_file
+    from sidecar.deploy.starter.configuration import configuration
+    from sidecar.deploy.starter.manifests import manifests
+    from sidecar.deploy.starter.placeholder import placeholder_faults
+
+    if (compose or kubernetes is not None) and (wrong := placeholder_faults(answers)):
+        raise ConfigError(wrong)
+    texts = {path: configuration(answers)}
+    if compose:
+        texts[path.parent / COMPOSE] = compose_file(answers, path.name)
+    if kubernetes is not None:
+        made = manifests(answers, texts[path])
+        texts |= {kubernetes / name: text for name, text in made.items()}
+    return texts
+
+
+def print_files(texts: dict[Path, str]) -> None:
+    """Print the texts; if there are several, each below the name of its file."""
+    for path, text in texts.items():
+        head = f"# {printable(str(path))}\n" if len(texts) > 1 else ""
+        write(f"{head}{text}".rstrip("\n"))
+
+
+def write_files(texts: dict[Path, str], *, force: bool) -> None:
+    """Write all files, or none if one is there already and `force` is not given. Raises ConfigError."""
+    there = [path for path in texts if os.path.lexists(path)]
+    if there and not force:
+        names = ", ".join(printable(str(path)) for path in there)
+        raise ConfigError([f"{names}: is there already, and nothing was written; --force replaces it"])
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(path):
+            replace(path.resolve(), text)
+        else:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        talk(f"{printable(str(path))}: written")
+
+
+def next_commands(answers: Answers, path: Path, *, compose: bool, kubernetes: Path | None) -> None:
+    """Print what to do now."""
+    where = "" if path == DEFAULT_FILE else f" -c {printable(str(path))}"
+    talk("")
+    talk(f"reconsume config check{where}   # every fault at once")
+    talk(f"reconsume topics apply{where}   # creates the topics of the group; the main topics must be there")
+    talk(f"reconsume run{where}            # the sidecar")
+    if compose:
+        talk(f"docker compose -f {printable(str(path.parent / COMPOSE))} up   # all of it on this machine")
+    if kubernetes is not None:
+        talk(f"kubectl apply -k {printable(str(kubernetes))}   # after `reconsume topics apply`")
+        if is_loopback(answers.servers.rpartition(":")[0]):
+            talk("in a pod localhost is the pod itself: name the cluster's brokers in its reconsume.yaml")
