@@ -110,7 +110,7 @@ def ask_for(name: str, given: dict[str, str]) -> dict[str, str]:
     while True:
         text = question(QUESTIONS[name], LIKELY.get(name))
         wrong = faults_of(answers_of({**given, name: text}), partly=True)
-        if text and not wrong:
+        if text.strip(" ,") and not wrong:
             return {**given, name: text}
         talk(wrong[0] if wrong else "this has no default, so please give it")
 

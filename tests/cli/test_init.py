@@ -125,6 +125,9 @@ def test_a_file_that_is_there_stays_unless_it_is_forced() -> None:
         ("--url", "http://example.org/events", "loopback"),
         ("--url", "http://127.0.0.1:99999/", "deliver.url"),
         ("--url", "http://127.0.0.1:8080/\x1b[2J\n", "deliver.url"),
+        ("--url", "http://127.0.0.1:8080/\x1b[2J", "deliver.url"),
+        ("--url", "http://127.0.0.1:8080/\u202e", "deliver.url"),
+        ("--url", "http://127.0.0.1:8080/\udc80", "deliver.url"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(name: str, value: str, word: str) -> None:

@@ -105,6 +105,7 @@ def test_a_wrong_answer_is_explained_and_asked_again(questions: Asked) -> None:
     questions.answer("consumer group", "")
     questions.answer("consumer group", "bil ling")
     questions.answer("consumer group", "billing")
+    questions.answer("topics", " , ")
     questions.answer("topics", "orders")
     questions.answer("brokers", "kafka")
     questions.answer("brokers", "kafka:9092")

@@ -17,6 +17,7 @@ from sidecar.settings.load import STAND_INS, validate
 from sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
+URL = ("deliver", "url")
 SERVER = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
 WIDTH = 1_000_000
 """Columns. It is so large that no value is folded."""
@@ -41,7 +42,7 @@ class Answers:
             ("topics",): list(self.topics),
             SERVERS: self.servers,
             ("deliver", "mode"): self.mode,
-            ("deliver", "url"): self.url,
+            URL: self.url,
         }
         return {path: value for path, value in said.items() if value}
 
@@ -64,7 +65,7 @@ LINES = (
     Line(("deliver", "mode"), "The sidecar posts each record to the service.", ("push",)),
     Line(("deliver", "mode"), "The service asks the sidecar's API for records.", (PULL,)),
     Line(("deliver", "mode"), "The service reads Kafka itself, and posts its failures to the sidecar.", (RELAY,)),
-    Line(("deliver", "url"), "The service's address. A 2xx answer means done, any other a retry.", ("push",)),
+    Line(URL, "The service's address. A 2xx answer means done, any other a retry.", ("push",)),
     Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
     Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
     Line(("retry",), "How often and when a failed record is delivered again."),
@@ -100,6 +101,8 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
             tree["deliver"]["url"] = "http://127.0.0.1:1/"
     _, wrong = validate(tree)
     found = [sentence(fault, Layers()) for fault in wrong]
+    if not answers.url.isprintable() and not any(fault.path == URL for fault in wrong):
+        found.append(f"deliver.url = {answers.url[:60]}: must have printable characters alone")
     return [printable(text) for text in (*found, *wrong_servers(answers.servers))]
 
 
