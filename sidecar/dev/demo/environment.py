@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -38,13 +38,31 @@ PARTITIONS = 3
 START_SECONDS = 60.0
 
 
+class Additions(NamedTuple):
+    """What a caller wants beside the plan. `settings` returns sections of the configuration, given the folder."""
+
+    jars: Sequence[Path] = ()
+    """The jars of the Spark job. Without them it is not started."""
+    port: int = 0
+    """Kafka's port; 0 takes a free one."""
+    settings: Callable[[Path], Mapping[str, Any]] = lambda _home: {}
+
+
 class Environment:
     """The running demo: its configuration, ledger and processes. `open_environment` creates it."""
 
     def __init__(
-        self, settings: Settings, ledger: LedgerReader, shop: Child, sidecar: Child, job: Child | None
+        self,
+        file: Path,
+        settings: Settings,
+        ledger: LedgerReader,
+        kafka: EmbeddedKafka,
+        shop: Child,
+        sidecar: Child,
+        job: Child | None,
     ) -> None:
-        self.settings, self.ledger, self.shop, self.sidecar, self.job = settings, ledger, shop, sidecar, job
+        self.file, self.settings, self.ledger, self.kafka = file, settings, ledger, kafka
+        self.shop, self.sidecar, self.job = shop, sidecar, job
 
     @property
     def bootstrap(self) -> str:
@@ -59,6 +77,8 @@ class Environment:
 
     def check(self) -> None:
         """Raise SetupError if a process has ended by itself."""
+        if not all(node.running for node in self.kafka.nodes):
+            raise SetupError("a node of the embedded Kafka has ended by itself")
         self.shop.check()
         self.sidecar.check()
         if self.job is not None:
@@ -72,14 +92,14 @@ class EnvironmentBuilder:
         self,
         plan: Plan,
         home: Path,
-        bootstrap: str,
+        kafka: EmbeddedKafka,
         crew: ProcessGroup,
-        jars: Sequence[Path],
+        additions: Additions,
         say: Callable[[str], None],
     ) -> None:
-        self._plan, self._home, self._bootstrap, self._crew, self._say = plan, home, bootstrap, crew, say
+        self._plan, self._home, self._kafka, self._crew, self._say = plan, home, kafka, crew, say
         self._file, self._log = home / "reconsume.yaml", home / "ledger.jsonl"
-        self._jars = jars
+        self._additions = additions
 
     def serve(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
         """Start the shop first: the sidecar must know the shop's address."""
@@ -88,7 +108,7 @@ class EnvironmentBuilder:
         url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
         self._say(f"the sample service listens at {url}")
         settings = self._prepare(f"{HOST}:0", url)
-        return Environment(settings, ledger, shop, self._sidecar(), self._job())
+        return Environment(self._file, settings, ledger, self._kafka, shop, self._sidecar(), self._job())
 
     def call(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
         """Start the sidecar first: the shop must know the address of the sidecar's API."""
@@ -97,11 +117,11 @@ class EnvironmentBuilder:
         sidecar, job = self._sidecar(), self._job()
         does = "calls" if self._plan.mode is Mode.PULL else "reads Kafka itself, and calls"
         self._say(f"the sample service {does} the sidecar at http://{HOST}:{port}")
-        place = ("--api", str(port), "--bootstrap", self._bootstrap, "--group", GROUP)
+        place = ("--api", str(port), "--bootstrap", self._kafka.bootstrap, "--group", GROUP)
         topics = ("--topics", TOPIC, settings.names.ready)
         shop = self._shop(self._plan.mode, *place, *topics, *options)
         await_port(ledger, shop)
-        return Environment(settings, ledger, shop, sidecar, job)
+        return Environment(self._file, settings, ledger, self._kafka, shop, sidecar, job)
 
     def _shop(self, front: str, *options: str) -> Child:
         return self._crew.start("shop", "sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
@@ -111,25 +131,25 @@ class EnvironmentBuilder:
 
     def _job(self) -> Child | None:
         """Start the Spark job if there are jars for it."""
-        if not self._jars:
+        if not self._additions.jars:
             return None
         self._say("Spark starts, which takes a while")
-        job = start_job(self._crew, self._home, self._bootstrap, GROUP, self._jars)
+        job = start_job(self._crew, self._home, self._kafka.bootstrap, GROUP, self._additions.jars)
         self._say("Spark keeps the view: reconsume view run")
         return job
 
     def _prepare(self, listen: str, url: str | None) -> Settings:
-        settings = write_settings(self._file, self._plan.configuration(GROUP, self._bootstrap, listen, url))
+        tree = self._plan.configuration(GROUP, self._kafka.bootstrap, listen, url)
+        settings = write_settings(self._file, {**tree, **self._additions.settings(self._home)})
         self._say(f"{create_topics(settings)} topics are made for group {GROUP}")
         return settings
 
 
 @contextmanager
 def open_environment(
-    plan: Plan, shop: Sequence[str], folder: Path | None, jars: Sequence[Path], say: Callable[[str], None]
+    plan: Plan, shop: Sequence[str], folder: Path | None, additions: Additions, say: Callable[[str], None]
 ) -> Iterator[Environment]:
-    """Start everything that the plan needs. `shop`: options of the sample service; `jars`: the jars of the Spark job,
-    if any.
+    """Start everything that the plan needs. `shop`: options of the sample service.
 
     With `folder` all data is kept there. Raises SetupError or BrokerError if something cannot be started.
     """
@@ -139,11 +159,12 @@ def open_environment(
         stack.callback(guard.close)
         stack.callback(guard.watch, [])  # all have ended by then, and other processes may have their ids
         with progress_bar() as progress:
-            kafka = EmbeddedKafka.start(folder=home / "kafka" if folder is not None else None, progress=progress)
+            kept = home / "kafka" if folder is not None else None
+            kafka = EmbeddedKafka.start(folder=kept, port=additions.port, progress=progress)
         stack.enter_context(kafka)
         say(f"Apache Kafka runs at {kafka.bootstrap}")
         ledger = stack.enter_context(LedgerReader(home / "ledger.jsonl"))
-        scaffold = EnvironmentBuilder(plan, home, kafka.bootstrap, ProcessGroup(stack, home, guard), jars, say)
+        scaffold = EnvironmentBuilder(plan, home, kafka, ProcessGroup(stack, home, guard), additions, say)
         yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
 
 

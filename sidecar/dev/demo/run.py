@@ -12,7 +12,7 @@ import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
-from sidecar.dev.demo.environment import Environment, open_environment
+from sidecar.dev.demo.environment import Additions, Environment, open_environment
 from sidecar.dev.demo.ledger import deliveries_of, outages_of
 from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.plan import IN_PLACE_LEVEL, Plan
@@ -43,7 +43,7 @@ def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = Fal
     if folder is not None:
         board.say(f"everything is kept in {folder}")
     shop = ("--down-after", str(plan.produce_seconds / 2), "--down-for", str(plan.down_seconds))
-    with open_environment(plan, shop, folder, jars, board.say) as stage, viewed(stage) as shown:
+    with open_environment(plan, shop, folder, Additions(jars), board.say) as stage, viewed(stage) as shown:
         seconds = watch(stage, plan, board, shown)
         drained = stop(stage, board)
         report = audit(stage)
