@@ -1,7 +1,8 @@
-"""`dev broker`: an embedded real Apache Kafka, for first steps and for tests of services."""
+"""`dev broker`, `dev up`: an embedded real Apache Kafka, alone or with everything of the demo, for first steps."""
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from sidecar.dev.kafka.releases import NEWEST, RELEASES
 from sidecar.errors import SetupError
 
 if TYPE_CHECKING:
+    from sidecar.dev.demo.playground import Links
     from sidecar.dev.kafka.embedded import EmbeddedKafka
 
 LOOK_SECONDS = 0.2
@@ -77,3 +79,47 @@ def watch(kafka: EmbeddedKafka) -> NoReturn:
     while all(node.running for node in kafka.nodes):
         time.sleep(LOOK_SECONDS)
     raise SetupError("a node of the embedded Kafka has ended by itself")
+
+
+@command(app, "up")
+def up(
+    options: Options,
+    orders: Annotated[int, typer.Option("--orders", min=1, help="How many sample records are produced.")] = 40,
+    view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view too.")] = False,
+) -> int:
+    """Run everything, to click and to try.
+
+    Starts Kafka, a sample service that sometimes fails, a sidecar and its dashboard; produces some records, prints the
+    links, and runs until Ctrl-C or SIGTERM, which end it all. It takes the usual ports, or free ones where those are
+    in use. Needs Java 17 or later; --view needs reconsume[spark] too. All data is gone afterwards.
+
+    \b
+    Examples:
+      reconsume dev up
+      reconsume dev up --view
+    """
+    from sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with open_playground(orders, view=view, say=talk) as playground:
+        try:
+            tell(options, playground.links)
+            playground.run()
+        except KeyboardInterrupt:  # the normal end
+            # The parts end one after the other. A second Ctrl-C would leave some of them to the guard's SIGKILL.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            talk("stopping")
+    return DONE
+
+
+def tell(options: Options, links: Links) -> None:
+    """Print the links as rows on stdout, and hints on stderr."""
+    rows = [{"what": what, "where": where} for what, where in links.rows()]
+    options.output.rows(("what", "where"), rows)
+    sys.stdout.flush()
+    talk(f"produce a record: {shlex.join(links.producing('flaky'))}")
+    talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
+    talk(f"commands for this group: reconsume dlq list -c {links.file}")
+    talk(f"sign in to the dashboard by this token, to redrive: {links.token}")
+    talk("Ctrl-C ends it all")

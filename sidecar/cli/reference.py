@@ -33,7 +33,7 @@ ENVIRONMENT = (
         "XDG_STATE_HOME",
         "Where `view run` keeps its checkpoints, in reconsume/view/; ~/.local/state by default.",
     ),
-    ("JAVA_HOME", "The Java of `dev broker`, `demo` and `view`; else the first one on PATH."),
+    ("JAVA_HOME", "The Java of `dev`, `demo` and `view`; else the first one on PATH."),
     ("PATH", "Where java is looked for."),
     ("POD_NAME, POD_NAMESPACE", "The instance's name; else host and API port."),
     ("VISUAL, EDITOR", "The editor of `dlq edit`; vi by default."),

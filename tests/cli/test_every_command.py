@@ -38,7 +38,7 @@ NEEDED = {
     "dlq redrive": ["--yes"],
 }
 """What a command must be given; without --yes those that ask would be wrong usage here, where there is no terminal."""
-NO_CONFIGURATION = {"config schema", "reference", "dev broker", "demo", "init", "inject"}
+NO_CONFIGURATION = {"config schema", "reference", "dev broker", "dev up", "demo", "init", "inject"}
 NO_BROKER = {*NO_CONFIGURATION, "config check", "config show", "explain", "simulate", "acls export"}
 """Commands that connect to nothing."""
 OWN_WAY = {"doctor", "run", "ui", "view run", "view sql", "dlq import", "drain"}

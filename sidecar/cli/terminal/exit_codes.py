@@ -33,7 +33,7 @@ MEANINGS = {
     WRONG_USAGE: "Wrong usage: an option, an argument, or no terminal to ask on.",
     PARTLY: "Partly done; each row says what came of it.",
     BAD_CONFIGURATION: "Bad configuration: a setting or a file. Starting again does not help.",
-    INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev broker`) ends with 0.",
+    INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev`) ends with 0.",
     READER_GONE: "Whoever read the data went away, as in `reconsume explain | head -1`.",
 }
 """The meaning of each code, for people."""

@@ -65,7 +65,7 @@ def test_bash_offers_the_words_after_installing(tmp_path: Path, words: str, offe
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("reconsume dev ", {"broker"}),
+        ("reconsume dev ", {"broker", "up"}),
         ("reconsume topics plan -o ts", {"tsv"}),
         ("reconsume policy s", {"show", "set"}),
     ],

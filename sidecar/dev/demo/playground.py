@@ -1,0 +1,136 @@
+"""`reconsume dev up`: the parts of the demo with a dashboard, left running for a user who wants to try them out."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from sidecar.dev.demo.environment import START_SECONDS, Additions, Environment, open_environment
+from sidecar.dev.demo.modes import Mode
+from sidecar.dev.demo.orders import CASE_HEADER, TOPIC, Case
+from sidecar.dev.demo.plan import make_plan
+from sidecar.dev.demo.shop.web import HOST, free_port
+from sidecar.dev.demo.traffic import Traffic
+from sidecar.errors import SetupError
+from sidecar.java.spark_job import prepare
+
+LADDER = "10s,30s,1m"
+"""Long enough that a user sees records wait on the dashboard, short enough that their end comes while they look."""
+KAFKA_PORT, API_PORT, DASHBOARD_PORT = 9092, 8471, 8473
+LOOK_SECONDS = 0.2
+"""Seconds between two checks that every process still runs."""
+NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
+PRODUCE = (
+    "from confluent_kafka import Producer; p = Producer({{'bootstrap.servers': '{servers}'}}); "
+    "p.produce('{topic}', b'{{}}', headers={{'{header}': '{case}'}}); p.flush()"
+)
+
+
+class Links(NamedTuple):
+    """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration."""
+
+    dashboard: str
+    api: str
+    brokers: str
+    file: Path
+    token: str
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the address of each part."""
+        yield "dashboard", f"{self.dashboard}/"
+        yield "api", f"{self.api}/status"
+        yield "metrics", f"{self.api}/metrics"
+        yield "brokers", self.brokers
+        yield "configuration", str(self.file)
+
+    def producing(self, case: str) -> tuple[str, ...]:
+        """Return a command that produces one record, and needs nothing but what is installed."""
+        program = PRODUCE.format(servers=self.brokers, topic=TOPIC, header=CASE_HEADER, case=case)
+        return sys.executable, "-c", program
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The values of the header that selects the service's answer."""
+        return tuple(Case)
+
+
+class Playground:
+    """Everything at work; `open_playground` creates it."""
+
+    def __init__(self, stage: Environment, links: Links, traffic: Traffic) -> None:
+        self.links, self._stage, self._traffic = links, stage, traffic
+
+    def run(self) -> NoReturn:
+        """Produce the sample records, then wait for Ctrl-C or SIGTERM, which raise KeyboardInterrupt.
+
+        Raises SetupError if a process ends by itself, BrokerError if a record cannot be produced.
+        """
+        while True:
+            self._stage.check()
+            self._traffic.step()
+            time.sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def open_playground(orders: int, *, view: bool, say: Callable[[str], None]) -> Iterator[Playground]:
+    """Start everything, and end it afterwards. `orders`: how many sample records `run` produces.
+
+    Raises SetupError or BrokerError if something cannot be started.
+    """
+    if view and find_spec("pyspark") is None:
+        say(NO_SPARK)
+        view = False
+    jars = prepare() if view else []
+    plan = make_plan(Mode.PUSH, LADDER, orders)
+    token = secrets.token_urlsafe()
+    ports = usual_or_free(API_PORT), usual_or_free(DASHBOARD_PORT)
+    additions = Additions(jars, usual_or_free(KAFKA_PORT), lambda home: sections(home, ports, token, view=view))
+    with open_environment(plan, (), None, additions, say) as stage:
+        for port in ports:
+            await_listener(port, stage)
+        api, dashboard = (f"http://{HOST}:{port}" for port in ports)
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token)
+        yield Playground(stage, links, Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds))
+
+
+def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> Mapping[str, Any]:
+    """Return the sections of the sidecar's configuration that the demo has not: known ports and a dashboard."""
+    file = home / "token"
+    file.write_text(token, "utf-8")
+    file.chmod(0o600)
+    api, dashboard = ports
+    listen = {"enabled": True, "listen": f"{HOST}:{dashboard}"}
+    return {
+        "api": {"listen": f"{HOST}:{api}", "probe_listen": None},
+        "ui": {**listen, "token_file": str(file), "audit_file": str(home / "audit.jsonl")},
+        "view": {"enabled": view},
+    }
+
+
+def usual_or_free(port: int) -> int:
+    """Return the port if no program listens on it, else a free one."""
+    try:
+        with socket.create_server((HOST, port)):
+            return port
+    except OSError:
+        return free_port()
+
+
+def await_listener(port: int, stage: Environment) -> None:
+    """Wait until a part of the sidecar listens. Raises SetupError if it does not, or if a process has ended."""
+    until = time.monotonic() + START_SECONDS
+    while True:
+        stage.check()
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        if time.monotonic() > until:
+            raise SetupError(f"no part of the sidecar listens on port {port} within {START_SECONDS:.0f} s")
+        time.sleep(LOOK_SECONDS)

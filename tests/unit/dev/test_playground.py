@@ -1,0 +1,43 @@
+"""The parts of `dev up` that need no Kafka: its ports, its configuration, its hint."""
+
+from __future__ import annotations
+
+import ast
+import socket
+from pathlib import Path
+
+from sidecar.dev.demo.modes import Mode
+from sidecar.dev.demo.orders import Case
+from sidecar.dev.demo.plan import make_plan
+from sidecar.dev.demo.playground import LADDER, Links, sections, usual_or_free
+from sidecar.dev.demo.shop.web import HOST, PORTS
+from sidecar.settings.load import validate
+
+
+def test_a_port_in_use_is_replaced_by_a_free_one() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        assert usual_or_free(port) in PORTS
+    assert usual_or_free(port) == port
+
+
+def test_the_configuration_is_sound_and_its_token_is_private(tmp_path: Path) -> None:
+    tree = make_plan(Mode.PUSH, LADDER, 1).configuration("billing", "127.0.0.1:9092", f"{HOST}:0", f"http://{HOST}:1/")
+    for view in (False, True):
+        settings, faults = validate({**tree, **sections(tmp_path, (8471, 8473), "t" * 16, view=view)})
+        assert settings is not None, faults
+        assert (settings.listen.port, settings.ui.place.port, settings.view.enabled) == (8471, 8473, view)
+        assert settings.ui.token_file is not None
+        assert Path(settings.ui.token_file).read_text("utf-8") == "t" * 16
+        assert Path(settings.ui.token_file).stat().st_mode & 0o077 == 0
+
+
+def test_the_hint_is_a_program_for_each_answer_of_the_service() -> None:
+    links = Links("http://127.0.0.1:8473", "http://127.0.0.1:8471", "127.0.0.1:9092", Path("reconsume.yaml"), "token")
+    assert set(links.cases) == {"good", "slow", "flaky", "later", "stuck", "refused", "poison"}
+    for case in links.cases:
+        program = links.producing(case)[-1]
+        ast.parse(program)
+        assert f"'order-case': '{Case(case)}'" in program
+        assert "'127.0.0.1:9092'" in program
+    assert dict(links.rows())["api"] == "http://127.0.0.1:8471/status"
