@@ -28,9 +28,10 @@ LOOK_SECONDS = 0.2
 """Seconds between two checks that every process still runs."""
 NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
 PRODUCE = (
-    "from confluent_kafka import Producer; p = Producer({{'bootstrap.servers': '{servers}'}}); "
-    "p.produce('{topic}', b'{{}}', headers={{'{header}': '{case}'}}); p.flush()"
+    'from confluent_kafka import Producer; p = Producer({{"bootstrap.servers": "{servers}"}}); '
+    'p.produce("{topic}", b"{{}}", headers={{"{header}": "{case}"}}); p.flush()'
 )
+"""Without single quotes, so that a shell takes it in a pair of them and a user can read it."""
 
 
 class Links(NamedTuple):

@@ -38,6 +38,7 @@ def test_the_hint_is_a_program_for_each_answer_of_the_service() -> None:
     for case in links.cases:
         program = links.producing(case)[-1]
         ast.parse(program)
-        assert f"'order-case': '{Case(case)}'" in program
-        assert "'127.0.0.1:9092'" in program
+        assert f'"order-case": "{Case(case)}"' in program
+        assert '"127.0.0.1:9092"' in program
+        assert "'" not in program
     assert dict(links.rows())["api"] == "http://127.0.0.1:8471/status"
