@@ -48,7 +48,7 @@ class Group:
 
     def live(self, records: int) -> None:
         """Let so many records fail: the lives of each, event by event, mixed."""
-        lives = [self._life(self._first + number) for number in range(records)]
+        lives = [life for number in range(records) if (life := self._life(self._first + number))]
         self._first += records
         while lives:
             batch = [life.pop(0) for life in lives if self._random.random() < 0.5]

@@ -175,7 +175,7 @@ def test_a_row_leaves_by_age_and_the_view_goes_on(kafka: Broker, tmp_path: Path)
             return job.metric('state_rows{query="view"}') == 1
 
         job.until(left, SOON, "the old row has left", SELDOM)
-        job.until(lambda: "has forgotten the rows" in job.log(), SOON, "the sweep ends")
+        job.until(lambda: "has removed the old rows" in job.log(), SOON, "the sweep ends")
         tell(kafka.bootstrap, [event(group, 3)])
         job.until(lambda: "orders:0:3" in view_of(kafka.bootstrap, group), SOON, "the view goes on", SELDOM)
         assert "query failed" not in job.log()
