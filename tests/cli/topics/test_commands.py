@@ -13,8 +13,9 @@ from typer.testing import Result
 
 from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
+from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import create_topic
+from tests.support.kafka.topic_io import SECONDS, create_topic
 from tests.support.sidecar.cli import reconsume
 
 Call = Callable[..., Result]
@@ -127,6 +128,8 @@ def test_apply_carries_out_a_plan_as_long_as_the_world_stands_still(topics: Call
     plan = tmp_path / "plan"
     plan.write_text(topics("plan", "-o", format_).stdout, encoding="utf-8")
     assert topics("apply", "--plan", str(plan), "--yes").exit_code == 0
+    # The controller answers first; the broker that is asked hears of the topics a moment later.
+    until(lambda: topics("check").exit_code == 0, SECONDS, "the broker knows the topics")
     moved = topics("apply", "--plan", str(plan), "--yes")
     assert (moved.exit_code, moved.stdout) == (1, "")
     assert "the world has moved since the plan was made" in moved.stderr

@@ -118,7 +118,7 @@ def test_a_failure_is_counted_and_told_at_debug_and_never_retried(alone: Any) ->
     series = 'reconsume_deliveries_total{{level="main",outcome="{}",topic="{}"}}'
     assert sidecar.metric(series.format("retry", group.main)) == 10
     assert sidecar.metric(series.format("dead_letter", group.main)) == 10
-    line = sidecar.wait_log("failed, and is not retried: http-500")
+    line = sidecar.wait_log("failed and is not retried: http-500")
     assert group.main in line
     assert sidecar.stop().code == 0
     assert seen(service, "pod-0") == values(records)

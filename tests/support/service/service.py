@@ -26,6 +26,8 @@ from tests.support.service.behaviours import OK, Answer, Break, Request, Script
 from tests.support.service.envelopes import ENVELOPE, BatchScript, Said, deliveries_of, delivery_of, one_by_one
 
 SECONDS = 30.0
+ROUNDS = 3
+"""Looks for connections that are to be cut."""
 PORTS = range(12_000, 20_000)
 """Below the ports of outgoing connections: while the service is down, a client that connects to such a port could be
 given it as its own and connect to itself. And below those of the embedded Kafka."""
@@ -101,9 +103,10 @@ class Service:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for writer in tuple(self._open) if cut else ():
-            writer.transport.abort()
-        await asyncio.sleep(0)
+        for _ in range(ROUNDS if cut else 0):  # one that was accepted a moment ago comes into being later
+            for writer in tuple(self._open):
+                writer.transport.abort()
+            await asyncio.sleep(0.01)
 
     async def _retire(self, in_flight: int, seconds: float) -> None:
         self._gate.clear()
