@@ -169,11 +169,9 @@ class Assignment:
         """Read a partition from its beginning: its log now belongs to another topic of the same name."""
         found = edges(consumer, slot.partition)
         if found is not None:
-            text, extra = (
-                "%s: the topic was deleted and created again; it is read from its beginning",
-                {"event": "topic-made-anew"},
-            )
-            _LOG.warning(text, slot.partition, extra={**extra, "partition": str(slot.partition)})
+            text = "%s: the topic was deleted and created again; it is read from its beginning"
+            extra = {"event": "topic-made-anew", "partition": str(slot.partition)}
+            _LOG.warning(text, slot.partition, extra=extra)
             self._restart(consumer, slot, found, Progress(found.low, ours=False))
 
     def _go_back(self, consumer: Consumer, slot: OwnedPartition, wanted: int, found: Edges) -> None:
