@@ -15,6 +15,7 @@ would never leave a trace. `suspicion.py` has a table of the stages.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from sidecar.core.decide import RetryInPlace, Wait, decide, quarantine
 from sidecar.core.lane.partition import PartitionState
@@ -231,7 +232,8 @@ class Quarantine:
                 self._look(part, watch, now)
 
     def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
-        waits = any(record.source == part.source for record in (*self._parts.ready, *self._dispatcher.aside))
+        ready = chain(self._parts.ready, self._dispatcher.aside) if watch.stage == "alone" else ()
+        waits = any(record.source == part.source for record in ready)
         match after_time(watch, part, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
             case "first":
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.

@@ -22,7 +22,8 @@ Step: TypeAlias = Literal["stay", "leave", "together", "first"]
 def after_time(watch: Suspicion, part: PartitionState, now: Now, *, waits: bool, roomy: bool) -> Step:
     """Return what becomes of a partition whose suspects have no mark.
 
-    `waits`: whether records of it are ready. `roomy`: whether the lane had room for more records in the last IDLE ms.
+    `waits`: whether records of it are ready; only stage `alone` asks. `roomy`: whether the lane had room for more
+    records in the last IDLE ms.
     """
     unread = part.load == 0 and not roomy  # with records of its own in memory it must go on, and make room
     if is_over(watch, part.load or unread, now):
