@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.audit.facts import Fact, FactKind
-from topics.durations import render_duration
-from topics.events import Event, State, order
+from topics.events import Event, State, event_of, latest, order
+from topics.headers import RetryState
 from topics.names import Names
 from topics.specs import OUTAGE_MARGIN
 from topics.view_record import ViewRow
@@ -31,9 +31,9 @@ def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now
     `now`: epoch ms. The copies must have been read after the row.
     """
     found = list(copies)
-    latest = max((event_of_copy(fact, names) for fact in found), key=order, default=None)
-    if row is None or (latest is not None and order(latest)[:3] > order(row)[:3]):
-        return latest
+    newest = latest(event_of_copy(fact, names) for fact in found)
+    if row is None or (newest is not None and order(newest)[:3] > order(row)[:3]):
+        return newest
     if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in found):
         return None
     # A copy that is older than the retention of its level may have been deleted unread, and its end is not known.
@@ -43,25 +43,14 @@ def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now
 def event_of_copy(fact: Fact, names: Names) -> Event:
     """Return the event that was written with a copy. Its time is when the copy was appended."""
     waits = State.WAITING_RETRY if fact.times else State.REDRIVEN
-    topic, partition, offset = fact.id.rsplit(":", 2)
-    role = names.role(fact.topic, (topic,))
-    return Event(
-        group=names.group,
-        id=fact.id,
-        state=State.DLQ if fact.what is FactKind.DEAD else waits,
-        times=fact.times,
-        redrives=fact.redrives,
-        level=render_duration(role.delay) if role is not None and role.delay else None,
-        due=fact.due,
-        at=fact.at,
-        reason=fact.reason,
-        topic=topic,
-        partition=int(partition),
-        offset=int(offset),
-        timestamp=fact.timestamp,
-        first_failed_at=fact.first_failed_at,
-        instance=WRITER,
+    state = State.DLQ if fact.what is FactKind.DEAD else waits
+    topic = fact.id.rsplit(":", 2)[0]
+    life = RetryState(
+        fact.id, topic, fact.times, fact.redrives, fact.due, fact.timestamp, fact.first_failed_at, fact.reason
     )
+    role = names.role(fact.topic, (topic,))
+    level = None if role is None else role.delay or None
+    return event_of(life, state, level, group=names.group, instance=WRITER, at=fact.at)
 
 
 def commit_of(row: ViewRow) -> Event:

@@ -19,7 +19,7 @@ from sidecar.audit.parsing import TopicRecord, copy_fact
 from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of
 from sidecar.audit.store import AuditStore
-from sidecar.clock import now
+from sidecar.clock import wall
 from sidecar.core.progress import Progress
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.client_config import teller_config
@@ -36,6 +36,8 @@ CLIENT = "reconsume-view-repair"
 STALE_AFTER = 60_000
 """ms. With an older view, most of what it lacks is only unread."""
 PAGE = 1_000
+NOTHING_DONE = Progress(0)
+"""The progress of a partition for which none is committed."""
 
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Called with the current step, how much of it is done, and how much there is."""
@@ -66,7 +68,7 @@ class ViewRepair:
         settings = self._settings
         look = self._stack.enter_context(looking(settings.kafka, settings.names))
         look.read_all(lambda read, total: self._tell("reading the view", read, total))
-        began = now().wall
+        began = wall()
         if began - look.as_of > STALE_AFTER:
             age = (began - look.as_of) // 1_000
             raise ContractError(f"the view is {age} s old: let the job of `reconsume view run` read all events first")
@@ -83,7 +85,7 @@ class ViewRepair:
         survey = survey_of(self._settings, kafka.topics())
         progress = kafka.progress(self._settings.names.retry_group, survey.retries, stable=False)
         marks = kafka.marks(place for place in survey.read if place[0] not in survey.own[Kind.EVENTS])
-        starts = {place: max(mark.begin, begin_of(progress.get(place))) for place, mark in marks.items()}
+        starts = {place: max(mark.begin, progress.get(place, NOTHING_DONE).next) for place, mark in marks.items()}
         ends = {place: max(mark.end, starts[place]) for place, mark in marks.items()}
         total, done = sum(ends.values()) - sum(starts.values()), 0
         for rows in kafka.read(starts, ends):
@@ -97,8 +99,8 @@ class ViewRepair:
         sources = frozenset(self._settings.topic_names)
         for row in rows:
             what = FactKind.DEAD if row.topic in survey.own[Kind.DLQ] else FactKind.COPY
-            known = progress.get((row.topic, row.partition))
-            if what is FactKind.COPY and known is not None and known.covers(row.offset):
+            done = progress.get((row.topic, row.partition), NOTHING_DONE)
+            if what is FactKind.COPY and done.covers(row.offset):
                 continue
             fact = copy_fact(row, what, self._settings.group, sources, later=False)
             if fact.what is not FactKind.BAD:
@@ -135,11 +137,6 @@ class ViewRepair:
         if faults or left:
             why = faults[0] if faults else "Kafka does not answer"
             raise BrokerError(f"{len(faults) + left} events were not written to {topic}: {why}; run the command again")
-
-
-def begin_of(progress: Progress | None) -> int:
-    """Return the first offset of a partition that may wait."""
-    return 0 if progress is None else progress.next
 
 
 def row_of(ask: ViewQuery, identity: str) -> ViewRow | None:
