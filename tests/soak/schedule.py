@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 WARM_UP = 15.0
 """Seconds without a fault at the start: every pod has its partitions, and retries wait in the levels."""
@@ -109,11 +111,16 @@ class Schedule(NamedTuple):
         return next((wave.rate for wave in reversed(self.waves) if wave.at <= at), 0)
 
 
+def chosen(kinds: Mapping[str, T], only: Collection[str]) -> dict[str, T]:
+    """The kinds that are asked for, all of them for none; ValueError names one that is not known."""
+    if unknown := sorted(set(only) - kinds.keys()):
+        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(kinds)}")
+    return {name: kind for name, kind in kinds.items() if not only or name in only}
+
+
 def plan(seed: int, seconds: float, only: Collection[str] = (), highest: int = 500) -> Schedule:
     """The schedule of a run; ValueError names a kind that is not known. No kinds means all of them."""
-    if unknown := sorted(set(only) - set(KINDS)):
-        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    kinds = {name: kind for name, kind in KINDS.items() if not only or name in only}
+    kinds = chosen(KINDS, only)
     steps = sorted(
         (step for track in GAPS for step in _track(random.Random(f"{seed}/{track}"), track, kinds, seconds)),
         key=lambda step: step[0],

@@ -6,6 +6,8 @@ import random
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from tests.soak.schedule import chosen
+
 KINDS: Mapping[str, int] = {
     "driver-killed": 3,
     "java-killed": 2,
@@ -37,9 +39,7 @@ class Round(NamedTuple):
 
 def rounds(seed: int, only: Collection[str] = ()) -> Iterator[Round]:
     """Yield rounds without end; no kinds means all of them. Raises ValueError for a kind that is not known."""
-    if unknown := sorted(set(only) - set(KINDS)):
-        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    deck = [kind for kind, share in KINDS.items() for _ in range(share) if not only or kind in only]
+    deck = [kind for kind, share in chosen(KINDS, only).items() for _ in range(share)]
     drawn, number = random.Random(seed), 0
     while True:
         for kind in drawn.sample(deck, len(deck)):
