@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 
 from sidecar.deploy.container import FILE, PROBE_PORT, image
 from sidecar.deploy.starter import placeholder
 from sidecar.deploy.starter.configuration import Answers
+from sidecar.deploy.starter.template import fill
 
 KAFKA_IMAGE = "apache/kafka:4.3.1"
 INSIDE = "kafka:19092"
@@ -103,7 +103,7 @@ def compose(answers: Answers, file: str) -> str:
         "program": block(placeholder.placeholder(answers)),
         "probes": str(PROBE_PORT),
     }
-    return re.sub(r"@(\w+)@", lambda mark: values[mark[1]], TEMPLATE)
+    return fill(TEMPLATE, values)
 
 
 def create(topic: str) -> str:

@@ -10,6 +10,7 @@ from sidecar.deploy.annotations import SidecarAnnotations
 from sidecar.deploy.manifest_file import change_all
 from sidecar.deploy.starter import placeholder
 from sidecar.deploy.starter.configuration import Answers, flow
+from sidecar.deploy.starter.template import fill
 from sidecar.deploy.workload import with_sidecar
 
 LONGEST = 40
@@ -76,9 +77,7 @@ def manifests(answers: Answers, configuration: str) -> dict[str, str]:
         "image": placeholder.IMAGE,
         "program": textwrap.indent(placeholder.placeholder(answers).strip(), " " * 14),
     }
-    deployment, kustomization = (
-        re.sub(r"@(\w+)@", lambda mark: values[mark[1]], template) for template in (DEPLOYMENT, KUSTOMIZATION)
-    )
+    deployment, kustomization = (fill(template, values) for template in (DEPLOYMENT, KUSTOMIZATION))
     annotations = SidecarAnnotations(config_map=name)
 
     def put_in(workload: dict[str, Any]) -> dict[str, Any]:
