@@ -49,7 +49,7 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     Spark's modules load slowly, so they are imported after the arguments are checked.
     """
     from spark import java, query
-    from spark.errors import GoneError
+    from spark.errors import GoneError, TakenError
     from spark.job import run as job
 
     java.silence_py4j_errors()
@@ -61,6 +61,8 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     began = time.monotonic()
     try:
         return job.run(options, master, kafka, wish)
+    except TakenError as taken:
+        return told(str(taken), FAILED)
     except GoneError as gone:
         return job.after_death(options, time.monotonic() - began, gone, wish)
 

@@ -1,10 +1,14 @@
-"""Errors of a query that its supervisor handles in different ways."""
+"""Errors of the job and its queries, each handled in its own way."""
 
 from __future__ import annotations
 
 
 class GoneError(Exception):
     """The Java process that ran the queries has ended; no query can be started in it."""
+
+
+class TakenError(Exception):
+    """Another job uses the checkpoint."""
 
 
 def first_line(error: BaseException) -> str:

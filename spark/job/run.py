@@ -19,6 +19,7 @@ from spark.job.display import say, shown
 from spark.job.listener import Listener
 from spark.job.meters import Meters
 from spark.job.queries import QUERIES, Queries
+from spark.job.sole_use import claim
 from spark.job.supervisor import Streak, Supervisor
 from spark.options import Run
 from spark.session import build
@@ -65,7 +66,8 @@ class StopSignal:
 def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -> int:
     """Run the job and return the exit code: 0 after a request to stop, 1 if any query was given up.
 
-    It ends by itself when every query is given up. Raises GoneError if Java has ended.
+    It ends by itself when every query is given up. Raises TakenError if another job uses the checkpoint, and GoneError
+    if Java has ended.
     """
     meters = Meters(QUERIES)
     with raising_gone(), ExitStack() as stack:
@@ -75,6 +77,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -
         spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
         stack.callback(end_java, spark)
         wish.listen()
+        _lock = claim(spark, options.checkpoint, say)
         write_plainly(spark, options.checkpoint)
         cluster = Cluster(spark, kafka)
         listener = Listener(meters, say, cluster)
