@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import pyspark
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.soak_view.groups import Group
@@ -25,6 +26,7 @@ REST = 120.0
 """Seconds in which view and sums must be what the events say, on an idle machine; Spark starts anew in it."""
 WORDS = ("--trigger=500ms", "--slow-trigger=1s", "--sums-delay=2h", "--evict-every=20s", "--metrics-listen=127.0.0.1:0")
 LOST = "reconsume_view_events_lost_total"
+TAKEN = "is in use by another job"
 
 
 class Verdict(NamedTuple):
@@ -44,17 +46,29 @@ class Verdict(NamedTuple):
         )
 
 
+def spark_home(folder: Path) -> Path:
+    """Spark's folder by links: executors of a `local-cluster` keep jars and logs in `work` below their Spark's home."""
+    folder.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 class ViewSoak:
     """The job, its groups, and the faults. A context manager: the job is killed at its end."""
 
-    def __init__(self, bootstrap: str, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, bootstrap: str, folder: Path, seed: int, master: str, say: Callable[[str], None]) -> None:
         self._bootstrap, self._folder, self._say = bootstrap, folder, say
         self._prefix, self._random = f"soak-{os.getpid()}-{seed}", Random(seed)
         self._place = folder / "place"
-        words = (*WORDS, f"--checkpoint={self._place}", f"--pattern={self._prefix}-.*")
-        self._job = ViewProcess(bootstrap, folder / "job", *words)
-        other = (*WORDS, f"--checkpoint={folder / 'other'}", f"--pattern={self._prefix}-.*")
-        self._other = ViewProcess(bootstrap, folder / "second", *other)
+        home = {"SPARK_HOME": str(spark_home(folder / "spark"))}
+
+        def job(name: str, place: Path) -> ViewProcess:
+            words = (*WORDS, f"--master={master}", f"--pattern={self._prefix}-.*", f"--checkpoint={place}")
+            return ViewProcess(bootstrap, folder / name, *words, environ=home)
+
+        self._job, self._intruder = job("job", self._place), job("intruder", self._place)
+        self._other = job("other", folder / "other-place")
         self.groups = [self._group() for _ in range(2)]
         self._lost = self._lost_before = 0
         """Events that were deleted unread, and of these those that an earlier process of the job has counted."""
@@ -151,6 +165,19 @@ class ViewSoak:
         group.live(turn.records)
         self._other.until(lambda: "metrics at" in self._other.log(), START_SECONDS, "the second job has begun")
         assert self._other.stop() == 0
+
+    def _second_job_on_the_checkpoint(self, group: Group, turn: Round) -> None:
+        """By mistake, on the same checkpoint: it must refuse, and leave it as it is."""
+        self._intruder.start()
+        group.live(turn.records)
+        assert self._intruder.process.wait(START_SECONDS) == 1
+        assert TAKEN in self._intruder.log()
+
+    def _executor_killed(self, group: Group, turn: Round) -> None:
+        """The process of a task, while tasks run; nothing where the driver itself runs them."""
+        group.live(turn.records)
+        for executor in self._job.executors()[: 1 + turn.pick % 2]:
+            executor.kill()
 
     # --- the groups --------------------------------------------------------------------------------------------------
 

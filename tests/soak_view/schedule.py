@@ -20,6 +20,8 @@ KINDS: Mapping[str, int] = {
     "partitions-added": 2,
     "events-overtaken": 3,
     "second-job": 1,
+    "second-job-on-the-checkpoint": 1,
+    "executor-killed": 2,
 }
 """Every fault, and how often it is in the deck."""
 MOST_PICK = 1 << 20

@@ -20,7 +20,7 @@ def test_the_view_is_right_after_each_of_two_minutes_of_faults(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: list[str] = []
-    with ViewSoak(kafka.bootstrap, tmp_path, SEED, told.append) as soak:
+    with ViewSoak(kafka.bootstrap, tmp_path, SEED, "local[2]", told.append) as soak:
         verdict = soak.run(rounds(SEED), SECONDS)
     with capsys.disabled():
         print(f"\n  {verdict}", end=" ")  # noqa: T201 - the numbers are what the run is for

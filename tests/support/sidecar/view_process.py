@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import psutil
@@ -31,16 +31,26 @@ SELDOM = 0.5
 QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 """For runs of seconds: what the second compiler and G1 cost is never earned back."""
 
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
 
 class ViewProcess:
     """One run of the job. A context manager: leaving it kills what still runs of it."""
 
-    def __init__(self, bootstrap: str, folder: Path, *words: str, group: str = "unused") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        *words: str,
+        group: str = "unused",
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         config: dict[str, Any] = {"group": group, "kafka": {"bootstrap.servers": bootstrap}}
         self._file = folder / "view.yaml"
         self._file.write_text(yaml.safe_dump(config))
         self._log, self._folder, self._words = folder / "view.log", folder, (*QUICK, *words)
+        self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
         self._family: list[psutil.Process] = []
 
@@ -66,7 +76,7 @@ class ViewProcess:
     def start(self) -> None:
         """Start it, or start it anew after it has ended; returns at once."""
         command = [sys.executable, "-m", "sidecar", "view", "run", "-c", str(self._file), *self._words]
-        environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(self._folder)}
+        environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(self._folder), **self._environ}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, env=environ, stdout=log, stderr=log)
         self._family = []
@@ -88,6 +98,10 @@ class ViewProcess:
     def java(self) -> psutil.Process:
         """Spark's Java process, once it is one: before, it is a shell script."""
         return self._member("Java", lambda words: bool(words) and words[0].endswith("java"))
+
+    def executors(self) -> list[psutil.Process]:
+        """The processes that run Spark's tasks; none if the driver itself runs them (`local[2]`)."""
+        return [process for process in self.family() if EXECUTOR in words_of(process)]
 
     def _member(self, what: str, fits: Callable[[list[str]], bool]) -> psutil.Process:
         def found() -> psutil.Process | None:
