@@ -7,7 +7,6 @@ shows, however many records wait beyond it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from sidecar.view.storm import Failures, Rule, Storm, storm_of
 from topics.durations import parse_duration
 from topics.events import State
 
-PAGE = 1_000
 MOST = 10_000
 """Records that are drawn; each query reads them again."""
 MOST_LANES = 24
@@ -92,13 +90,8 @@ def summarize(query: ViewQuery, now: int, rule: Rule) -> Summary:
 
 def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
     """Return the waiting records in the order of their due time, and whether there are more."""
-    rows, cursor = list[Waiting](), None
-    while len(rows) < MOST:
-        page = query.messages(Filters(state=State.WAITING_RETRY), PAGE, cursor)
-        rows += map(_WAITING.decode, page.values)
-        if (cursor := page.cursor) is None:
-            return rows, False
-    return rows, True
+    rows = [_WAITING.decode(value) for value in query.every_message(Filters(state=State.WAITING_RETRY), MOST + 1)]
+    return rows[:MOST], len(rows) > MOST
 
 
 def lanes_of(rows: list[Waiting], now: int) -> tuple[Lane, ...]:
@@ -124,18 +117,9 @@ def _place(level: str | None) -> tuple[float, str]:
 def minutes_of(query: ViewQuery, first: int) -> tuple[Minute, ...]:
     """Return the sums of each minute since `first` (epoch ms), over all topics, levels and reasons."""
     found: dict[int, Minute] = {}
-    for row in _sums(query, first):
+    for row in map(_SUMS.decode, query.every_sum(first, MOST)):
         before = found.get(row.minute, Minute(row.minute, 0, 0, 0))
         found[row.minute] = Minute(
             row.minute, before.waiting + row.waiting, before.committed + row.committed, before.dead + row.dead
         )
     return tuple(found[minute] for minute in sorted(found) if minute < first + MINUTES * MINUTE)
-
-
-def _sums(query: ViewQuery, first: int) -> Iterator[Sums]:
-    cursor = None
-    for _ in range(MOST // PAGE):
-        page = query.sums(first, PAGE, cursor)
-        yield from map(_SUMS.decode, page.values)
-        if (cursor := page.cursor) is None:
-            return

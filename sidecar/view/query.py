@@ -12,8 +12,9 @@ import hmac
 import sqlite3
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -28,6 +29,8 @@ LONGEST = 5.0
 STEPS = 20_000
 """SQLite instructions between two checks of the time: about a millisecond."""
 BUSY_SECONDS = 1.0
+PAGE = 1_000
+"""Rows that are in memory at a time where all are wanted."""
 CODE = 12
 PLACE = struct.Struct(">qq")
 """The due time or minute, and the row's number."""
@@ -99,6 +102,14 @@ class ViewQuery:
         """
         return self._page(_List("sums", "minute", ["minute >= ?"], [since], bound=[]), limit, cursor)
 
+    def every_message(self, filters: Filters, most: int | None = None) -> Iterator[bytes]:
+        """Yield the messages, the earliest due first; at most `most`. Only a page of them is in memory at a time."""
+        return _every(partial(self.messages, filters), most)
+
+    def every_sum(self, since: int, most: int | None = None) -> Iterator[bytes]:
+        """Yield the sums of the minutes since then (epoch ms), the oldest first; at most `most`."""
+        return _every(partial(self.sums, since), most)
+
     def failures(self, since: int, until: int) -> Failures:
         """Return how many records failed last after `since`, up to `until` (epoch ms), by reason."""
         where = "FROM message WHERE last_failed_at > ? AND last_failed_at <= ?"
@@ -127,6 +138,16 @@ class ViewQuery:
     def _key(self) -> bytes:
         (key,) = self._connection.execute("SELECT value FROM fact WHERE name = 'cursor-key'").fetchone()
         return bytes(key)
+
+
+def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iterator[bytes]:
+    left, cursor = most, None
+    while left is None or left > 0:
+        page = page_of(PAGE if left is None else min(PAGE, left), cursor)
+        yield from page.values
+        left = None if left is None else left - len(page.values)
+        if (cursor := page.cursor) is None:
+            return
 
 
 @contextmanager

@@ -35,7 +35,8 @@ from topics.view_record import ViewRow
 CLIENT = "reconsume-view-repair"
 STALE_AFTER = 60_000
 """ms. With an older view, most of what it lacks is only unread."""
-PAGE = 1_000
+MOST_UNSENT = 1_000
+"""Events in the producer's queue, so that a huge view does not fill the memory."""
 NOTHING_DONE = Progress(0)
 """The progress of a partition for which none is committed."""
 
@@ -123,9 +124,11 @@ class ViewRepair:
         """Write events to the group's events topic. Raises BrokerError if Kafka did not take one of them."""
         faults: list[str] = []
         topic = self._settings.names.events
-        producer = Producer({**teller_config(self._settings.kafka, CLIENT), "queue.buffering.max.messages": PAGE})
+        producer = Producer(
+            {**teller_config(self._settings.kafka, CLIENT), "queue.buffering.max.messages": MOST_UNSENT}
+        )
         for event in events:
-            while len(producer) >= PAGE:
+            while len(producer) >= MOST_UNSENT:
                 producer.poll(ANSWER_SECONDS)
             producer.produce(
                 topic,
@@ -148,9 +151,4 @@ def row_of(ask: ViewQuery, identity: str) -> ViewRow | None:
 def waiting_rows(ask: ViewQuery) -> Iterator[ViewRow]:
     """Yield the rows of the records that wait, as the view has them."""
     for state in WAITING:
-        cursor = None
-        while True:
-            page = ask.messages(Filters(state=state), PAGE, cursor)
-            yield from map(_ROW.decode, page.values)
-            if (cursor := page.cursor) is None:
-                break
+        yield from map(_ROW.decode, ask.every_message(Filters(state=state)))

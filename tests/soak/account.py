@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,6 +63,11 @@ class SoakEvidence(Evidence):
         """Nobody writes anything foreign in a soak."""
         return {}
 
+    def first_topic(self, chain: Sequence[Copy]) -> str:
+        """Where its event says, if that topic was about to be deleted: only a copy that hopped on in time is left."""
+        copy = chain[0]
+        return self._first_topics.get(((copy.id, copy.redrives), copy.times), copy.topic)
+
     def destroyed(self, key: LifeKey, times: int) -> bool:
         """Whether what is known last of an attempt was destroyed: the record, or the copy that should follow it."""
         if any(gone >= times for gone in self._vanished.get(key, ())) or key in self._dead_unseen:
@@ -106,6 +111,10 @@ class SoakEvidence(Evidence):
             if told.state == "WAITING_RETRY" and told.times not in self.lives.get(told.key, {}):
                 found.setdefault(told.key, set()).add(told.times)
         return found
+
+    @cached_property
+    def _first_topics(self) -> dict[tuple[LifeKey, int], str]:
+        return {(told.key, told.times): told.topic for told in self._told_in_windows if told.state == "WAITING_RETRY"}
 
     @cached_property
     def _dead_unseen(self) -> frozenset[LifeKey]:

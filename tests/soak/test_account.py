@@ -146,6 +146,20 @@ def test_a_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_though
     assert [text.split(":")[0] for text in judge(taken, Kept(taken, {})).found] == ["event"]
 
 
+def test_a_hop_out_of_a_topic_that_was_about_to_be_deleted_is_held_against_the_level_of_its_event() -> None:
+    """The copy in the level is gone unseen; a pod without the main topic had passed it on."""
+    hopped: dict[str, object] = {
+        "retries": {LEVEL: (), NEXT: (copy_row(0, 1, DUE, NEXT, DUE + 50),)},
+        "progress": {("orders", 0): Progress(2), (NEXT, 0): Progress(1)},
+        "deliveries": (*world().deliveries, delivery(FLAKY, 1, DUE + 5_060, TOOK)),
+        "events": (*world().events, event_row("COMMIT", 1, DUE, None, DUE + 5_070)),
+    }
+    check(world(**hopped, windows=(Window(LEVEL, START, START + 200),)))
+    assert {text.split(":")[0] for text in found(world(**hopped))} == {"I4 early", "event"}
+    wrong = {**hopped, "events": (event_row("WAITING_RETRY", 1, DUE + 1, "2s", START + 100), *hopped["events"][1:])}
+    assert found(world(**wrong, windows=(Window(LEVEL, START, START + 200),)))
+
+
 def test_each_life_of_a_topic_stands_for_itself() -> None:
     book = Book()
     row = copy_row(0, 1, DUE, LEVEL, START)

@@ -21,10 +21,8 @@ from sidecar.settings import Settings, load
 from topics.events import State
 
 if TYPE_CHECKING:
-    from sidecar.view.query import Filters
     from sidecar.view.snapshot import ViewSnapshot
 
-PAGE = 1_000
 MOST_SCANNED = 5_000_000
 
 app = typer.Typer(help="What is in retry, in the whole group.", no_args_is_help=True, rich_markup_mode=None)
@@ -63,9 +61,9 @@ def list_(
     """
     filters = filters_of(state, topic, level, reason, due_before)
     settings = load(options.config, options.sets)
-    with view(settings) as look:
+    with view(settings) as look, look.questions() as ask:
         form = options.output.format
-        options.output.rows(LIST, (for_people(row_of(value), form) for value in values(look, filters, limit)))
+        options.output.rows(LIST, (for_people(row_of(value), form) for value in ask.every_message(filters, limit)))
 
 
 @command(app, "show")
@@ -124,14 +122,8 @@ def stats(
     with view(settings) as look, look.questions() as ask:
         now, rule = wall(), rule_of(settings)
         talk(storm_text(ask.failures(now - rule.window, now), rule))
-        form, cursor = options.output.format, None
-        rows: list[Row] = []
-        while True:
-            page = ask.sums(now - span, PAGE, cursor)
-            rows += (for_people(row_of(value), form) for value in page.values)
-            if (cursor := page.cursor) is None:
-                break
-        options.output.rows(STATS, rows)
+        form = options.output.format
+        options.output.rows(STATS, (for_people(row_of(value), form) for value in ask.every_sum(now - span)))
 
 
 @command(app, "watch")
@@ -184,18 +176,6 @@ def view(settings: Settings) -> Iterator[ViewSnapshot]:
         if look.bad:
             talk(f"warning: {look.bad} records of the view are no such, and passed over")
         yield look
-
-
-def values(look: ViewSnapshot, filters: Filters, limit: int | None) -> Iterator[bytes]:
-    """Yield the values of a list, page by page."""
-    left, cursor = limit, None
-    with look.questions() as ask:
-        while left is None or left > 0:
-            page = ask.messages(filters, PAGE if left is None else min(PAGE, left), cursor)
-            yield from page.values
-            left = None if left is None else left - len(page.values)
-            if (cursor := page.cursor) is None:
-                return
 
 
 def print_record(options: Options, record: str, row: Row, events: list[Row], missing: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,6 +136,10 @@ class Evidence:
         return False
 
     # --- what an operator destroyed on purpose: nothing, but in the soak ---------------------------------------------
+
+    def first_topic(self, chain: Sequence[Copy]) -> str:
+        """The topic of an attempt's first copy. Of a copy that hopped on only the later one may be left."""
+        return chain[0].topic
 
     def name_of(self, topic: str) -> str:
         """The name on Kafka of a topic that stands here."""

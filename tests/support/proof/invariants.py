@@ -147,7 +147,7 @@ def early(evidence: Evidence) -> Violations:
     for (ident, redrives), life in evidence.lives.items():
         for times, chain in life.items():
             failed = failures.get((ident, redrives, times - 1))
-            short = 0 if failed is None else failed + evidence.delay_of(chain[0].topic) - chain[0].due
+            short = 0 if failed is None else failed + evidence.delay_of(evidence.first_topic(chain)) - chain[0].due
             if short > GRAIN:
                 yield f"I4 early: {chain[0]} is due {short} ms before its level's delay after the failure"
 
@@ -254,7 +254,7 @@ def _false_event(evidence: Evidence, row: Row, event: dict[str, Any]) -> Violati
         yield f"event: {event['id']} under the key {row.key!r}"
     chain = evidence.lives.get((event["id"], event["redrives"]), {}).get(event["times"])
     if event["state"] == "WAITING_RETRY" and chain is not None:
-        delay = evidence.group.levels.get(evidence.name_of(chain[0].topic))
+        delay = evidence.group.levels.get(evidence.name_of(evidence.first_topic(chain)))
         level = None if delay is None else render_duration(delay)
         if (event["due"], event["level"]) != (chain[0].due, level):
             yield f"event: {chain[0]} is told to be due at {event['due']} in {event['level']}"
