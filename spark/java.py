@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark.errors import GoneError, first_line
@@ -64,7 +65,7 @@ def end_java(spark: SparkSession) -> None:
 
 @contextmanager
 def raising_gone() -> Iterator[None]:
-    """Raise GoneError for each error by which Py4J reports that Java does not answer.
+    """Raise GoneError for each error by which Py4J reports that Java does not answer, or PySpark that it did not start.
 
     An error that Java itself raises stays as it is. A call that is running when Java crashes ends in a plain Py4JError:
     Py4J logs the network error and drops it.
@@ -73,6 +74,10 @@ def raising_gone() -> Iterator[None]:
         yield
     except Py4JJavaError:
         raise
+    except PySparkRuntimeError as gone:
+        if gone.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise GoneError("it ended before it could be reached") from gone
     except (Py4JError, ConnectionError) as gone:
         raise GoneError(first_line(gone)) from gone
 

@@ -80,7 +80,10 @@ class LaneRunner:
             everything = AllPartitions(self.driver, lock_timeout=plan.lock_timeout)
             self.assignment, self.committer = everything, NoCommitter(everything, self.driver.committed)
         else:
-            self.assignment = Assignment(self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout)
+            classic = kafka.get("group.protocol", "classic") == "classic"
+            self.assignment = Assignment(
+                self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout, stepwise=classic
+            )
             self.committer = Committer(
                 producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
                 reader_config(kafka, plan.group, client),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
 from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
 from sidecar.kafka.committer.unknown_outcome import result_from_progress
-from sidecar.kafka.consumer.assignment import Membership
+from sidecar.kafka.consumer.membership import Membership
 
 if TYPE_CHECKING:
     from tests.sim.process import LaneHost

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError
 
 from spark.errors import GoneError
 from spark.java import raising_gone
@@ -17,6 +18,7 @@ DEATHS = [
     Py4JNetworkError("Answer from Java side is empty"),
     ConnectionRefusedError(111, "Connection refused"),
     BrokenPipeError(32, "Broken pipe"),
+    PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
 ]
 
 

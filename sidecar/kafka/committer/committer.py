@@ -16,7 +16,8 @@ from sidecar.core.record import Partition
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import settled
-from sidecar.kafka.consumer.assignment import Assignment, Membership
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from sidecar.observability.thread_watch import StopRequest
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
-from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
@@ -19,38 +17,42 @@ from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import AssignmentListener
+from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from sidecar.kafka.consumer.revocation import GIVEN_AWAY, drop, release
 from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges
 
 _LOG = logging.getLogger("reconsume.assignment")
 
 
-class Membership(NamedTuple):
-    """What a transaction needs: the group metadata, and the epochs of the partitions that were ours at that moment."""
-
-    metadata: Any
-    epochs: Mapping[Partition, int]
-
-
 class Assignment:
-    """The partitions of one consumer. `lock_timeout`: seconds that a revoked partition waits for its deliveries."""
+    """The partitions of one consumer.
+
+    `lock_timeout`: seconds that a revoked partition waits for its deliveries. `stepwise`: as in GroupMembership.
+    """
 
     in_group = True
     """Whether the partitions come from a consumer group, so that an error that keeps us out of the group matters."""
 
-    def __init__(self, listener: AssignmentListener, *, start_at: str, lock_timeout: float) -> None:
+    def __init__(
+        self, listener: AssignmentListener, *, start_at: str, lock_timeout: float, stepwise: bool = True
+    ) -> None:
         self.slots: dict[Key, OwnedPartition] = {}
         self.lock_timeout = lock_timeout
-        self.membership: Membership | None = None
-        """Replaced as a whole: the committer's thread always sees metadata and epochs of the same moment."""
         self.all_paused = False
         """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self._listener = listener
         self.starts = Starts(start_at)
+        self._group = GroupMembership(stepwise=stepwise)
         self._epochs = count(1)
         self._asked = threading.Event()
         self._leaving = False
+
+    @property
+    def membership(self) -> Membership | None:
+        """What a transaction needs; None: nothing can be committed. For any thread."""
+        return self._group.current
 
     @property
     def placed(self) -> bool:
@@ -76,7 +78,8 @@ class Assignment:
     def answer(self, consumer: Consumer) -> None:
         """Renew the membership if that was requested."""
         if self._asked.is_set():
-            self._take_membership(consumer)
+            self._asked.clear()
+            self._group.renew(consumer, self._owned())
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start each partition at its committed offset."""
@@ -90,21 +93,23 @@ class Assignment:
         self._begin(starts)
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Give the partitions up, once nothing of them is under way or `lock_timeout` is over."""
+        """Give the partitions up, once nothing of them is under way or `lock_timeout` is over.
+
+        If the group does not wait for that, they may be another member's already: they are dropped at once.
+        """
         self.rebalances["revoked"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
-        self._take_membership(consumer)  # the last transactions of these partitions need the present generation
-        done = threading.Event()
-        self._listener.release(sources, done.set)
-        deadline = time.monotonic() + self.lock_timeout
-        while not done.wait(0.02) and time.monotonic() < deadline:
-            self.answer(consumer)
-        if not done.is_set():
-            text, extra = "gave up %d partitions with deliveries still out: %s", {"event": "gave-up-unanswered"}
-            _LOG.warning(text, len(sources), _names(sources), extra=extra)
-            self._listener.dropped(sources)
+        if self._group.is_overtaken(consumer):
+            drop(sources, self._listener, GIVEN_AWAY)
+        else:
+            self._take_membership(consumer)  # the last transactions of these partitions need the present generation
+            release(sources, self._listener, self.lock_timeout, lambda: self.is_given_away(consumer))
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
+
+    def is_given_away(self, consumer: Consumer) -> bool:
+        """Whether partitions that are being revoked may be another member's already, though they are still ours."""
+        return self._group.has_moved_on(consumer)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drop partitions that another consumer may own already; commit nothing of them."""
@@ -226,24 +231,19 @@ class Assignment:
         if self._leaving:
             # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
             # GIL: with Kafka unreachable the whole process stood still (2.16).
-            self.membership = None
+            self._group.end()
         else:
             self._take_membership(consumer)
 
     def _take_membership(self, consumer: Consumer) -> None:
         self._asked.clear()
-        epochs = {slot.partition: slot.epoch for slot in self.slots.values()}
-        try:
-            self.membership = Membership(consumer.consumer_group_metadata(), epochs)
-        except RuntimeError:  # closing: with its last partition the client may have left the group already
-            self.membership = None
+        self._group.take(consumer, self._owned())
+
+    def _owned(self) -> dict[Partition, int]:
+        return {slot.partition: slot.epoch for slot in self.slots.values()}
 
 
 def _log_loss(slot: OwnedPartition, wanted: int, found: Edges) -> None:
     extra = {"event": "offset-lost", "partition": str(slot.partition), "offset": wanted}
     text = "%s: offset %d is not in the log, which holds %d to %d"
     _LOG.error(text, slot.partition, wanted, found.low, found.high, extra=extra)
-
-
-def _names(sources: Iterable[Partition]) -> str:
-    return ", ".join(str(source) for source in sources)

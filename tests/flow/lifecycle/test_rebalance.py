@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
-from tests.support.kafka.group_topics import create_group
-from tests.support.kafka.topic_io import Out, produce
+from tests.support.kafka.group_topics import GroupTopics, create_group
+from tests.support.kafka.topic_io import SECONDS, Out, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.proof.load import Load
@@ -63,6 +64,17 @@ def until_answered(service: Service, sidecar: SidecarProcess, count: int) -> Non
 def owned(sidecar: SidecarProcess) -> set[int]:
     """The main partitions that a sidecar holds."""
     return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
+
+
+def states(sidecar: SidecarProcess) -> set[str]:
+    """The states of the main partitions that a sidecar holds."""
+    return {part["state"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
+
+
+def add_partition(group: GroupTopics) -> None:
+    """The main topic gets one more."""
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})
+    admin.create_partitions([NewPartitions(group.main, PARTITIONS + 1)])[group.main].result(SECONDS)
 
 
 def test_partitions_change_hands_under_load_without_a_duplicate(
@@ -123,6 +135,38 @@ def test_an_answer_for_an_earlier_assignment_is_dropped_although_the_partition_c
     report = check(collect(group, service.ledger))
     assert (report.committed, report.waiting, report.retries) == (records + len(warm), 0, records), report
     assert report.duplicates == moved
+
+
+def test_what_the_group_gives_away_before_it_was_given_up_is_counted_by_its_new_owner_alone(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """While the first waits for deliveries of revoked partitions, a partition is added: its client rejoins at once, and
+    the second gets the partitions. The first's late failures would be taken under the new generation."""
+    group = create_group(new_group(), PARTITIONS)
+    records = 48
+    let_go = threading.Event()
+
+    def script(request: Request) -> Behaviour:
+        if request.times or is_warm(request):
+            return OK
+        return Answer(500, until=let_go) if request.path.endswith("pod-0") else FAIL
+
+    service = start_service(script)
+    overrides = {"lock_timeout": "60s", "deliver": {"timeout": "90s"}}
+    first = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
+    warm = warm_up(group, service, first, records)
+    produce(group.bootstrap, group.main, spread(records))
+    first.until(lambda: service.in_flight == records, 15, "all are out")
+    second = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
+    first.until(lambda: "closing" in states(first), 15, "partitions are being given up")
+    add_partition(group)
+    second.until(lambda: delivered_by(service, "pod-1") > 0, 30, "the second has some of them")
+    let_go.set()
+    first.until(lambda: len(service.ledger.taken() - warm) == records, 30, "all are taken")
+    first.wait_log("given-away")
+    assert (first.stop().code, second.stop().code) == (0, 0)
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.waiting, report.retries) == (records + len(warm), 0, records), report
 
 
 def test_a_sidecar_that_stood_still_commits_nothing_of_what_it_lost_meanwhile(

@@ -16,7 +16,8 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
 from sidecar.kafka.committer.transaction import Aborted
-from sidecar.kafka.consumer.assignment import Assignment, Membership
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
 
@@ -62,7 +63,7 @@ class Refusing:
 def settled(supply: Refusing, entries: int) -> CommitResult:
     """What comes of a batch of so many entries."""
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
-    assignment.membership = Membership(None, {SOURCE: 1})
+    assignment._group.current = Membership(None, {SOURCE: 1})
     results: SimpleQueue[CommitResult] = SimpleQueue()
     committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, CredentialRegistry())
     committer._supply = supply  # type: ignore[assignment]

@@ -1,0 +1,139 @@
+"""Under which generation revoked partitions may be committed, however late a consumer learns of a rebalance."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.membership import GroupMembership, Membership, generation_of
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
+
+MINE = Partition("orders", 0)
+EPOCHS = {MINE: 1}
+
+
+def metadata(generation: int) -> bytes:
+    """As librdkafka serializes it."""
+    return b"CGMDv2:" + generation.to_bytes(4, sys.byteorder, signed=True) + b"billing\0member-1\0\1"
+
+
+class Client:
+    """A member of a group that is at some generation."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation: int | None = generation
+        self.assigned = [MINE]
+
+    def consumer_group_metadata(self) -> bytes:
+        if self.generation is None:
+            raise RuntimeError("Consumer group metadata not available")
+        return metadata(self.generation)
+
+    def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
+        self.assigned = []
+
+
+class Lane:
+    """Says what it was told; `during` is called while its deliveries are awaited."""
+
+    def __init__(self, during: Callable[[], None] = lambda: None, *, answered: bool = False) -> None:
+        self.told: list[str] = []
+        self._during, self._answered = during, answered
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        self.told.append("release")
+        self._during()
+        if self._answered:
+            done()
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        self.told.append("dropped")
+
+
+def owner(client: Client, lane: Lane, **terms: Any) -> Assignment:
+    """A consumer that has learned of the rebalance in which it got its partition."""
+    assignment = Assignment(cast("Any", lane), start_at="earliest", **{"lock_timeout": 60.0, **terms})
+    assignment.slots[MINE] = OwnedPartition(MINE, 1)
+    assignment._group.take(cast("Consumer", client), EPOCHS)
+    return assignment
+
+
+def revoke(assignment: Assignment, client: Client) -> None:
+    """It learns that its partition is revoked."""
+    assignment.on_revoke(cast("Consumer", client), [TopicPartition(*MINE)])
+
+
+@pytest.mark.parametrize("generation", [0, 1, 300, 2**31 - 1, -1])
+def test_the_generation_is_read_from_the_clients_own_form(generation: int) -> None:
+    assert generation_of(metadata(generation)) == generation
+
+
+@pytest.mark.parametrize("other", [None, b"", b"CGMDv3:\1\0\0\0", "CGMDv2:abcd", object()])
+def test_another_form_has_no_generation_and_fences_nothing(other: object) -> None:
+    assert generation_of(other) is None
+
+
+def test_revoked_partitions_are_dropped_as_soon_as_the_group_goes_on_without_waiting_for_them() -> None:
+    client = Client(7)
+
+    def group_goes_on() -> None:
+        client.generation = 9
+
+    lane = Lane(during=group_goes_on)
+    assignment = owner(client, lane)
+    client.generation = 8  # the rebalance that revokes
+    revoke(assignment, client)
+    assert lane.told == ["release", "dropped"]
+    assert assignment.membership == Membership(metadata(9), {}), "and the rest is committed under the new generation"
+
+
+def test_partitions_are_released_in_order_while_the_generation_that_revokes_them_lasts() -> None:
+    client, lane = Client(7), Lane(answered=True)
+    assignment = owner(client, lane)
+    client.generation = 8
+    revoke(assignment, client)
+    assert lane.told == ["release"]
+
+
+def test_a_revocation_that_is_learned_a_rebalance_too_late_commits_nothing() -> None:
+    client, lane = Client(7), Lane(answered=True)
+    assignment = owner(client, lane)
+    client.generation = 9
+    revoke(assignment, client)
+    assert lane.told == ["dropped"]
+    assert client.assigned == []
+
+
+def test_by_the_brokers_own_protocol_an_epoch_may_skip_some() -> None:
+    client, lane = Client(7), Lane(answered=True)
+    assignment = owner(client, lane, stepwise=False)
+    client.generation = 12
+    revoke(assignment, client)
+    assert lane.told == ["release"]
+
+
+def test_between_rebalances_the_membership_is_renewed_unless_a_revocation_may_be_unlearned() -> None:
+    client: Any = Client(7)
+    group = GroupMembership(stepwise=True)
+    group.take(client, EPOCHS)
+    for generation, known in ((8, 8), (10, 8), (9, 9)):
+        client.generation = generation
+        group.renew(client, EPOCHS)
+        assert group.current == Membership(metadata(known), EPOCHS)
+
+
+def test_a_client_that_has_left_has_no_membership_and_has_not_moved_on() -> None:
+    client: Any = Client(7)
+    group = GroupMembership(stepwise=True)
+    group.take(client, EPOCHS)
+    client.generation = None
+    assert not group.has_moved_on(client)
+    assert not group.is_overtaken(client)
+    group.take(client, EPOCHS)
+    assert group.current is None
