@@ -191,13 +191,17 @@ class ViewSoak:
 
     def _group_made_anew(self, group: Group, turn: Round) -> None:
         """It soon has more events than the old one."""
+        group.made_anew_while_read()
+        self._make_anew(group, turn)
+
+    def _make_anew(self, group: Group, turn: Round) -> None:
         group.delete()
         group.create()
         group.live(2 * turn.records)
 
     def _group_made_anew_while_stopped(self, group: Group, turn: Round) -> None:
         self._stop()
-        self._group_made_anew(group, turn)
+        self._make_anew(group, turn)
         self._job.start()
 
     def _partitions_added(self, group: Group, turn: Round) -> None:

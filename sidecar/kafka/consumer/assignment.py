@@ -19,7 +19,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import AssignmentListener
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from sidecar.kafka.consumer.revocation import GIVEN_AWAY, drop, release
+from sidecar.kafka.consumer.revocation import drop_given_away, release
 from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges
 
 _LOG = logging.getLogger("reconsume.assignment")
@@ -100,7 +100,7 @@ class Assignment:
         self.rebalances["revoked"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
         if self._group.is_overtaken(consumer):
-            drop(sources, self._listener, GIVEN_AWAY)
+            drop_given_away(sources, self._listener)
         else:
             self._take_membership(consumer)  # the last transactions of these partitions need the present generation
             release(sources, self._listener, self.lock_timeout, lambda: self.is_given_away(consumer))

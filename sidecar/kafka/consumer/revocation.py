@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import AssignmentListener
@@ -15,17 +14,6 @@ LOOK_EVERY = 0.02
 """Seconds between two checks whether the partitions may still be committed."""
 
 _LOG = logging.getLogger("reconsume.assignment")
-
-
-class DropReason(NamedTuple):
-    """Why revoked partitions are dropped with deliveries still out, as the log says it."""
-
-    event: str
-    text: str
-
-
-UNANSWERED = DropReason("gave-up-unanswered", "gave up %d partitions with deliveries still out: %s")
-GIVEN_AWAY = DropReason("given-away", "the group has given away %d partitions before they were given up: %s")
 
 
 def release(
@@ -40,14 +28,20 @@ def release(
     deadline = time.monotonic() + lock_timeout
     while not done.wait(LOOK_EVERY) and time.monotonic() < deadline:
         if is_given_away():
-            drop(sources, listener, GIVEN_AWAY)
+            drop_given_away(sources, listener)
             return
     if not done.is_set():
-        drop(sources, listener, UNANSWERED)
+        text, extra = "gave up %d partitions with deliveries still out: %s", {"event": "gave-up-unanswered"}
+        _LOG.warning(text, len(sources), _names(sources), extra=extra)
+        listener.dropped(sources)
 
 
-def drop(sources: Sequence[Partition], listener: AssignmentListener, why: DropReason) -> None:
-    """Drop partitions, commit nothing more of them, and log why."""
-    names = ", ".join(str(source) for source in sources)
-    _LOG.warning(why.text, len(sources), names, extra={"event": why.event})
+def drop_given_away(sources: Sequence[Partition], listener: AssignmentListener) -> None:
+    """Drop partitions that may be another member's already; commit nothing more of them."""
+    text, extra = "the group gave away %d partitions before they were given up: %s", {"event": "given-away"}
+    _LOG.warning(text, len(sources), _names(sources), extra=extra)
     listener.dropped(sources)
+
+
+def _names(sources: Sequence[Partition]) -> str:
+    return ", ".join(str(source) for source in sources)
