@@ -215,6 +215,11 @@ class ClientModel(Questions):
         while self._rebalances:
             self.run_callback()
 
+    @property
+    def next_callback(self) -> tuple[str, Sequence[Partition]]:
+        """The callback that waits first: which it is, and of which partitions."""
+        return self._rebalances[0]
+
     def run_callback(self) -> tuple[str, Sequence[Partition]]:
         """Run the callback that waits first: which it was, and of which partitions."""
         kind, places = self._rebalances.popleft()

@@ -36,7 +36,7 @@ class ConsumerSide(DriverModel):
         self.member = ""
         """As the coordinator knows it."""
         self.closing = self.closed = False
-        self.client = ClientModel(self.world.kafka, group, self.random, self.world.slow)
+        self.client = ClientModel(self.world.kafka, group, self.random, self.world.faults.slow)
         start = self.world.plan.start if group == "billing" else "earliest"
         self.assignment = Assignment(self, start_at=start, lock_timeout=0.0)  # the lock is waited for in `release`
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
@@ -149,7 +149,7 @@ class ConsumerSide(DriverModel):
     def _rebalance(self) -> None:
         """In lockstep: the callbacks, which may wait."""
         while self.client.rebalancing:
-            self.client.metadata = self.coordinator.membership(self)
+            self.coordinator.begin(self, *self.client.next_callback)
             kind, places = self.client.run_callback()
             self.coordinator.done(self, kind, places)
 

@@ -26,6 +26,8 @@ class Coordinator:
         """Partitions that their owner has been asked to give up."""
         self._names = count()
         self._dealing = False
+        self._releasing: dict[str, Sequence[Partition]] = {}
+        """What members are giving up in a callback that has not ended yet."""
         self._not_before: dict[Partition, int] = {}
 
     # --- members -----------------------------------------------------------------------------------------------------
@@ -123,12 +125,35 @@ class Coordinator:
         for host in list(self.hosts.values()):
             self.revoke(host, [source for source in self.held(host) if source.topic == topic])
 
+    def begin(self, host: LaneHost, kind: str, places: Sequence[Partition]) -> None:
+        """A member's client calls back; the group waits for the end of that."""
+        host.client.metadata = self.membership(host)
+        if host.member in self.hosts:
+            self.model.waited_for[host.member] = self.model.generation
+            self._releasing[host.member] = places if kind == "on_revoke" else ()
+
     def done(self, host: LaneHost, kind: str, places: Sequence[Partition]) -> None:
         """A member has run its callback; one that has lost everything joins anew."""
+        self.model.waited_for.pop(host.member, None)
+        self._releasing.pop(host.member, None)
         if kind == "on_lost" and not host.closing:
             self.join(host)
         if kind == "on_revoke" and host.member in self.hosts:
-            self._free_all(self.model.free([source for source in places if source in self.model.owners]), 0)
+            self._give_up(host, places)
+
+    def topics_changed(self) -> None:
+        """librdkafka rejoins at that, also out of a callback: what is being given up is another member's at once."""
+        for name, places in list(self._releasing.items()):
+            host = self.hosts.get(name)
+            if host is not None and places and self.world.random.random() < 0.5:
+                self.world.given_away(host, places)
+                self.model.waited_for.pop(name, None)
+                self._releasing[name] = ()
+                self._give_up(host, places)
+
+    def _give_up(self, host: LaneHost, places: Sequence[Partition]) -> None:
+        mine = [source for source in places if self.model.owners.get(source) == host.member]
+        self._free_all(self.model.free(mine), 0)
 
     def _free_all(self, places: Sequence[Partition], after: int) -> None:
         self.leaving -= set(places)

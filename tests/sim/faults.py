@@ -121,6 +121,7 @@ class Faults(KafkaFaults):
         topic = topics[fault.whom % len(topics)]
         world.kafka.create(topic, world.kafka.sizes[topic] + 1)
         for coordinator in world.groups.values():
+            coordinator.topics_changed()
             coordinator.deal_soon(1_000)
 
     # --- the service -------------------------------------------------------------------------------------------------

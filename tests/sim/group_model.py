@@ -1,7 +1,7 @@
 """A model of a group's coordinator: who is a member, under which generation, and who owns what.
 
-It moves partitions cooperatively: nobody gets one before its owner has given it up. Which member gets which is told
-from outside, so that stories can try every way.
+It moves partitions cooperatively: nobody gets one before its owner has given it up, or before the owner's client has
+rejoined without it. Which member gets which is told from outside, so that stories can try every way.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class GroupModel:
         self.members: dict[str, frozenset[str]] = {}
         """The topics that each member has asked for."""
         self.owners: dict[Partition, str] = {}
+        self.waited_for: dict[str, int] = {}
+        """Members that are in a callback, and the generation in which: the group cannot get a new one without them."""
 
     def join(self, member: str, topics: frozenset[str]) -> None:
         """Become a member, or ask for other topics."""
@@ -35,6 +37,7 @@ class GroupModel:
     def leave(self, member: str) -> list[Partition]:
         """Leave, or be put out; the partitions that are free now."""
         del self.members[member]
+        self.waited_for.pop(member, None)
         self.generation += 1
         return self.free([source for source, owner in self.owners.items() if owner == member])
 
@@ -53,10 +56,11 @@ class GroupModel:
 
     def membership(self, member: str) -> Membership:
         """What a member learns with the next answer of the coordinator."""
-        return Membership(member, self.generation)
+        return Membership(member, self.waited_for.get(member, self.generation))
 
     def refusal(self, membership: Membership) -> str:
         """What the coordinator says to a commit under a membership; empty when it takes it."""
         if membership.member not in self.members:
             return "UNKNOWN_MEMBER_ID"
-        return "" if membership.generation == self.generation else "ILLEGAL_GENERATION"
+        present = self.waited_for.get(membership.member, self.generation)
+        return "" if membership.generation == present else "ILLEGAL_GENERATION"

@@ -55,7 +55,7 @@ class World:
         self.sent: dict[str, tuple[bytes | None, bytes | None, Headers]] = {}
         """What was put on the main topics, by id, without what a main topic's record may not say."""
         self.excused: set[str] = set()
-        """Ids of records that nobody could have saved."""
+        """Records that nobody could have saved."""
         self.broken: set[tuple[str, str, Partition, int]] = set()
         """Tenures that ended without order: only they explain a second delivery."""
         self.given_up: set[Partition] = set()
@@ -214,13 +214,14 @@ class World:
         if self.refused:
             self.broken |= {host.tenure(place) for place in places}
 
+    def given_away(self, host: LaneHost, places: Sequence[Partition]) -> None:
+        """Partitions are another member's before they were given up: what is under way of them happens twice."""
+        self.broken |= {host.tenure(place) for place in places if place in host.assignment.slots}
+        self.given_up |= set(places)
+
     def truncated(self, host: LaneHost, place: Partition) -> None:
         """A partition's log has ended before what was read, and it is granted anew."""
         self.broken.add(host.tenure(place))
-
-    def slow(self, call: str) -> None:
-        """What the broker is asked for by the client."""
-        self.faults.slow(call)
 
     def killed_by(self, origin: str, victim: Process) -> None:
         """A record's delivery ends with the death of its process."""
