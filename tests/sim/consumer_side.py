@@ -150,8 +150,8 @@ class ConsumerSide(DriverModel):
         """In lockstep: the callbacks, which may wait."""
         while self.client.rebalancing:
             self.coordinator.begin(self, *self.client.next_callback)
-            kind, places = self.client.run_callback()
-            self.coordinator.done(self, kind, places)
+            kind, _ = self.client.run_callback()
+            self.coordinator.done(self, kind)
 
     def go_on(self, waited: int) -> None:
         """Let the thread go on with its rebalance, if it still waits there."""

@@ -132,14 +132,14 @@ class Coordinator:
             self.model.waited_for[host.member] = self.model.generation
             self._releasing[host.member] = places if kind == "on_revoke" else ()
 
-    def done(self, host: LaneHost, kind: str, places: Sequence[Partition]) -> None:
+    def done(self, host: LaneHost, kind: str) -> None:
         """A member has run its callback; one that has lost everything joins anew."""
         self.model.waited_for.pop(host.member, None)
-        self._releasing.pop(host.member, None)
+        released = self._releasing.pop(host.member, ())
         if kind == "on_lost" and not host.closing:
             self.join(host)
-        if kind == "on_revoke" and host.member in self.hosts:
-            self._give_up(host, places)
+        if released and host.member in self.hosts:
+            self._give_up(host, released)
 
     def topics_changed(self) -> None:
         """librdkafka rejoins at that, also out of a callback: what is being given up is another member's at once."""
