@@ -49,6 +49,8 @@ class Pods(threading.Thread):
     ) -> None:
         super().__init__(name="keeper", daemon=True)
         self.findings: list[str] = []
+        self.crashes: list[str] = []
+        """What a pod did by itself that no fault explains: it ended, or was stuck until it was restarted."""
         """What no pod should do."""
         self._group, self._url, self._folder, self._journal = group, url, folder, journal
         self._sets = sets
@@ -171,10 +173,10 @@ class Pods(threading.Thread):
         if not pod.wanted:
             return
         if not pod.process.running:
-            self._find(f"{pod.name} ended by itself with {pod.process.process.returncode}")
+            self._crashed(f"{pod.name} ended by itself with {pod.process.process.returncode}")
             self.start_again(pod)
         elif pod.unwell >= UNWELL:
-            self._find(f"{pod.name} was restarted: /livez said 503 for {UNWELL} looks")
+            self._crashed(f"{pod.name} was restarted: /livez said 503 for {UNWELL} looks")
             pod.process.kill()
             self.start_again(pod)
 
@@ -182,6 +184,10 @@ class Pods(threading.Thread):
         with suppress(OSError, http.client.HTTPException):
             return pod.process.request("GET", "/livez", 1.0).status == 503
         return False
+
+    def _crashed(self, what: str) -> None:
+        self.crashes.append(f"{self._journal.seconds:.1f} s: {what}")
+        self._journal.tell("crashed", said=what)
 
     def _find(self, finding: str) -> None:
         self.findings.append(f"{self._journal.seconds:.1f} s: {finding}")

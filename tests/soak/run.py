@@ -81,6 +81,7 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
         outcome.figures = figures(verdict, rest, bound)
         if rest is None:
             outcome.violations.insert(0, f"not at rest within {bound:.0f} s: {'; '.join(watch.seen.behind)}")
+        outcome.violations = [*world.pods.crashes, *outcome.violations]
         outcome.broken, outcome.findings = world.broken, world.pods.findings
         journal.tell("outcome", figures=outcome.figures, violations=outcome.violations, findings=outcome.findings)
     return outcome
