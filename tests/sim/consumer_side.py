@@ -215,7 +215,7 @@ class ConsumerSide(DriverModel):
         deadline = self.world.steady + self.world.plan.lock
         while not over[0] and self.world.steady < deadline:
             self._wait(min(LOOK, deadline - self.world.steady))
-            if self.assignment.is_given_away(self._client):
+            if self.assignment.group.has_moved_on(self._client):
                 break
         if not over[0]:
             self.world.broken |= {self.tenure(source) for source in partitions}

@@ -44,7 +44,7 @@ class Assignment:
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self._listener = listener
         self.starts = Starts(start_at)
-        self._group = GroupMembership(stepwise=stepwise)
+        self.group = GroupMembership(stepwise=stepwise)
         self._epochs = count(1)
         self._asked = threading.Event()
         self._leaving = False
@@ -52,7 +52,7 @@ class Assignment:
     @property
     def membership(self) -> Membership | None:
         """What a transaction needs; None: nothing can be committed. For any thread."""
-        return self._group.current
+        return self.group.current
 
     @property
     def placed(self) -> bool:
@@ -78,8 +78,7 @@ class Assignment:
     def answer(self, consumer: Consumer) -> None:
         """Renew the membership if that was requested."""
         if self._asked.is_set():
-            self._asked.clear()
-            self._group.renew(consumer, self._owned())
+            self._take_membership(consumer)
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start each partition at its committed offset."""
@@ -89,7 +88,8 @@ class Assignment:
         for source in sources:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
         self._give(consumer, starts)
-        self._take_membership(consumer)
+        self._asked.clear()
+        self.group.rebalanced(consumer, self._owned())
         self._begin(starts)
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -99,17 +99,13 @@ class Assignment:
         """
         self.rebalances["revoked"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
-        if self._group.is_overtaken(consumer):
+        if self.group.is_overtaken(consumer):
             drop_given_away(sources, self._listener)
         else:
             self._take_membership(consumer)  # the last transactions of these partitions need the present generation
-            release(sources, self._listener, self.lock_timeout, lambda: self.is_given_away(consumer))
+            release(sources, self._listener, self.lock_timeout, lambda: self.group.has_moved_on(consumer))
         consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
-
-    def is_given_away(self, consumer: Consumer) -> bool:
-        """Whether partitions that are being revoked may be another member's already, though they are still ours."""
-        return self._group.has_moved_on(consumer)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drop partitions that another consumer may own already; commit nothing of them."""
@@ -117,6 +113,7 @@ class Assignment:
         sources = [Partition(place.topic, place.partition) for place in partitions]
         self._listener.dropped(sources)
         consumer.incremental_unassign(partitions)
+        self.group.lose()
         self._forget(consumer, sources)
 
     def learn(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> bool:
@@ -231,13 +228,13 @@ class Assignment:
         if self._leaving:
             # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
             # GIL: with Kafka unreachable the whole process stood still (2.16).
-            self._group.end()
+            self.group.end()
         else:
             self._take_membership(consumer)
 
     def _take_membership(self, consumer: Consumer) -> None:
         self._asked.clear()
-        self._group.take(consumer, self._owned())
+        self.group.take(consumer, self._owned())
 
     def _owned(self) -> dict[Partition, int]:
         return {slot.partition: slot.epoch for slot in self.slots.values()}

@@ -152,8 +152,9 @@ class ConsumerThread(threading.Thread):
             self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
 
     def _look(self) -> None:
-        """Find out where the partitions end, how far the levels are due, and whether the logs are still the same."""
+        """Look where the partitions end, how far the levels are due, and whether the logs are still the same."""
         self._looked_at = self.last_poll_at
+        self.assignment.group.look(self._consumer)
         slots = list(self.assignment.slots.values())
         places = [TopicPartition(*slot.partition, OFFSET_END) for slot in slots]
         self.ends = offsets_at(self._consumer, places, ENDS_WITHIN) or self.ends

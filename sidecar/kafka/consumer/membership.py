@@ -1,11 +1,16 @@
 """The membership in a group: what transactions commit under, and until when a revoked partition may be committed.
 
 The group's coordinator checks the generation of a commit, not who owns the partition. That is safe as long as a member
-rejoins only after it has given up what was revoked. librdkafka 2.16 rejoins earlier if it learns in between that a
-topic has more partitions, or that its replicas have moved to other racks (librdkafka#4742): the check in
-`rd_kafka_cgrp_metadata_update_check` does not ask whether a revocation is under way. The partitions then go to the next
-member at once, while deliveries are still awaited here. So what was revoked is committed under the generation that
-revoked it, and under no later one.
+rejoins only after it has given up what was revoked. librdkafka 2.16 rejoins earlier in two cases, and the partitions go
+to the next member while deliveries are still awaited here:
+
+- It learns in between that a topic has more partitions, or that its replicas have moved to other racks
+  (librdkafka#4742): `rd_kafka_cgrp_metadata_update_check` does not ask whether a revocation is under way.
+- A partition is unassigned outside the callback, to be read from another offset, while a revocation waits to be
+  learned: the client takes that for the answer.
+
+So what was revoked is committed under the generation that revoked it, and under no later one. Callbacks do not say of
+which generation they are. But each rebalance of a classic group ends in one, so they can be counted.
 
 Under KIP-848 (`group.protocol=consumer`) the coordinator itself waits until a partition is given up. Generations are
 then epochs of the member, which may go up by more than one.
@@ -42,42 +47,66 @@ class GroupMembership:
         self.current: Membership | None = None
         """Replaced as a whole: the committer's thread always sees metadata and epochs of the same moment."""
         self._stepwise = stepwise
-        self._known: int | None = None
-        """The generation of the last rebalance whose callback was called."""
+        self._served: int | None = None
+        """The generation of the last rebalance whose callbacks were called, or an earlier one. None: not known."""
+        self._looked: int | None = None
+
+    def rebalanced(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
+        """Take the membership at the end of a rebalance, in the callback that gives new partitions."""
+        generation = generation_of(metadata_of(consumer))
+        if self._served is None or generation is None:
+            self._served = generation
+        else:
+            self._served = min(self._served + 1, generation)
+        self.take(consumer, epochs)
 
     def take(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
-        """Take the membership, in a callback of a rebalance."""
-        metadata = metadata_of(consumer)
-        self.current = None if metadata is None else Membership(metadata, epochs)
-        self._known = generation_of(metadata)
+        """Take the membership.
 
-    def renew(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
-        """Take the membership between two rebalances.
-
-        It stays as it is if a revocation may wait to be learned, and the group has gone on without it.
+        The metadata stays the old one while the group is too far ahead: the broker then refuses to commit anything.
         """
-        if not self.is_overtaken(consumer):
-            self.take(consumer, epochs)
+        metadata = metadata_of(consumer)
+        if self.current is not None and self._is_ahead(generation_of(metadata)):
+            metadata = self.current.metadata
+        self.current = None if metadata is None else Membership(metadata, epochs)
 
     def is_overtaken(self, consumer: Consumer) -> bool:
         """Whether the group is more than one rebalance ahead of the last callback.
 
         A revocation that is learned now may be of the rebalance before, and its partitions may be another member's. The
-        same is true if a rebalance was cut off before its end, which is harmless, and cannot be told apart.
+        same is true for a while after a rebalance was cut off before its end. That cannot be told apart, and costs only
+        deliveries that happen twice.
         """
-        if not self._stepwise or self._known is None:
-            return False
-        generation = generation_of(metadata_of(consumer))
-        return generation is not None and generation > self._known + 1
+        return self._is_ahead(generation_of(metadata_of(consumer)))
 
     def has_moved_on(self, consumer: Consumer) -> bool:
         """Whether the group has a later generation than the one that was taken last."""
         now = metadata_of(consumer)
         return self.current is not None and now is not None and now != self.current.metadata
 
+    def look(self, consumer: Consumer) -> None:
+        """Call this every ten seconds or so, between two polls.
+
+        A generation that has lasted from one call to the next has no callback left to be called.
+        """
+        generation = generation_of(metadata_of(consumer))
+        if generation is not None and generation == self._looked:
+            self._served = generation
+        self._looked = generation
+
+    def lose(self) -> None:
+        """Forget the group's generations: all is lost, and the client joins as a new member."""
+        self._served = self._looked = None
+
     def end(self) -> None:
-        """Commit nothing more: the group is left, or all is lost."""
-        self.current = self._known = None
+        """Commit nothing more: the group is left."""
+        self.current = None
+        self.lose()
+
+    def _is_ahead(self, generation: int | None) -> bool:
+        if not self._stepwise or self._served is None or generation is None:
+            return False
+        return generation > self._served + 1
 
 
 def metadata_of(consumer: Consumer) -> Any:

@@ -63,7 +63,7 @@ class Refusing:
 def settled(supply: Refusing, entries: int) -> CommitResult:
     """What comes of a batch of so many entries."""
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
-    assignment._group.current = Membership(None, {SOURCE: 1})
+    assignment.group.current = Membership(None, {SOURCE: 1})
     results: SimpleQueue[CommitResult] = SimpleQueue()
     committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, CredentialRegistry())
     committer._supply = supply  # type: ignore[assignment]

@@ -60,7 +60,7 @@ def owner(client: Client, lane: Lane, **terms: Any) -> Assignment:
     """A consumer that has learned of the rebalance in which it got its partition."""
     assignment = Assignment(cast("Any", lane), start_at="earliest", **{"lock_timeout": 60.0, **terms})
     assignment.slots[MINE] = OwnedPartition(MINE, 1)
-    assignment._group.take(cast("Consumer", client), EPOCHS)
+    assignment.group.rebalanced(cast("Consumer", client), EPOCHS)
     return assignment
 
 
@@ -90,7 +90,9 @@ def test_revoked_partitions_are_dropped_as_soon_as_the_group_goes_on_without_wai
     client.generation = 8  # the rebalance that revokes
     revoke(assignment, client)
     assert lane.told == ["release", "dropped"]
-    assert assignment.membership == Membership(metadata(9), {}), "and the rest is committed under the new generation"
+    assert assignment.membership == Membership(metadata(8), {}), "and nothing is committed, until the rebalance is over"
+    assignment.group.rebalanced(cast("Consumer", client), {})
+    assert assignment.membership == Membership(metadata(9), {})
 
 
 def test_partitions_are_released_in_order_while_the_generation_that_revokes_them_lasts() -> None:
@@ -118,20 +120,54 @@ def test_by_the_brokers_own_protocol_an_epoch_may_skip_some() -> None:
     assert lane.told == ["release"]
 
 
-def test_between_rebalances_the_membership_is_renewed_unless_a_revocation_may_be_unlearned() -> None:
+def test_between_rebalances_no_newer_membership_is_taken_than_a_revocation_that_is_not_learned_yet_allows() -> None:
+    """Partitions that were begun anew meanwhile have their new epochs in it all the same."""
     client: Any = Client(7)
     group = GroupMembership(stepwise=True)
-    group.take(client, EPOCHS)
-    for generation, known in ((8, 8), (10, 8), (9, 9)):
+    group.rebalanced(client, EPOCHS)
+    for generation, known in ((8, 8), (9, 8), (10, 8)):
         client.generation = generation
-        group.renew(client, EPOCHS)
-        assert group.current == Membership(metadata(known), EPOCHS)
+        group.take(client, {MINE: generation})
+        assert group.current == Membership(metadata(known), {MINE: generation})
+    assert group.is_overtaken(client), "and taking it has not served the rebalance"
+
+
+def test_each_rebalance_counts_once_however_far_the_group_is_ahead_of_its_callback() -> None:
+    client: Any = Client(7)
+    group = GroupMembership(stepwise=True)
+    group.rebalanced(client, EPOCHS)
+    for generation, overtaken in ((9, False), (11, True), (10, False)):
+        client.generation = generation
+        group.rebalanced(client, EPOCHS)
+        assert group.is_overtaken(client) is overtaken
+
+
+def test_a_generation_that_lasts_has_been_served() -> None:
+    """A rebalance that was cut off before its end has no callback."""
+    client: Any = Client(7)
+    group = GroupMembership(stepwise=True)
+    group.rebalanced(client, EPOCHS)
+    client.generation = 12
+    for overtaken in (True, False):
+        group.look(client)
+        assert group.is_overtaken(client) is overtaken
+    group.take(client, EPOCHS)
+    assert group.current == Membership(metadata(12), EPOCHS)
+
+
+def test_a_new_member_begins_to_count_anew() -> None:
+    client, lane = Client(7), Lane()
+    assignment = owner(client, lane)
+    client.generation = 40
+    assignment.on_lost(cast("Consumer", client), [TopicPartition(*MINE)])
+    assert lane.told == ["dropped"]
+    assert assignment.membership == Membership(metadata(40), {})
 
 
 def test_a_client_that_has_left_has_no_membership_and_has_not_moved_on() -> None:
     client: Any = Client(7)
     group = GroupMembership(stepwise=True)
-    group.take(client, EPOCHS)
+    group.rebalanced(client, EPOCHS)
     client.generation = None
     assert not group.has_moved_on(client)
     assert not group.is_overtaken(client)
