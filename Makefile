@@ -38,7 +38,7 @@ help:
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
-	@echo "make bench-everyday  CPU and latency at 0 to 2 000 records a second, beside a bare consumer; 4 minutes"
+	@echo "make bench-everyday  CPU by thread and latency at 0 to 5 000 records/s, beside a bare consumer; 6 minutes"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
 	@echo "make image    the sidecar's image (docker or podman); image-spark: the view job's; image-test: built and tried"
 	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"

@@ -1,7 +1,8 @@
 """`python -m benchmarks.everyday`: what a sidecar costs at the loads that most services have.
 
 A bare consumer of the same topic runs beside it, so that both have the same records, broker and machine at the same
-time. CPU is that of the whole process in percent of a core. The latency is from the record's timestamp to the request.
+time; with `--posting` it posts each record too. CPU is that of all threads in percent of a core. The latency is from
+the record's timestamp to the request.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+import urllib.request
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
@@ -25,15 +24,19 @@ from rich.table import Table
 from benchmarks import cluster
 from benchmarks.flaky import Flaky
 from benchmarks.sidecar import Sidecar
+from benchmarks.thread_usage import GROUPS, usage_of
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 
-RATES = (0, 20, 100, 500, 2_000)
+RATES = (0, 20, 100, 500, 2_000, 5_000)
 FAILING = (0, 10)
 """Percent of the records whose first delivery fails."""
 WARM_UP = 5.0
 """Seconds in which nothing is measured: partitions are assigned, the first transactions are made."""
+STARTED_WITHIN = 60.0
 TICK = 0.01
 PORT = 19_996
+API = f"http://127.0.0.1:{PORT}"
+COMMITTED = 'reconsume_transactions_total{result="committed"}'
 
 
 class Load(NamedTuple):
@@ -41,12 +44,18 @@ class Load(NamedTuple):
 
     rate: int
     failing: int
-    sidecar: float
+    threads: Mapping[str, float]
+    """CPU of the sidecar by group of threads."""
     bare: float
     p50: float | None
     p99: float | None
-    threads: Mapping[str, float]
-    """CPU by the name of the thread that the kernel knows, in percent of a core."""
+    transactions: float
+    """Committed in a second."""
+
+    @property
+    def sidecar(self) -> float:
+        """CPU of all threads."""
+        return sum(self.threads.values())
 
 
 class Arrivals:
@@ -90,10 +99,10 @@ class Pacer(threading.Thread):
         self.join()
 
 
-def measure(bootstrap: str, number: int, rate: int, failing: int, seconds: float) -> Load:
+def measure(bootstrap: str, number: int, rate: int, failing: int, seconds: float, *, posting: bool) -> Load:
     """Run a sidecar and a bare consumer side by side for so many seconds."""
-    arrived, topic = Arrivals(failing), f"everyday-{number}"
-    service = Flaky(arrived.takes)
+    arrived, topic = Arrivals(failing), f"e{number}"
+    service, other = Flaky(arrived.takes), Flaky(lambda fields, at: True)
     sets = [
         f"group={topic}",
         f"topics=[{topic}]",
@@ -104,67 +113,78 @@ def measure(bootstrap: str, number: int, rate: int, failing: int, seconds: float
         "log.level=warning",
     ]
     cluster.create(bootstrap, topic, cluster.settings_of(sets))
+    words = [bootstrap, topic, *([f"http://127.0.0.1:{other.port}/"] if posting else [])]
     sidecar, pacer = Sidecar(sets), Pacer(bootstrap, topic, rate)
-    bare = subprocess.Popen([sys.executable, "-m", "benchmarks.bare_consumer", bootstrap, topic])
+    bare = subprocess.Popen([sys.executable, "-m", "benchmarks.bare_consumer", *words])
     try:
+        await_start(sidecar)
         pacer.start()
         time.sleep(WARM_UP)
+        made = transactions()
+        before, bare_before = usage_of(sidecar.pid), usage_of(bare.pid)
         arrived.ages.clear()
-        before, bare_before, threads = sidecar.usage(), cpu_of(bare.pid), threads_of(sidecar.pid)
         time.sleep(seconds)
-        after, bare_after, later = sidecar.usage(), cpu_of(bare.pid), threads_of(sidecar.pid)
         ages = sorted(arrived.ages)
+        threads, bare_threads = usage_of(sidecar.pid).since(before), usage_of(bare.pid).since(bare_before)
+        made = transactions() - made
     finally:
         pacer.end()
         bare.kill()
         bare.wait()
         sidecar.close()
-    share = 100 / (after.at - before.at)
     return Load(
         rate,
         failing,
-        (after.cpu - before.cpu) * share,
-        (bare_after - bare_before) * share,
+        threads,
+        sum(bare_threads.values()),
         statistics.median(ages) if ages else None,
         ages[int(len(ages) * 0.99)] if ages else None,
-        {name: (used - threads[name]) * share for name, used in later.items()},
+        made / seconds,
     )
 
 
-def cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process."""
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
+def await_start(sidecar: Sidecar) -> None:
+    """Return once the sidecar consumes."""
+    deadline = time.monotonic() + STARTED_WITHIN
+    while time.monotonic() < deadline:
+        sidecar.usage()  # ends the benchmark if the sidecar has ended
+        try:
+            urllib.request.urlopen(f"{API}/startupz", timeout=5).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise SystemExit("the sidecar did not start")
 
 
-def threads_of(pid: int) -> Counter[str]:
-    """Return the CPU seconds of a process by the names of its threads."""
-    found = Counter[str]()
-    for thread in psutil.Process(pid).threads():
-        name = Path(f"/proc/{pid}/task/{thread.id}/comm").read_text().strip()
-        found[name] += thread.user_time + thread.system_time
-    return found
+def transactions() -> float:
+    """Return how many transactions the sidecar has committed."""
+    with urllib.request.urlopen(f"{API}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(COMMITTED))
 
 
 def show(loads: Sequence[Load]) -> None:
     """Print the table."""
+    groups = [*dict.fromkeys(GROUPS.values()), "other"]
     table = Table(title="A sidecar beside a bare consumer, CPU in percent of a core")
-    for column in ("records/s", "failing", "sidecar", "bare", "ratio", "µs/record", "p50 ms", "p99 ms", "threads"):
-        table.add_column(column, justify="left" if column == "threads" else "right")
+    titles = ("records/s", "failing", "sidecar", "bare", "ratio", "µs/record", "p50 ms", "p99 ms", "transactions/s")
+    for column in (*titles, *groups):
+        table.add_column(column, justify="right")
     for load in loads:
-        busiest = sorted(load.threads.items(), key=lambda one: -one[1])[:4]
         table.add_row(
             str(load.rate),
             f"{load.failing} %",
             f"{load.sidecar:.2f}",
             f"{load.bare:.2f}",
-            f"{load.sidecar / load.bare:.1f}" if load.bare else "",
+            f"{load.sidecar / load.bare:.1f}",
             f"{load.sidecar / load.rate * 10_000:.0f}" if load.rate else "",
             "" if load.p50 is None else f"{load.p50:.1f}",
             "" if load.p99 is None else f"{load.p99:.1f}",
-            ", ".join(f"{name} {used:.2f}" for name, used in busiest),
+            f"{load.transactions:.2f}",
+            *(f"{load.threads.get(group, 0):.2f}" for group in groups),
         )
-    Console(width=160).print(table)
+    Console(width=180).print(table)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -173,10 +193,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="records a second")
     parser.add_argument("--failing", type=int, nargs="+", default=list(FAILING), help="percent that fail once")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--posting", action="store_true", help="the bare consumer posts each record")
     asked = parser.parse_args(words)
     pairs = [(rate, failing) for failing in asked.failing for rate in asked.rates if rate or not failing]
     with EmbeddedKafka.start() as kafka:
-        show([measure(kafka.bootstrap, number, *pair, asked.seconds) for number, pair in enumerate(pairs)])
+        show(
+            [
+                measure(kafka.bootstrap, number, *pair, asked.seconds, posting=asked.posting)
+                for number, pair in enumerate(pairs)
+            ]
+        )
 
 
 if __name__ == "__main__":
