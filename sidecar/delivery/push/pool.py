@@ -1,7 +1,7 @@
 """The pool: open connections, give one to each delivery, and limit the time that each may take.
 
 The connection that became free last is used first, so that the others become idle and are closed. One timer checks all
-connections every 50 ms. A timer for each request would cost as much as the request.
+connections, when the earliest deadline has come. A timer for each request would cost as much as the request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from sidecar.core.ports import Reply
 
 LOOK_EVERY = 0.05
-"""Seconds between two checks of the deadlines. A timeout may be noticed this much late."""
+"""Seconds between two checks of the deadlines, at least. A timeout may be noticed this much late."""
+GRAIN = 0.001
+"""Seconds that the loop's clock may be behind: it counts milliseconds, and stands still while callbacks run. A check
+comes so much later, or a timeout would end before its time."""
 KNOCK_AGAIN = 0.01
 """Seconds until a Unix socket with a full backlog is tried again."""
 
@@ -62,19 +65,22 @@ class Push:
         self._render = Render(target, settings)
         self._settings = settings
         self._idle_time = settings.idle_ms / 1000
-        self.set_timeout(settings.timeout_ms)
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self.set_timeout(settings.timeout_ms)
 
     def set_timeout(self, ms: int) -> None:
         """Set the timeout (ms) of deliveries that begin from now on. Deliveries that are out keep theirs."""
         self._timeout = ms / 1000
         self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._timeout)
         self._look_every = min(LOOK_EVERY, self._timeout / 4, self._idle_time / 4)
+        if self._timer is not None:  # a deadline may come before the next check now
+            self._timer.cancel()
+            self._look_later(self._time())
 
     @property
     def connections(self) -> int:
@@ -153,8 +159,12 @@ class Push:
 
     # Deadlines.
 
-    def _look_later(self) -> None:
-        self._timer = self._loop.call_later(self._look_every, self._look)
+    def _look_later(self, now: float) -> None:
+        # A wake-up for nothing costs as much as a delivery's, so the next check is at the earliest deadline there is or
+        # may come: that of a request, a connection or an idle time that begins now.
+        soonest = now + min(self._timeout, self._connect_timeout, self._idle_time)
+        soonest = min(soonest, min(connection.deadline for connection in self._all))
+        self._timer = self._loop.call_later(max(self._look_every, soonest - now + GRAIN), self._look)
 
     def _look(self) -> None:
         """Expire the connections that are past their deadline."""
@@ -164,7 +174,7 @@ class Push:
             if connection.deadline <= now:
                 connection.expire()
         if self._all and self._timer is None:  # a reply may have opened a connection and set the timer
-            self._look_later()
+            self._look_later(now)
 
     # Connecting.
 
@@ -176,7 +186,7 @@ class Push:
         self._all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))
         if self._timer is None:
-            self._look_later()
+            self._look_later(now)
 
     async def _connect(self, connection: Connection) -> None:
         try:
