@@ -27,7 +27,7 @@ ERROR = 0.15
 def told() -> World:
     weights = Weights(ok=round(100 * (1 - FAILS)), fail=round(100 * FAILS))
     spread = SECONDS * 1_000
-    plan = Plan(7, RATE * SECONDS, spread=spread, concurrency=256, weights=weights, retries=3, room=1 << 26)
+    plan = Plan(3, RATE * SECONDS, spread=spread, concurrency=256, weights=weights, retries=3, room=1 << 26)
     return World(plan).run()
 
 

@@ -187,6 +187,7 @@ class Assignment:
         """Read a log from another offset, as a new assignment of the partition."""
         self._listener.truncated(slot.partition, found.high)
         slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
+        slot.told_end = False
         starts = [Start(slot.partition, progress.next, progress)]
         self._anew(consumer, starts)
         self._take_membership(consumer)

@@ -204,19 +204,20 @@ class ConsumerThread(threading.Thread):
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _hand_over(self, messages: Iterable[Message]) -> None:
-        runs: dict[Key, FetchedRecords] = {}
-        errors: list[Message] = []
+        runs, errors = dict[Key, FetchedRecords](), list[Message]()
         unknown: set[Key] = set()  # partitions that start again at their stored offset: no later record may come first
-        reading = self._reading
+        reading, levels, slots = self._reading, self.due_offsets.waits(), self.assignment.slots
         for message in messages:
             key = (message.topic(), message.partition())
-            slot = self.assignment.slots.get(key)
+            slot = slots.get(key)
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 errors.append(message)
             elif slot is not None and key not in unknown:
                 if slot.awaits is not None and not self.assignment.learn(self._consumer, slot, message.offset() or 0):
                     unknown.add(key)
+                    continue
+                if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
                     continue
                 run = runs.get(key)
                 if run is None or run.epoch != slot.epoch:
@@ -225,9 +226,10 @@ class ConsumerThread(threading.Thread):
                 if error is not None:
                     runs[key] = run._replace(end=message.offset())
                 else:
-                    run.records.append(to_record(message, slot.partition, slot.epoch, reading))
+                    record = to_record(message, slot.partition, slot.epoch, reading)
+                    slot.last = record.offset
+                    run.records.append(record)
         if runs:
-            levels, slots = self.due_offsets.waits(), self.assignment.slots
             found = (
                 with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
                 for run in runs.values()

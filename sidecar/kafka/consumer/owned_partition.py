@@ -34,11 +34,23 @@ class OwnedPartition:
     """The last offset that is known to have been read."""
     last_at: int | None = None
     """Of a level: the greatest timestamp (epoch ms) of what was read, as in `Progress`."""
+    told_end: bool = False
+    """Of a main topic: whether the lane was told of an end of the log in this epoch."""
 
     @property
     def place(self) -> TopicPartition:
         """The partition in the client's type."""
         return TopicPartition(*self.partition)
+
+    def knows_end(self, offset: int | None) -> bool:
+        """Return whether the lane knows without being told that the log of a main topic ends at `offset`.
+
+        The client says so after each record at a low rate. It is news once in an epoch (`quarantine.py`), and if
+        markers of transactions follow the last record.
+        """
+        known = self.told_end and self.sought is None and offset == self.last + 1
+        self.told_end = True
+        return known
 
 
 def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) -> FetchedRecords:

@@ -1,0 +1,39 @@
+"""Which ends of a main topic's log the lane must be told of."""
+
+from __future__ import annotations
+
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
+
+
+def a_slot(last: int) -> OwnedPartition:
+    """Return a partition of which `last` was read last."""
+    return OwnedPartition(Partition("orders", 0), 1, last=last)
+
+
+def test_the_first_end_of_an_assignment_is_news() -> None:
+    """Given a partition of which nothing was said yet, when its log ends behind its last record, then that is news."""
+    assert not a_slot(41).knows_end(42)
+
+
+def test_an_end_right_behind_the_last_record_is_news_once() -> None:
+    """Given a partition whose end was told, when the end comes after each record, then it is no news."""
+    slot = a_slot(41)
+    slot.knows_end(42)
+    slot.last = 42
+    assert slot.knows_end(43)
+
+
+def test_an_end_behind_markers_is_always_news() -> None:
+    """Given markers of a transaction behind the last record, when the log ends behind them, then progress can move."""
+    slot = a_slot(41)
+    slot.knows_end(42)
+    assert not slot.knows_end(44)
+
+
+def test_an_end_after_a_seek_is_news() -> None:
+    """Given a seek that no message has followed, when the log ends there, then the lane is told."""
+    slot = a_slot(41)
+    slot.knows_end(42)
+    slot.sought = 42
+    assert not slot.knows_end(42)
