@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.batches import Batches
 from sidecar.kafka.consumer.due_offsets import DueOffsets
 from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.owned_partition import Key, with_edges
@@ -25,8 +26,6 @@ from sidecar.kafka.messages import Reading, to_record
 
 POLL = 0.1
 """Seconds. An idle consumer wakes ten times a second, which takes 0.1 % of a core. A command waits so long at most."""
-BATCH = 500
-"""Records in one hand-over at most. Larger ones are slower (the processor's cache)."""
 NAP = 0.002
 """Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
 ENDS_EVERY = 10.0
@@ -62,6 +61,7 @@ class ConsumerThread(threading.Thread):
         self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
         self.due_offsets = DueOffsets()
         self._looked_at = 0.0
+        self._batches = Batches()
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
         self._topics = list(topics)
@@ -146,10 +146,8 @@ class ConsumerThread(threading.Thread):
         self._full_since = None
         if self.assignment.all_paused:
             self._pause_all(False)
-        # consume(500, t) waits its full time even if records are there: +24 ms at low rates. So they come at once.
-        messages = self._consumer.consume(1, POLL)
-        if messages:
-            self._hand_over(messages + self._consumer.consume(BATCH - 1, 0))
+        if messages := self._batches.take(self._consumer, POLL):
+            self._hand_over(messages)
 
     def _look(self) -> None:
         """Look where the partitions end, how far the levels are due, and whether the logs are still the same."""

@@ -1,0 +1,86 @@
+"""When a consumer's thread waits for more messages: only where more are expected soon."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer
+
+from sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, STEADY, WINDOW, Batches
+
+
+class Client:
+    """A client with these messages for its next calls."""
+
+    def __init__(self) -> None:
+        self.queued: list[list[str]] = []
+
+    def consume(self, most: int, wait: float) -> list[str]:
+        return self.queued.pop(0) if self.queued else []
+
+
+class Rig:
+    """Batches on a clock of the test; `naps` are the times that they waited for other messages."""
+
+    def __init__(self) -> None:
+        self.at, self.naps = 100.0, list[float]()
+        self._client, self._batches = Client(), Batches(lambda: self.at, self.naps.append)
+        self.take(["a"])  # the first window begins before the program, so it is of no load
+
+    def take(self, *queued: list[str]) -> list[str]:
+        """Return the next batch, if the calls of the client return these messages."""
+        self._client.queued = list(queued)
+        return cast(list[str], self._batches.take(cast(Consumer, self._client), 0.1))
+
+    def window(self, rate: float) -> None:
+        """Let a window pass in which so many messages a second come."""
+        self.at += 10 * WINDOW  # a window ends with a message, and may be longer
+        self.take(["a"] * int(rate * 10 * WINDOW))
+        self.naps.clear()
+
+
+@pytest.mark.parametrize("rate", [STEADY / 2, BUSY * 2])
+def test_a_message_waits_for_no_other_at_a_low_rate_or_at_full_speed(rate: float) -> None:
+    """Given a load at which few or many come, when a message comes, then what is there is handed over at once."""
+    rig = Rig()
+    rig.window(rate)
+    assert rig.take(["a"], ["b"]) == ["a", "b"]
+    assert rig.naps == []
+
+
+def test_at_a_steady_load_a_message_waits_for_others() -> None:
+    """Given a steady load, when a message comes, then those of the next moment go along."""
+    rig = Rig()
+    rig.window(STEADY * 2)
+    assert rig.take(["a"], ["b", "c"]) == ["a", "b", "c"]
+    assert rig.naps == [GATHER]
+
+
+def test_without_a_message_nothing_is_waited_for() -> None:
+    """Given a steady load that has ended, when no message comes, then the turn is over."""
+    rig = Rig()
+    rig.window(STEADY * 2)
+    assert rig.take() == []
+    assert rig.naps == []
+
+
+def test_the_first_message_after_a_rest_ends_the_waiting() -> None:
+    """Given a steady load that has ended, when one message comes much later, then the next one waits for no other."""
+    rig = Rig()
+    rig.window(STEADY * 2)
+    rig.window(10)
+    assert rig.take(["a"]) == ["a"]
+    assert rig.naps == []
+
+
+def test_a_batch_is_limited() -> None:
+    """Given the first message, when the rest is asked for, then the batch has BATCH messages at most."""
+    asked: list[int] = []
+
+    class Asked(Client):
+        def consume(self, most: int, wait: float) -> list[str]:
+            asked.append(most)
+            return ["a"] * most
+
+    assert len(Batches().take(cast(Consumer, Asked()), 0.1)) == sum(asked) == BATCH
