@@ -28,7 +28,8 @@ from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, Watc
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, parse_record
 
-POLL = 0.2
+POLL = 0.5
+"""Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""
 METADATA_WITHIN = 5.0
 BATCH = 500
 LOOK_EVERY = 60.0
