@@ -140,7 +140,8 @@ class TransactionalProducer:
         try:
             self._producer.begin_transaction()
             self._produce(entries, partitions)
-            self._confirm(sum(len(entry.writes) for entry in entries))
+            if written := sum(len(entry.writes) for entry in entries):
+                self._confirm(written)
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)
         except CallTimeoutError as stuck:
