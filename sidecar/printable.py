@@ -4,3 +4,18 @@
 def printable(text: str) -> str:
     """Return the text with characters that are not printable written as Python escapes."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def printable_json(line: str) -> str:
+    """Return one line of JSON with characters that are not printable written as JSON escapes: the same value.
+
+    JSON itself leaves direction marks and C1 controls as they are, and a terminal would obey them.
+    """
+    return line if line.isprintable() else "".join(map(_escaped, line))
+
+
+def _escaped(sign: str) -> str:
+    if sign.isprintable():
+        return sign
+    data = sign.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at] << 8 | data[at + 1]:04x}" for at in range(0, len(data), 2))

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from sidecar.printable import printable
+from sidecar.printable import printable, printable_json
 
 BURST = 5
 WINDOW = 60.0
@@ -181,19 +181,8 @@ def _stamp(logger: Any, method: str, event: _Event) -> _Event:
 
 
 def _as_json(logger: Any, method: str, event: _Event) -> str:
-    """Return one JSON object, in which characters that are not printable are escaped.
-
-    JSON leaves direction marks and C1 controls as they are, and a terminal would obey them.
-    """
-    text = msgspec.json.encode(event, enc_hook=str).decode()
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(char: str) -> str:
-    if char.isprintable():
-        return char
-    data = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{data[at] << 8 | data[at + 1]:04x}" for at in range(0, len(data), 2))
+    """Return one JSON object, in which characters that are not printable are escaped."""
+    return printable_json(msgspec.json.encode(event, enc_hook=str).decode())
 
 
 def _as_text(logger: Any, method: str, event: _Event) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sidecar.printable import printable
 from sidecar.settings.fields import allowed, field_at, siblings
 from sidecar.settings.layers import Layers
 from sidecar.settings.masks import masked
@@ -83,10 +84,10 @@ def unknown(path: KeyPath) -> str:
 
 
 def sentence(fault: Fault, layers: Layers) -> str:
-    """Return the fault as a sentence for people, without any secret."""
+    """Return the fault as a sentence for people, without any secret, and with escapes for what is not printable."""
     origin = layers.origin(fault.path)
     place = f" ({origin})" if origin is not None else ""
-    return f"{dotted(fault.path)}{shown(fault)}: {fault.text}{place}"
+    return printable(f"{dotted(fault.path)}{shown(fault)}: {fault.text}{place}")
 
 
 def plain(value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -166,8 +167,20 @@ def size(low: str, high: str) -> Checked:
     return Checked(read, allowed, {"type": "string", "pattern": SIZE_PATTERN}, write=render_size, as_text=True)
 
 
+def expect_visible(text: str) -> None:
+    """Raise ValueError if a text has a character that nobody sees: a control, a direction mark, another space.
+
+    Such a text is not what it looks like: whoever reads the configuration would approve another one.
+    """
+    hidden = next((sign for sign in text if not sign.isprintable()), None)
+    if hidden is not None:
+        name = unicodedata.name(hidden, "")
+        told = f"U+{ord(hidden):04X}" + (f" ({name})" if name else "")
+        raise ValueError(f"has {told}, which cannot be seen; leave it out")
+
+
 def text(allowed: str, pattern: str, check: Callable[[str], object] | None = None) -> Checked:
-    """Return the kind of a text that matches `pattern` as a whole.
+    """Return the kind of a text that matches `pattern` as a whole, and whose characters can all be seen.
 
     `check` may raise ValueError with its own sentence.
     """
@@ -176,6 +189,7 @@ def text(allowed: str, pattern: str, check: Callable[[str], object] | None = Non
     def read(value: object) -> str:
         if not isinstance(value, str):
             raise ValueError(f"must be {allowed}; write it in quotes if it is meant as text")
+        expect_visible(value)
         if form.fullmatch(value) is None:
             raise ValueError(f"must be {allowed}")
         if check is not None:

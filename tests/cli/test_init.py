@@ -118,7 +118,7 @@ def test_a_file_that_is_there_stays_unless_it_is_forced() -> None:
         ("--topics", "billing-DLQ", "topics"),
         ("--bootstrap-servers", "kafka", "host:port"),
         ("--bootstrap-servers", "kafka:0", "host:port"),
-        ("--bootstrap-servers", "kafka:9092,\x1b]0;x\x07:1", "host:port"),
+        ("--bootstrap-servers", "kafka:9092,\x1b]0;x\x07:1", "bootstrap.servers"),
         ("--bootstrap-servers", "kafka:9092\nacks: 0", "host:port"),
         ("--mode", "carrier-pigeon", "push or pull or relay"),
         ("--url", "ftp://127.0.0.1/x", "deliver.url"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,10 @@ from typing import ParamSpec
 
 from sidecar.clock import utc
 from sidecar.errors import SetupError
-from sidecar.printable import printable
+from sidecar.printable import printable, printable_json
 
 P = ParamSpec("P")
 Row = Mapping[str, object]
-UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that JSON leaves as they are, but that a terminal or an editor obeys."""
 WIDEST = 10_000
 """Columns of a table that goes to a file: wide enough that nothing is wrapped or cut there."""
 
@@ -121,8 +118,8 @@ def taken() -> Iterator[None]:
 
 
 def talk(text: str) -> None:
-    """Print one line for people, on stderr."""
-    sys.stderr.write(f"{text}\n")
+    """Print one line for people, on stderr. What is not printable in it may come from a record, and is escaped."""
+    sys.stderr.write(f"{printable(text)}\n")
     sys.stderr.flush()
 
 
@@ -156,7 +153,7 @@ def cell(value: object) -> str:
 
 def harmless(text: str) -> str:
     """Escape the characters of a JSON text that could move a terminal's cursor or change the direction of writing."""
-    return UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+    return "\n".join(map(printable_json, text.split("\n")))
 
 
 def escaped(text: str) -> str:

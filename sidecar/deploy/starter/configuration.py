@@ -101,9 +101,9 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
             tree["deliver"]["url"] = "http://127.0.0.1:1/"
     _, wrong = validate(tree)
     found = [sentence(fault, Layers()) for fault in wrong]
-    if not answers.url.isprintable() and not any(fault.path == URL for fault in wrong):
-        found.append(f"deliver.url = {answers.url[:60]}: must have printable characters alone")
-    return [printable(text) for text in (*found, *wrong_servers(answers.servers))]
+    if any(fault.path == SERVERS for fault in wrong):
+        return found
+    return [*found, *map(printable, wrong_servers(answers.servers))]
 
 
 def wrong_servers(servers: str) -> Iterator[str]:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sidecar.settings.masks import is_path, is_secret
 from sidecar.settings.sections.kafka_secrets import FILED, SUFFIX, Kafka, is_filed
-from sidecar.settings.values import Checked, KeyPath, RefusedError
+from sidecar.settings.values import Checked, KeyPath, RefusedError, expect_visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,9 @@ IN_COMMAND = frozenset({"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl
 """Properties that librdkafka inserts unchanged into the command `kinit`, which a shell runs."""
 PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@:+-]*")
 
+LINE_ENDS = re.compile(r"[\t\r\n]")
+"""Allowed in any property: certificates have lines, and a variable from a Secret often ends with one."""
+
 TRANSACTION_TIMEOUT = (5_000, 10_000)
 """Limits of transaction.timeout.ms in ms (contract §7). Below, a slow broker ends good transactions. Above, one crashed
 pod blocks the readers of everything that it wrote to for as long."""
@@ -120,6 +124,8 @@ def check_property(name: str, given: object) -> str:
         raise ValueError("must be the absolute path of a file that holds it")
     if name in IN_COMMAND and not PLAIN.fullmatch(value):
         raise ValueError("may have letters, digits and _./@:+- alone: a shell reads it")
+    if not is_secret((name,)) or is_path((name,), value):
+        expect_visible(LINE_ENDS.sub("", value))
     check_range(name, value)
     return value
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from sidecar.cli.terminal.output import Format, Output, cell, talk
+from sidecar.printable import printable
 
 ROWS: list[dict[str, object]] = [
     {"a": 1, "b": ["x", "y"], "hidden": True},
@@ -61,17 +62,24 @@ def test_cells(value: object, text: str) -> None:
     assert cell(value) == text
 
 
-HOSTILE = "\x1b[31mred\x9b2J\u202eevil\x07"
+HOSTILE = "\x1b[31mred\x9b2J\u202eevil\x07\u200f\u061c\U000e0041"
 
 
 @pytest.mark.parametrize("form", list(Format))
 def test_no_format_lets_a_field_talk_to_the_terminal(form: Format, capsys: pytest.CaptureFixture[str]) -> None:
     Output(form).rows(("a",), [{"a": HOSTILE}])
     printed = capsys.readouterr().out
-    assert not set("\x1b\x9b\u202e\x07") & set(printed)
+    assert printed.replace("\n", "").isprintable()
     assert "red" in printed
 
 
 def test_json_with_hostile_fields_is_the_same_json(capsys: pytest.CaptureFixture[str]) -> None:
     Output(Format.JSONL).rows(("a",), [{"a": HOSTILE}])
     assert json.loads(capsys.readouterr().out) == {"a": HOSTILE}
+
+
+def test_talk_tells_what_a_record_says_and_obeys_none_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Given an author of a policy whose name would clear the screen, or begin a line of its own, then both are seen."""
+    talk(f"set by {HOSTILE}\nwarning: all is well")
+    printed = capsys.readouterr().err
+    assert printed == f"set by {printable(HOSTILE)}\\nwarning: all is well\n"
