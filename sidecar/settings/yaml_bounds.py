@@ -1,7 +1,7 @@
 """Refuse YAML that stands for far more than is written.
 
 Aliases of aliases turn a few hundred bytes into millions of values. Everything is counted before a value is built: the
-nodes while they are composed, then their values with every alias followed. PyYAML does neither.
+nodes while they are composed, then their values with every alias followed. PyYAML does neither. Numbers have a length.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ MOST = 10_000
 DEEPEST = 100
 """Levels of nesting. PyYAML recurses, and so does the code that walks its values. The definition of a custom resource
 has about forty."""
+
+LONGEST_NUMBER = 100
+"""Characters of a number. PyYAML reads 1:1:1… as digits of base 60, in quadratic time; Python prints no number of
+thousands of digits."""
+NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 
 
 class Composer(yaml.SafeLoader):
@@ -37,6 +42,9 @@ class Composer(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=self.get_mark())
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if isinstance(node, yaml.ScalarNode) and node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+            problem = f"has a number of more than {LONGEST_NUMBER} characters"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return node
 
     def document(self) -> yaml.Node | None:

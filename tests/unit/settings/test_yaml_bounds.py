@@ -12,7 +12,7 @@ import pytest
 from sidecar.settings.yaml_bounds import MOST
 from sidecar.settings.yaml_text import read_yaml
 from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.settings import problems, write_good
+from tests.support.sidecar.settings import GOOD, problems, write_good
 
 LISTS = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" for n in range(1, 9))
 MERGES = "".join(f"x{n}: &x{n} {{<<: [{', '.join([f'*x{n - 1}'] * 10)}], k{n}: 1}}\n" for n in range(1, 9))
@@ -72,6 +72,25 @@ def test_what_is_nested_without_end_is_refused_by_its_line(tmp_path: Path) -> No
     manifest.write_text(f"kind: ConfigMap\n{text}")
     shown = reconsume("inject", "-f", manifest)
     assert (shown.exit_code, "line 3: is nested deeper than 100 levels" in shown.stderr) == (78, True)
+
+
+@pytest.mark.parametrize(
+    "number", ["1" + ":1" * 200_000, "0x" + "f" * 5_000, "0b" + "1" * 20_000, "1" * 5_000, "1." + "1" * 200]
+)
+def test_a_number_that_takes_a_minute_to_read_or_that_nobody_can_print_is_refused_by_its_line(
+    tmp_path: Path, number: str
+) -> None:
+    """Given digits of base 60 without end, or a number of more digits than Python prints, then neither is read."""
+    told = "has a number of more than 100 characters"
+    manifest = tmp_path / "deploy.yaml"
+    manifest.write_text(f"kind: ConfigMap\nmetadata: {{name: a}}\nx: {number}\n")
+    with quickly():
+        (problem,) = problems(write_good(tmp_path, f"lock_timeout: {number}\n"))
+        assert f"line {GOOD.count(chr(10)) + 1}, column 15: {told}" in problem
+        (problem,) = problems(write_good(tmp_path), [f"deliver.concurrency={number}"])
+        assert told in problem
+        shown = reconsume("inject", "-f", manifest)
+    assert (shown.exit_code, f"line 3: {told}" in shown.stderr) == (78, True)
 
 
 def test_a_file_that_is_no_configuration_is_not_read_whole(tmp_path: Path) -> None:
