@@ -1,32 +1,27 @@
 """Check each call of the HTTP API before it reaches its endpoint: its caller and its size (http-delivery §8).
 
 The checks come in this order. `Host` refuses a page that rebinds its name to loopback. `Origin` refuses a page that
-posts from elsewhere. Then come the token and the body. The body is read here within a size and a time, so that no
-endpoint gets more. Bodies are never decompressed. They must have the type that the app reads, because a page may post
-other types without asking.
+posts from elsewhere. Then come the token and the body, which `bodies.py` reads. Bodies must have the type that the app
+reads, because a page may post other types without asking.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
 
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidecar.http.audit import TOKEN_NAME, audited, tell_refused
+from sidecar.http.bodies import WITHIN, Bodies, is_too_long, refusal_of, replay, sends_body, values
 from sidecar.http.json_body import MEDIA_TYPE
 from sidecar.http.problems import problem
 from sidecar.http.tokens import Tokens
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-LONGEST_BODY = 1024 * 1024
-"""Bytes. The largest call is a batch of handles or one record."""
-BODY_WITHIN = 10.0
-"""Seconds for the whole body. A caller that sends it byte by byte must not hold a connection for ever."""
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 OPEN = frozenset({"/livez", "/readyz", "/startupz", "/metrics"})
 """Reads that need no token. The kubelet and Prometheus have none, and the probe port answers these to any caller."""
@@ -51,7 +46,7 @@ class Access:
     hosts: tuple[str, ...] = LOOPBACK_NAMES
     schemes: tuple[str, ...] = ("http",)
     media_type: str | None = MEDIA_TYPE
-    body_within: float = BODY_WITHIN
+    body_within: float = WITHIN
     audit: bool = True
 
 
@@ -66,25 +61,27 @@ class AccessMiddleware:
         self._app = app
         self._access = access
         self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
-        self._body_within = BODY_WITHIN if access is None else access.body_within
+        self._bodies = Bodies() if access is None else Bodies(access.body_within)
         self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on with its whole body, or refuse it."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        refusal = self._refusal(scope, headers) or _body_refusal(headers)
+        refusal = self._refusal(scope, headers) or refusal_of(headers)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        body = await _read(receive, self._body_within) if _has_body(headers) else b""
-        if isinstance(body, Response):
-            await body(scope, receive, send)
-        elif body is not None:
-            if self._access is not None and self._access.audit and scope["method"] not in READS:
-                send = audited(scope, send)
-            await self._app(scope, _replay(body, receive), send)
+        async with self._bodies.body(headers, receive) as body:
+            if isinstance(body, Response):
+                await body(scope, receive, send)
+            elif body is not None:
+                if self._access is not None and self._access.audit and scope["method"] not in READS:
+                    send = audited(scope, send)
+                await self._app(scope, replay(body, receive), send)
 
     def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        if self._access is None and sends_body(headers):
+            return problem(413, "A call of this address has no body.", {"connection": "close"})
         refusal = self._host_refusal(headers)
         if refusal is not None:
             return refusal
@@ -95,7 +92,7 @@ class AccessMiddleware:
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._hosts is None:
             return None
-        hosts = _values(headers, b"host")
+        hosts = values(headers, b"host")
         if len(hosts) != 1:
             return problem(400, "The call must have exactly one Host header.")
         name = host_name(hosts[0].decode("latin-1"))
@@ -113,26 +110,26 @@ class AccessMiddleware:
         """
         if self._access is None:
             return None
-        (host,) = _values(headers, b"host")
+        (host,) = values(headers, b"host")
         own = {place_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
-        foreign = any(place_of(origin.decode("latin-1")) not in own for origin in _values(headers, b"origin"))
-        if foreign or any(site not in OWN_SITE for site in _values(headers, b"sec-fetch-site")):
+        foreign = any(place_of(origin.decode("latin-1")) not in own for origin in values(headers, b"origin"))
+        if foreign or any(site not in OWN_SITE for site in values(headers, b"sec-fetch-site")):
             return problem(403, "Pages of another origin may not call this sidecar.")
         return None
 
     def _type_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        if self._access is None or self._access.media_type is None or _is_too_long(headers):
+        if self._access is None or self._access.media_type is None or is_too_long(headers):
             return None
-        given = _values(headers, b"content-type")
+        given = values(headers, b"content-type")
         kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in given]
-        if kinds == [self._access.media_type] or not (kinds or _sends_body(headers)):
+        if kinds == [self._access.media_type] or not (kinds or sends_body(headers)):
             return None
         return problem(415, f"The body must have Content-Type: {self._access.media_type}.")
 
     def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._tokens is None:
             return None
-        given = _values(headers, b"authorization")
+        given = values(headers, b"authorization")
         match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
         name = None if match is None else self._tokens.name_of(match[1])
         if name is not None:
@@ -170,59 +167,3 @@ def place_of(origin: str) -> tuple[str, str, str] | None:
         return None
     port = re.search(r":[0-9]+$", rest)
     return scheme, name, port[0] if port is not None else DEFAULT_PORTS.get(scheme, "")
-
-
-def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    return [value.strip() for key, value in headers if key == name]
-
-
-def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(key in (b"content-length", b"transfer-encoding") for key, _ in headers)
-
-
-def _sends_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    return bool(_values(headers, b"transfer-encoding")) or any(map(int, _values(headers, b"content-length")))
-
-
-def _is_too_long(headers: list[tuple[bytes, bytes]]) -> bool:
-    # The HTTP parser has let only digits pass.
-    return any(int(length) > LONGEST_BODY for length in _values(headers, b"content-length"))
-
-
-def _too_long() -> Response:
-    return problem(413, "The body of a call may have at most 1 MiB.")
-
-
-def _body_refusal(headers: list[tuple[bytes, bytes]]) -> Response | None:
-    """Return the refusal of a body that is not read because of the head alone; None if it may be read."""
-    if any(value.lower() != b"identity" for value in _values(headers, b"content-encoding")):
-        return problem(415, "Bodies are not decompressed; send them as they are.")
-    return _too_long() if _is_too_long(headers) else None
-
-
-async def _read(receive: Receive, within: float) -> bytes | Response | None:
-    """Return the whole body; a refusal if it is too long or too slow; None if the caller has gone."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(within):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                body += message.get("body", b"")
-                if len(body) > LONGEST_BODY:
-                    return _too_long()
-                if not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError:
-        return problem(408, "The body did not come in time.", {"connection": "close"})
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body that was read already, then continues with the real one."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replay

@@ -28,6 +28,10 @@ class Limits:
     """Connections beyond those, for probes and `/drain` alone."""
     per_peer: int | None = None
     """Connections at once from one address; None: no limit. On loopback all callers have one address."""
+    taken_within: float = 30.0
+    """Seconds in which a caller must take what was written to it."""
+    untaken: int = 16 * 1024 * 1024
+    """Bytes of all answers together that their callers do not take. A larger answer is written alone."""
 
 
 PROBE_LIMITS = Limits(per_peer=16)
@@ -61,6 +65,8 @@ class Connections(Generic[C]):
         self._reserve: dict[C, bool] = {}
         """Whether each connection of the reserve has sent a whole call."""
         self._peers: Counter[str] = Counter()
+        self._untaken: dict[C, int] = {}
+        """Bytes that wait for callers that are slow to take them, the slowest first."""
 
     def enter(self, connection: C, peer: str) -> Place:
         """Let a connection from an address in. If there is no room, close another one."""
@@ -86,9 +92,20 @@ class Connections(Generic[C]):
         if (peer := self._take(connection)) is not None:
             self._resting[connection] = peer
 
+    def stalled(self, connection: C, size: int) -> None:
+        """Note that a caller does not take its answer. If there are too many bytes, close those that wait longest."""
+        self._untaken[connection] = size
+        while len(self._untaken) > 1 and sum(self._untaken.values()) > self._limits.untaken:
+            self._close(next(iter(self._untaken)))
+
+    def took(self, connection: C) -> None:
+        """Note that a caller has taken its answer."""
+        self._untaken.pop(connection, None)
+
     def left(self, connection: C) -> None:
         """Forget a connection, if it is known."""
         self._reserve.pop(connection, None)
+        self._untaken.pop(connection, None)
         if (peer := self._take(connection)) is not None:
             self._peers[peer] -= 1
             if not self._peers[peer]:

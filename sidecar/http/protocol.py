@@ -20,7 +20,12 @@ from sidecar.http.problems import MEDIA_TYPE, problem, problem_body
 __all__ = ["PROBE_LIMITS", "Limits", "Protocol", "protocol_of"]
 
 LONGEST_HEAD = 32 * 1024
-"""Bytes of request line and headers, counted by reads. A single read (at most 256 KiB) may exceed it."""
+"""Bytes of request line and headers. A head that is not complete is counted by reads."""
+MOST_HEADERS = 100
+"""Each costs five times its bytes, and a browser behind two proxies sends forty."""
+MOST_QUEUED = 8
+"""Calls that may wait on a connection behind one that is not answered yet. uvicorn parses all that have come, and reads
+on after each answer: a caller that never waits would fill the memory from one connection."""
 LINGER = 1.0
 """Seconds that a caller may go on sending a body after its answer. Closing at once could destroy the unread answer."""
 
@@ -31,6 +36,10 @@ RESERVED = frozenset({"/livez", "/readyz", "/startupz", "/drain"})
 """Calls that are answered while every place is taken. A flood must neither restart a pod nor prevent its drain."""
 
 
+class ExcessError(Exception):
+    """Raised to the parser, which then reads no further. The caller was answered, or its connection closed."""
+
+
 class Protocol(HttpToolsProtocol):
     """One connection. `protocol_of` makes the class for one listener."""
 
@@ -38,10 +47,11 @@ class Protocol(HttpToolsProtocol):
     others: Connections[Protocol]
     """All connections of the listener."""
     _place = Place.FULL
-    _head = 0
+    _head = _parsed = 0
     _in_head = True
     _messages = 0
     _deadline: asyncio.TimerHandle | None = None
+    _untaken: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first head, and find a place."""
@@ -56,6 +66,7 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the deadline, and free the place."""
         self._disarm()
+        self._taken()
         self.others.left(self)
         super().connection_lost(exc)
 
@@ -69,14 +80,42 @@ class Protocol(HttpToolsProtocol):
             if self._deadline is None:
                 self._arm(self.limits.head_within)
             if self._head > LONGEST_HEAD:
-                self._refuse(431, f"The head of a call may have at most {LONGEST_HEAD // 1024} KiB.")
+                self._refuse_head()
+
+    def pause_writing(self) -> None:
+        """Start the deadline of an answer that its caller does not take."""
+        super().pause_writing()
+        self._taken()
+        self._untaken = self.loop.call_later(self.limits.taken_within, self.leave)
+        self.others.stalled(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Stop the deadline of an answer that was taken."""
+        self._taken()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
-        """Start the deadline of a head at its first byte."""
+        """Start the deadline of a head at its first byte. Raises ExcessError if too many calls wait."""
+        if len(self.pipeline) >= MOST_QUEUED:
+            self.leave()
+            raise ExcessError
         super().on_message_begin()
-        self._in_head, self._head = True, 0
+        self._in_head, self._head, self._parsed = True, 0, 0
         if self._deadline is None:
             self._arm(self.limits.head_within)
+
+    def on_url(self, url: bytes) -> None:
+        """Count the bytes of the target. Raises ExcessError if the head is too long."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header, or one behind a body in chunks. Raises ExcessError if they are too many or too long."""
+        self._count(len(name) + len(value))
+        if len(self.headers) >= MOST_HEADERS:
+            self._refuse(431, f"A call may have at most {MOST_HEADERS} headers.")
+            raise ExcessError
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Stop the deadline at the end of a head."""
@@ -131,6 +170,21 @@ class Protocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _taken(self) -> None:
+        self.others.took(self)
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
+
+    def _count(self, size: int) -> None:
+        self._parsed += size
+        if self._parsed > LONGEST_HEAD:
+            self._refuse_head()
+            raise ExcessError
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, f"The head of a call may have at most {LONGEST_HEAD // 1024} KiB.")
 
     def _expired(self) -> None:
         self._deadline = None

@@ -34,6 +34,9 @@ PAGE = 1_000
 CODE = 12
 PLACE = struct.Struct(">qq")
 """The due time or minute, and the row's number."""
+LONGEST_PAGE = 1024 * 1024
+"""Bytes of the values of a page; a page ends with the value that passes them. A row of ours has 600, but whoever may
+write the view may write rows of 16 KiB."""
 MOST_REASONS = 20
 """Reasons that are returned for the failures of a window. A storm has one reason."""
 
@@ -131,9 +134,14 @@ class ViewQuery:
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
         query = f"SELECT {order}, value FROM {asked.table} {text} ORDER BY {order} LIMIT ?"
         # One row more than the limit shows whether there is another page.
-        rows = self._connection.execute(query, (*values, limit + 1)).fetchall()
-        more, rows = len(rows) > limit, rows[:limit]
-        return Page([bytes(row[2]) for row in rows], sealed(key, bound, rows[-1][:2]) if more else None)
+        found = self._connection.execute(query, (*values, limit + 1))
+        page, place, size = list[bytes](), (0, 0), 0
+        for *where, value in found:
+            if len(page) == limit or size > LONGEST_PAGE:
+                return Page(page, sealed(key, bound, place))
+            page.append(bytes(value))
+            place, size = (where[0], where[1]), size + len(value)
+        return Page(page, None)
 
     def _key(self) -> bytes:
         (key,) = self._connection.execute("SELECT value FROM fact WHERE name = 'cursor-key'").fetchone()

@@ -1,7 +1,8 @@
 """Everybody who wants something of a sidecar at once, as a process of its own.
 
-Sixteen readers turn over the pages of its dashboard without a pause, and three floods open connections to its API, its
-probes and its dashboard that never say a whole call. Prints how often which answer came, as JSON.
+Sixteen readers turn over the pages of its dashboard without a pause. Three floods open connections to its API, its
+probes and its dashboard that say no whole call, or more than anybody keeps. Prints how often which answer came, as
+JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +35,18 @@ PAGES = (
     "/instances",
     "/record/journey?id=x:0:1",
 )
-SAID = (b"", b"GET /livez HTTP/1.1\r\n", b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+DRAIN = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SAID = (
+    b"",
+    b"GET /livez HTTP/1.1\r\n",
+    DRAIN + b"Content-Length: 9\r\n\r\nx",
+    (LIVEZ + b"\r\n") * 3_000,
+    DRAIN + b"Content-Length: 1000000\r\n\r\n" + b"x" * 900_000,
+    LIVEZ + b"a:\r\n" * 15_000 + b"\r\n",
+    (LIVEZ.replace(b"livez", b"metrics") + b"\r\n") * 8,
+)
+"""What a connection of a flood sends: too little, or too much. It reads no answer."""
 
 
 def read(port: int, pages: Iterator[str], end: float, answers: Counter[str]) -> None:

@@ -108,5 +108,5 @@ def _refused(port: int) -> bool:
     try:
         with Client(port):
             return False
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # it was in the backlog of a listener that has just gone
         return True

@@ -51,6 +51,21 @@ def test_lists_are_filtered_and_what_is_due_first_comes_first(
     assert ids(ask.messages(filters, 10).values) == found
 
 
+def test_a_page_of_large_rows_is_cut_by_its_bytes_and_goes_on_where_it_was_cut(
+    store: ViewStore, ask: ViewQuery
+) -> None:
+    """Given rows that somebody has made as long as they may be, then a page of a thousand has a megabyte of them."""
+    most = 100
+    take(store, *(view_row(number, due=number, instance="x" * 15_000) for number in range(most)))
+    first = ask.messages(Filters(), 1_000)
+    assert sum(map(len, first.values)) < 1_100_000
+    found, cursor = ids(first.values), first.cursor
+    while cursor is not None:
+        page = ask.messages(Filters(), 1_000, cursor)
+        found, cursor = found + ids(page.values), page.cursor
+    assert found == list(range(most))
+
+
 def test_each_filter_has_an_index(store: ViewStore) -> None:
     with sqlite3.connect(store.path) as connection:
         for column in ("state", "level", "topic", "reason"):

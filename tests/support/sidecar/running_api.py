@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -108,6 +109,15 @@ class Client:
             headers[name.lower()] = value.strip()
         length = 0 if method == "HEAD" else int(headers.get("content-length", "0"))
         return Answer(int(status[1]), headers, self._file.read(length))
+
+    def rest(self) -> bytes:
+        """All that still comes, until nothing does."""
+        read = bytearray()
+        with contextlib.suppress(TimeoutError, ConnectionResetError):
+            self.socket.settimeout(1.0)
+            while part := self.socket.recv(1 << 20):
+                read += part
+        return bytes(read)
 
     def is_closed(self) -> bool:
         """Whether the server has closed; waits for it."""
