@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from topics.headers import DROPPED, Headers
 
-TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+LONGEST_NAME = 128
+TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
 CONTROL = bytes(range(32)) + b"\x7f"
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT = "ce_"
@@ -83,6 +84,8 @@ class Forward:
         return Own("".join(lines), content_type or OCTET_STREAM)
 
     def _learn(self, key: str) -> str:
+        if len(key) > LONGEST_NAME:
+            return DROP  # and not remembered: a name may be as long as a record
         if len(self._names) >= NAMES_REMEMBERED:
             self._names.clear()
         name = wire_name(key, self._patterns)

@@ -6,6 +6,8 @@ more than a hint.
 
 from __future__ import annotations
 
+import logging
+
 from opentelemetry.context import Context
 from opentelemetry.trace import (
     NonRecordingSpan,
@@ -20,6 +22,8 @@ from topics.headers import RETRY_TRACEPARENT, Headers, attempt_before
 
 PARENT, STATE = "traceparent", "tracestate"
 _W3C = TraceContextTextMapPropagator()
+# Its warnings quote what a producer has put into a record's headers, one for each record.
+logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
 
 
 def origin_of(headers: Headers) -> SpanContext | None:

@@ -292,6 +292,18 @@ def test_what_is_no_context_is_none(rig: Rig, headers: Headers) -> None:
     assert "Evil" not in Forward(())(got).lines
 
 
+@pytest.mark.parametrize(
+    "state", [b"secret", b"a=secret" + b" " * 600 + b"b", b"a=secret,a=secret", b"a=b," * 90, b"x" * 9_000]
+)
+def test_nothing_of_a_records_headers_gets_into_the_log(
+    rig: Rig, state: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a trace state that is not in its form, then OpenTelemetry does not quote it."""
+    rig.deliver(record(headers=[("traceparent", PRODUCER), ("tracestate", state)]), COMMITTED)
+    rig.deliver(record(headers=[("traceparent", b"00-" + state)]), COMMITTED)
+    assert caplog.text == ""
+
+
 def test_names_of_trace_headers_are_known_in_any_case(rig: Rig) -> None:
     got = rig.deliver(record(headers=[("TraceParent", PRODUCER)]), COMMITTED)
     assert parent_of(rig.spans[0]) == SPAN

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 
 import pytest
 
+from sidecar.delivery.push.forwarded_headers import Forward
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read
 from topics.headers import Headers
 
@@ -87,3 +89,16 @@ def test_forwarded_headers_keep_a_budget() -> None:
     assert [name for name, _ in own_headers(large, "*")] == ["a", "c"]
     many: Headers = [(f"n{number}", b"") for number in range(200)]
     assert len(own_headers(many, "*")) == 64
+
+
+def test_names_as_long_as_records_fill_no_memory() -> None:
+    """Given a producer that invents a long name of a header for each record, then none of them is kept."""
+    forward = Forward(("x-*",))
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            assert forward([(f"x-{number}-" + "a" * 100_000, b"1")]).lines == ""
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
