@@ -85,7 +85,8 @@ class Dashboard:
         self._readers = QueryPool(self._topic)
         self._audit = AuditLog(wanted.audit_file)
         self._redrives = Redrives(self._looks, self._audit)
-        self._sessions = Sessions(far=not wanted.near)
+        self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file, SHORTEST_TOKEN)
+        self._sessions = Sessions(self._tokens, far=not wanted.near)
         self._render = Renderer(
             {
                 "group": settings.group,
@@ -122,15 +123,14 @@ class Dashboard:
         front = Endpoints(self._render, self._sessions, everyone_reads=wanted.near)
         pages = Pages(self._render, self._asker, self._scans, self._looks, self._topic, self._readers)
         routes = [*_assets(), *_showing(front, pages)]
-        if wanted.token_file is not None:
-            tokens = Tokens(wanted.token_file, SHORTEST_TOKEN)
-            if tokens.too_short():
+        if self._tokens is not None:
+            if self._tokens.too_short():
                 text = (
                     f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
                 )
                 raise ConfigError([f"{wanted.token_file}: {text}"])
-            doing = Forms(self._render, self._asker, self._scans, self._redrives, self._audit, self._sessions, tokens)
-            routes += _changing(front, doing)
+            forms = (self._render, self._asker, self._scans, self._redrives, self._audit, self._sessions, self._tokens)
+            routes += _changing(front, Forms(*forms))
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         # Forms check their own media type, and each action writes its own audit line.
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)

@@ -45,7 +45,8 @@ class Forms:
         who = name_of(fields.get("who", ""))
         if who is None:
             return self._render("sign_in.html", 400, session=None, here="/sign-in", fault="Give your name.")
-        token = self._tokens.name_of(fields.get("token", "").strip().encode())
+        secret = fields.get("token", "").strip().encode()
+        token = self._tokens.name_of(secret)
         actor = Actor(who, token or "", peer_of(request.scope))
         if token is None:
             if self._sessions.failed(actor.peer):
@@ -54,7 +55,7 @@ class Forms:
             await self._ask(lambda: self._audit.write("sign-in-refused", actor))
             return self._render("sign_in.html", 403, session=None, here="/sign-in", fault="This is not the token.")
         await self._ask(lambda: self._audit.write("sign-in", actor))
-        opened = self._sessions.open(who, token)
+        opened = self._sessions.open(who, token, secret)
         answer = RedirectResponse("/dlq", 303)
         sessions = self._sessions
         answer.set_cookie(sessions.cookie, opened.id, httponly=True, samesite="strict", path="/", secure=sessions.far)

@@ -21,6 +21,7 @@ from sidecar.ui.queries import Queries
 from sidecar.ui.security import Session
 from sidecar.ui.summary import MINUTES, summarize
 from sidecar.ui.templating import Renderer
+from sidecar.ui.text import cut
 from sidecar.view.follower import ViewFollower
 from sidecar.view.query import Filters
 from sidecar.view.query_pool import QueryPool, UnknownError
@@ -30,6 +31,8 @@ from topics.events import State
 ROWS = 50
 LONGEST_TEXT = 1_024
 SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
+MOST_HEADERS, LONGEST_NAME = 200, 256
+"""Headers of a letter that are shown, and characters of their names. A record of 900 KB may have 200 000 headers."""
 OLD = 60_000
 """ms after which the view counts as behind."""
 
@@ -133,10 +136,12 @@ class Pages:
                 "error.html", 404, session=session, here="/dlq", text="There is no such dead letter (any more)."
             )
         letter, verdict = found.letters[0]
-        headers = [(name, one_line(value)) for name, value in letter.record.headers or []]
+        every = letter.record.headers or []
+        headers = [(cut(name, LONGEST_NAME), one_line(value)) for name, value in every[:MOST_HEADERS]]
         return self._render(
             "letter.html", session=session, here="/dlq", letter=letter, verdict=verdict, headers=headers,
-            key=one_line(letter.record.key), value=preview(letter.record.value), now=wall(),
+            more=len(every) - len(headers), key=one_line(letter.record.key), value=preview(letter.record.value),
+            now=wall(),
         )  # fmt: skip
 
     async def policy(self, request: Request, session: Session | None) -> Response:

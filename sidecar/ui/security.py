@@ -19,6 +19,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sidecar.http.tokens import Tokens
+
 COOKIE = "reconsume-ui"
 IDLE, LONGEST = 1_800.0, 28_800.0
 """Seconds after which a session ends: without a request, and in any case."""
@@ -76,20 +78,25 @@ class ForgedError(Exception):
 
 @dataclass
 class Session:
-    """A user who gave the token. `token`: the token's name. Times are monotonic seconds."""
+    """A user who gave a token: `secret`, of the name `token`. Times are monotonic seconds."""
 
     id: str
     who: str
     token: str
+    secret: bytes
     csrf: str
     began: float
     seen: float
 
 
 class Sessions:
-    """The users who are signed in. Sessions live in memory: a restart signs every user out."""
+    """The users who are signed in. Sessions live in memory: a restart signs every user out.
 
-    def __init__(self, *, far: bool = False) -> None:
+    A session ends with its token: who takes a token out of the file wants nobody to act by it any more.
+    """
+
+    def __init__(self, tokens: Tokens | None, *, far: bool = False) -> None:
+        self._tokens = tokens
         self.far = far
         """Whether pages go over a network; the cookie is then sent over TLS only."""
         self.cookie = f"__Host-{COOKIE}" if far else COOKIE
@@ -98,13 +105,13 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
-    def open(self, who: str, token: str) -> Session:
+    def open(self, who: str, token: str, secret: bytes) -> Session:
         """Sign a user in. If there are MOST_SESSIONS, the session that was idle longest ends."""
         moment = time.monotonic()
         self._sweep(moment)
         if len(self._sessions) >= MOST_SESSIONS:
             del self._sessions[min(self._sessions.values(), key=lambda one: one.seen).id]
-        session = Session(secrets.token_urlsafe(32), who, token, secrets.token_urlsafe(32), moment, moment)
+        session = Session(secrets.token_urlsafe(32), who, token, secret, secrets.token_urlsafe(32), moment, moment)
         self._sessions[session.id] = session
         return session
 
@@ -113,6 +120,9 @@ class Sessions:
         moment = time.monotonic()
         self._sweep(moment)
         session = self._sessions.get(request.cookies.get(self.cookie, ""))
+        if session is not None and not self._holds(session):
+            self.close(session)
+            return None
         if session is not None and "hx-request" not in request.headers:
             session.seen = moment  # a part that reloads itself is no action of the user
         return session
@@ -130,6 +140,9 @@ class Sessions:
         too_many = len(recent) >= MOST_TRIES
         self._failures[address] = recent if too_many else [*recent, moment]
         return too_many
+
+    def _holds(self, session: Session) -> bool:
+        return self._tokens is not None and self._tokens.name_of(session.secret) == session.token
 
     def _sweep(self, moment: float) -> None:
         for session in list(self._sessions.values()):

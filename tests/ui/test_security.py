@@ -145,6 +145,22 @@ def test_signing_out_ends_the_session(visitor: Visitor) -> None:
     assert visitor.post("/dlq/plan", {"csrf": csrf}).status == 403
 
 
+def test_a_session_ends_with_its_token_and_another_tokens_session_stays(planted: GroupTopics, tmp_path: Path) -> None:
+    """Given a token that is taken out of the file, then who signed in by it reads and changes nothing any more."""
+    other = "another-token-for-tests"
+    with dashboard(planted, tmp_path) as scene:
+        file = tmp_path / "token"
+        file.write_text(f"{TOKEN}\n{other}\n")
+        leaked, kept = Visitor(scene), Visitor(scene)
+        leaked.sign_in()
+        kept.sign_in("bob", other)
+        csrf, good = leaked.csrf(), kept.csrf()
+        file.write_text(f"{other}\n")
+        assert leaked.post("/dlq/plan", {"csrf": csrf}).status == 403
+        assert b"alice" not in leaked.get("/").body
+        assert kept.post("/dlq/plan", {"csrf": good}).status == 200
+
+
 def test_without_a_token_file_there_is_no_way_to_change_anything(read_only: Scene) -> None:
     visitor = Visitor(read_only)
     assert {visitor.post(path, {"csrf": "x"}).status for path in ("/sign-in", *CHANGING)} == {404}
@@ -192,21 +208,23 @@ def test_only_our_own_files_are_served(visitor: Visitor) -> None:
 
 
 def test_there_are_only_so_many_sessions_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = Sessions()
-    first = sessions.open("first", "")
+    sessions = Sessions(None)
+    first = sessions.open("first", "", b"")
     for number in range(MOST_SESSIONS):
-        sessions.open(str(number), "")
+        sessions.open(str(number), "", b"")
     assert first.id not in sessions._sessions
     assert len(sessions._sessions) == MOST_SESSIONS
     later = time.monotonic() + IDLE + 1
     monkeypatch.setattr("time.monotonic", lambda: later)
-    sessions.open("late", "")
+    sessions.open("late", "", b"")
     assert len(sessions._sessions) == 1
 
 
-def test_a_part_that_renews_itself_keeps_no_session_alive() -> None:
-    sessions = Sessions()
-    session = sessions.open("alice", "")
+def test_a_part_that_renews_itself_keeps_no_session_alive(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"alice: {TOKEN}\n")
+    sessions = Sessions(Tokens(file, SHORTEST_TOKEN))
+    session = sessions.open("alice", "alice", TOKEN.encode())
     session.seen = before = session.seen - 60
     headers = [(b"cookie", f"{COOKIE}={session.id}".encode())]
     assert sessions.of(Request({"type": "http", "headers": [*headers, (b"hx-request", b"true")]})) is session
