@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.terminal.arguments import read_bytes
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, write
 from sidecar.errors import ConfigError
+from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load
 
 app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -50,9 +50,9 @@ def _token_faults(settings: Settings) -> Iterator[str]:
     for name, file in (("api", settings.api.token_file), ("ui", settings.ui.enabled and settings.ui.token_file)):
         try:
             if file:
-                read_bytes(Path(file))
-        except ConfigError as unreadable:
-            yield from (f"{name}.token_file = {problem}" for problem in unreadable.problems)
+                read_tokens(Path(file))
+        except OSError as error:
+            yield f"{name}.token_file = {file}: cannot be read: {error.strerror}"
 
 
 @command(app, "show")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from sidecar.errors import SetupError
-from sidecar.http.tokens import tokens_in
+from sidecar.http.tokens import read_tokens
 from sidecar.settings.addresses import Listen
 from topics.durations import render_duration
 
@@ -59,7 +59,7 @@ def bearer(token: str) -> dict[str, str]:
 def token_in(file: Path) -> str:
     """Return the first token of a token file, without its name. Raises SetupError if there is none."""
     try:
-        found = tokens_in(file.read_bytes())
+        found = read_tokens(file)
         first = found[0].secret.decode("ascii") if found else ""
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"

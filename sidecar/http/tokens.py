@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
 import os
@@ -12,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 UNNAMED = "unnamed"
 """What the audit calls a token that has no name of its own."""
 LONGEST_NAME = 64
+LONGEST = 64 * 1024
+"""Bytes of a token file."""
 
 _LOG = logging.getLogger("reconsume.api")
 # The space makes the difference: no bearer token can hold one, so a bare token with a colon stays what it is.
@@ -25,6 +28,15 @@ class Token(NamedTuple):
 
     name: str
     secret: bytes
+
+
+def read_tokens(path: Path) -> list[Token]:
+    """Return the tokens of a token file. Raises OSError if it cannot be read, or is none: a device has no end."""
+    with path.open("rb") as file:
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise OSError(errno.EFBIG, f"has more than {LONGEST} bytes, so it holds no tokens")
+    return tokens_in(content)
 
 
 def tokens_in(content: bytes) -> list[Token]:
@@ -64,7 +76,7 @@ class Tokens:
         try:
             signature = _signature(self._path.stat())
             if signature != self._signature:
-                found = tokens_in(self._path.read_bytes())
+                found = read_tokens(self._path)
                 self._tokens = tuple(token for token in found if len(token.secret) >= self._least)
                 self._short = len(self._tokens) < len(found)
                 self._signature = signature

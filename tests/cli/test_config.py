@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,22 @@ def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
     told = [f"kafka.{name} = /nowhere/" for name in ("sasl.password.file", "ssl.ca.location", "ssl.key.location")]
     for file in (*told, "api.token_file = /nowhere/api", "ui.token_file = /nowhere/ui"):
         assert file in shown.stderr, file
+
+
+def test_check_reads_no_device_to_its_end_and_waits_for_no_pipe(tmp_path: Path) -> None:
+    """Given a configuration of somebody else that names what is no file, then it is refused, and at once."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    sets = [
+        *("--set", "api.token_file=/dev/zero"),
+        *("--set", f"kafka.ssl.ca.location={pipe}"),
+        *("--set", "kafka.ssl.key.location=/dev/zero"),
+    ]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "api.token_file = /dev/zero: cannot be read: has more than 65536 bytes" in shown.stderr
+    assert f"kafka.ssl.ca.location = {pipe}: is no plain file" in shown.stderr
+    assert "kafka.ssl.key.location = /dev/zero: is no plain file" in shown.stderr
 
 
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from sidecar.core.record import Partition
     from sidecar.dlq.purge import Deletion, Purge
 
+LONGEST_LINE = 160 * 1024 * 1024
+"""Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
+MOST_PROBLEMS = 20
 IMPORT = ("id", "redrives", "topic", "result")
 PURGE = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
 
@@ -132,23 +135,25 @@ def import_(
 
 
 def read_letters(file: Path, policy: Policy) -> list[Letter]:
-    """Read the letters of a file. Raises ConfigError with the first 20 lines that are not letters."""
+    """Read the letters of a file. Raises ConfigError with the first lines that are not letters."""
     from sidecar.dlq.archive import ImportedError, import_line
 
     letters, problems = list[Letter](), list[str]()
     try:
         with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
+            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise ConfigError([*problems, f"{file}, line {number}: has more than {LONGEST_LINE} bytes"])
                 try:
-                    letters.append(import_line(line, policy))
+                    letters += [import_line(line, policy)] if line.strip() else []
                 except ImportedError as fault:
                     problems.append(f"{file}, line {number}: {fault}")
+                    if len(problems) == MOST_PROBLEMS:
+                        break
     except OSError as error:
         raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
     if problems:
-        raise ConfigError(problems[:20])
+        raise ConfigError(problems)
     return letters
 
 

@@ -7,6 +7,7 @@ run where none is mounted. The first client that is made reads them. Their value
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -176,11 +177,14 @@ def secret_in(path: Path) -> str:
 def unreadable(location: str) -> str:
     """Return why librdkafka cannot read a file. Empty if it can.
 
-    A folder of certificates and `probe` are not opened, and count as readable.
+    A folder of certificates and `probe` are not opened, and count as readable. What is no plain file is not opened
+    either: the client would wait for a pipe, and read a device without end.
     """
     path = Path(location)
     try:
         if location != "probe" and not path.is_dir():
+            if not stat.S_ISREG(path.stat().st_mode):
+                return "is no plain file"
             path.open("rb").close()
     except OSError as error:
         return f"cannot be read: {error.strerror}"

@@ -10,10 +10,14 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
+from sidecar.errors import ConfigError
+from sidecar.runtime.assembly import build_policy
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import dump, dump_ended
 from tests.support.sidecar.dlq_calls import DAY, Call, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
+from tests.support.sidecar.settings import good
 
 
 def test_an_export_is_imported_byte_for_byte_and_twice_is_harmless(
@@ -102,3 +106,17 @@ def test_a_broker_that_is_away_is_one_sentence(call: Call) -> None:
         assert (shown.exit_code, shown.stdout) == (1, "")
         assert shown.stderr.startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")
         break
+
+
+def test_a_file_that_is_no_export_is_given_up_early(tmp_path: Path) -> None:
+    """Given lines without end that are no letters, or a line without end, then few are told, and little is kept."""
+    policy, file = build_policy(good(tmp_path), "pod-0"), tmp_path / "dead.jsonl"
+    file.write_bytes(b"x\n" * 1_000)
+    with pytest.raises(ConfigError) as refused:
+        read_letters(file, policy)
+    assert [one.partition(":")[0].rpartition(" ")[2] for one in refused.value.problems] == [*map(str, range(1, 21))]
+    with file.open("wb") as sparse:
+        sparse.truncate(LONGEST_LINE + 2)
+    with pytest.raises(ConfigError) as refused:
+        read_letters(file, policy)
+    assert refused.value.problems == [f"{file}, line 1: has more than {LONGEST_LINE} bytes"]
