@@ -22,7 +22,7 @@ sbom: $(READY)
 	$(BIN)/uv build --quiet --wheel --out-dir build/sbom/wheel
 	$(BIN)/uv pip install --quiet --python build/sbom/env/bin/python --no-deps --no-index --find-links build/sbom/wheel reconsume
 	$(BIN)/cyclonedx-py environment build/sbom/env/bin/python --pyproject pyproject.toml --mc-type application \
-		--output-reproducible --of JSON -o dist/reconsume.cdx.json
+		--gather-license-texts --output-reproducible --of JSON -o dist/reconsume.cdx.json
 	$(PYTHON) deploy/image/provenance.py \
 		--revision "$$(git rev-parse HEAD 2>/dev/null)$$(git diff --quiet HEAD 2>/dev/null || echo -changed)" \
 		build/sbom/wheel/*.whl dist/reconsume.cdx.json > dist/reconsume.provenance.json

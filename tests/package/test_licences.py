@@ -9,6 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+EXTRA = "otel"
+"""What the image has beside the package itself."""
 GOOD = re.compile(r"Apache|MIT|BSD|ISC|PSF|Python Software Foundation|MPL|Mozilla|Unlicense|0BSD")
 
 
@@ -25,7 +27,7 @@ def needed(name: str, found: dict[str, str]) -> dict[str, str]:
     found[name] = " ".join([about.get("License-Expression") or "", *classified, (about.get("License") or "")[:200]])
     for text in there.requires or ():
         wanted = Requirement(text)
-        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+        if wanted.marker is None or wanted.marker.evaluate({"extra": EXTRA if name == "reconsume" else ""}):
             needed(canonicalize_name(wanted.name), found)
     return found
 
