@@ -9,7 +9,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 SKIPPED = (
-    "RECONSUME_KUBE_APISERVER",  # a kube-apiserver is built for minutes: tests/deploy/build_api_server.sh
+    "RECONSUME_KUBE_APISERVER",  # a kube-apiserver is built for 4 to 5 minutes: tests/deploy/build_api_server.sh
     "RECONSUME_IMAGE",  # make image-test
     "no IPv6 loopback",  # these three say something of the machine
     "no mount and user namespaces",
