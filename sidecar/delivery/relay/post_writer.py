@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
+from sidecar.core.record import weight_of
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
@@ -23,6 +24,8 @@ from sidecar.observability.thread_watch import StopRequest, WatchedThread
 
 TOGETHER = 500
 """Posts in one transaction at most. At 1 MiB a post and 128 connections the API's own limits are reached first."""
+MOST_WAITING = 16 * 1024 * 1024
+"""Bytes of the posts that wait for the thread. While Kafka is away it takes none, and callers give up and try again."""
 TRY_FOR = 10.0
 """Seconds to try a post. After them its caller is answered that it was not written."""
 AGAIN_AFTER = 0.1
@@ -47,10 +50,12 @@ class PendingPost(NamedTuple):
     """One post under way.
 
     `done` is cancelled by a caller that has waited too long. A post that fails ends with one of the errors above.
+    `size`: its bytes in memory.
     """
 
     entry: SettledRecord
     done: Future[None]
+    size: int = 0
 
 
 class PostWriter(threading.Thread):
@@ -67,6 +72,8 @@ class PostWriter(threading.Thread):
         self._jobs: SimpleQueue[PendingPost | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._busy = False
+        # Each is changed by one thread alone: the loop's, and this one.
+        self._put = self._taken = 0
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(config, self._stopping, credentials)
 
@@ -88,7 +95,12 @@ class PostWriter(threading.Thread):
 
         Raises TooLargeError, NotWrittenError or UnknownError.
         """
-        job = PendingPost(entry, Future())
+        record = entry.record
+        size = weight_of(record.key, record.value, record.headers, record.life)
+        if self._put - self._taken + size > MOST_WAITING:
+            raise NotWrittenError("Kafka does not answer, and too many posts wait already; nothing was written")
+        job = PendingPost(entry, Future(), size)
+        self._put += size
         self._jobs.put(job)
         waiting = asyncio.wrap_future(job.done)
         waiting.add_done_callback(_heard)  # reads the error, since the caller may have gone
@@ -130,7 +142,9 @@ class PostWriter(threading.Thread):
         _fail(rest, NotWrittenError("the sidecar stops; nothing was written"))
 
     def _work(self, first: PendingPost) -> None:
-        jobs = [job for job in (first, *self._waiting()) if job.done.set_running_or_notify_cancel()]
+        taken = (first, *self._waiting())
+        self._taken += sum(job.size for job in taken)
+        jobs = [job for job in taken if job.done.set_running_or_notify_cancel()]
         try:
             self._settle(jobs)
         except BaseException as fault:

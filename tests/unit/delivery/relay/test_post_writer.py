@@ -1,12 +1,14 @@
-"""At the end of the sidecar every post that waits is answered, whatever waits between them."""
+"""At the end of the sidecar every post that waits is answered; while Kafka is away few are kept."""
 
+import asyncio
 from concurrent.futures import Future
 
 import pytest
+from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.decide import Commit
-from sidecar.delivery.relay.post_writer import NotWrittenError, PendingPost, PostWriter
+from sidecar.delivery.relay.post_writer import MOST_WAITING, NotWrittenError, PendingPost, PostWriter
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from tests.sim.samples import record
 
@@ -27,3 +29,34 @@ def test_posts_on_both_sides_of_new_credentials_are_answered_at_once_when_the_wr
     for post in posts:
         with pytest.raises(NotWrittenError, match="the sidecar stops"):
             post.done.result(timeout=0)
+
+
+def large() -> SettledRecord:
+    return SettledRecord(replace(record(0), value=b"x" * (MOST_WAITING // 4)), Commit(None), ())
+
+
+def test_posts_that_nobody_takes_while_kafka_is_away_fill_no_memory() -> None:
+    """Given a service that posts on and on while there is no producer, then it is told so, until posts are taken."""
+    writer = PostWriter(NOWHERE, lambda label, seconds: None, CredentialRegistry())
+
+    async def posting(count: int) -> list[asyncio.Task[None]]:
+        posts = [asyncio.create_task(writer.post(large())) for _ in range(count)]
+        await asyncio.wait(posts, timeout=0.1)
+        return posts
+
+    async def story() -> None:
+        first = await posting(10)
+        refused = [post for post in first if post.done()]
+        assert len(refused) == 7
+        for post in refused:
+            with pytest.raises(NotWrittenError, match="too many posts wait"):
+                post.result()
+        writer.stop()
+        await asyncio.to_thread(writer.run)
+        later = await posting(1)
+        assert not later[0].done(), "there is room again"
+        for post in (*first, *later):
+            post.cancel()
+        await asyncio.gather(*first, *later, return_exceptions=True)
+
+    asyncio.run(story())
