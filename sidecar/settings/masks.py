@@ -16,8 +16,7 @@ SECRET = re.compile(
 NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
 """Names that match `SECRET`, but hold the place of a secret and not the secret itself."""
 FILE = re.compile(r"[a-z.]+\.file")
-# Up to the last @, because a password may contain @ and slashes.
-USER_INFO = re.compile(r"(?<=//)\S*@")
+WORD = re.compile(r"\S+")
 
 
 def is_secret(path: KeyPath) -> bool:
@@ -42,4 +41,15 @@ def masked(path: KeyPath, value: object) -> object:
         return {key: masked((*path, str(key)), part) for key, part in value.items()}
     if isinstance(value, list):
         return [masked(path, part) for part in value]
-    return USER_INFO.sub(f"{MASK}@", value) if isinstance(value, str) else value
+    return WORD.sub(without_user, value) if isinstance(value, str) else value
+
+
+def without_user(word: re.Match[str]) -> str:
+    """Return a word whose user and password are masked if it is a URL with them.
+
+    Up to the last @, because a password may contain @ and slashes. By two searches, because one pattern for both takes
+    quadratic time where `//` stands often.
+    """
+    text = word[0]
+    begin, end = text.find("//") + 2, text.rfind("@")
+    return f"{text[:begin]}{MASK}{text[end:]}" if 2 <= begin <= end else text

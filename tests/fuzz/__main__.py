@@ -35,17 +35,23 @@ def fuzzed(name: str, target: Target, seconds: float, seed: int) -> int:
     random, end = Random(f"{name}{seed}"), time.monotonic() + seconds
     seeds, tried, broken = (*target.seeds, *inputs_of(name)), 0, 0
     while time.monotonic() < end and broken < 10:
-        data, begun = mutated(seeds, random), time.process_time()
+        data = mutated(seeds, random)
         tried += 1
         try:
-            target.feed(data)
-            if time.process_time() - begun > SLOW:
-                raise TimeoutError(f"{len(data)} bytes took {time.process_time() - begun:.1f} s")
+            if (took := cost(target, data)) > SLOW and (took := min(took, cost(target, data))) > SLOW:
+                raise TimeoutError(f"{len(data)} bytes took {took:.1f} s")
         except Exception:  # noqa: BLE001 - whatever it is, it is what we look for
             broken += 1
             print(f"{name}: {keep(name, data)}\n{traceback.format_exc(limit=-3)}", flush=True)  # noqa: T201
     print(f"{name}: {tried} inputs, {broken} broke it", flush=True)  # noqa: T201
     return broken
+
+
+def cost(target: Target, data: bytes) -> float:
+    """What feeding a target takes of the processor; on a busy machine the same may take three times as long."""
+    begun = time.process_time()
+    target.feed(data)
+    return time.process_time() - begun
 
 
 if __name__ == "__main__":

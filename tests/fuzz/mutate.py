@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-LARGEST = 200_000
+LARGEST = 100_000
 """Bytes of a mutation; a few are as large as that, to find what takes too long."""
 TOKENS = (
     *(b"\0", b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\r\n", b"\n", b"\r\n\r\n", b" ", b"\t", b'"', b"\\", b"\\ud800"),

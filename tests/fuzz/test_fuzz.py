@@ -13,7 +13,7 @@ from tests.fuzz.targets import TARGETS
 
 ROUNDS = 300
 SECONDS = 2.0
-"""Of the processor, for one input of 200 KB at most."""
+"""Of the processor, for one input of 100 KB at most."""
 
 
 @pytest.mark.parametrize("name", TARGETS)
