@@ -41,9 +41,9 @@ SAID = (
     b"",
     b"GET /livez HTTP/1.1\r\n",
     DRAIN + b"Content-Length: 9\r\n\r\nx",
-    (LIVEZ + b"\r\n") * 3_000,
-    DRAIN + b"Content-Length: 1000000\r\n\r\n" + b"x" * 900_000,
-    LIVEZ + b"a:\r\n" * 15_000 + b"\r\n",
+    (LIVEZ + b"\r\n") * 500,
+    DRAIN + b"Content-Length: 1000000\r\n\r\n" + b"x" * 100_000,
+    LIVEZ + b"a:\r\n" * 2_000 + b"\r\n",
     (LIVEZ.replace(b"livez", b"metrics") + b"\r\n") * 8,
 )
 """What a connection of a flood sends: too little, or too much. It reads no answer."""
