@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -15,6 +15,7 @@ from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import talk, write
 from sidecar.dev.kafka.releases import NEWEST, RELEASES
 from sidecar.errors import SetupError
+from sidecar.settings import load_with_origins
 
 if TYPE_CHECKING:
     from sidecar.dev.demo.playground import Links
@@ -84,24 +85,28 @@ def watch(kafka: EmbeddedKafka) -> NoReturn:
 @command(app, "up")
 def up(
     options: Options,
-    orders: Annotated[int, typer.Option("--orders", min=1, help="How many sample records are produced.")] = 40,
+    orders: Annotated[int, typer.Option("--orders", min=1, help="How many records the sample service gets.")] = 40,
     view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view too.")] = False,
 ) -> int:
     """Run everything, to click and to try.
 
     Starts Kafka, a sample service that sometimes fails, a sidecar and its dashboard; produces some records, prints the
-    links, and runs until Ctrl-C or SIGTERM, which end it all. It takes the usual ports, or free ones where those are
-    in use. Needs Java 17 or later; --view needs reconsume[spark] too. All data is gone afterwards.
+    links, and runs until Ctrl-C or SIGTERM, which end it all. With -c the sidecar is that of your own service, which
+    you start yourself; its section `kafka` is replaced, its topics are created, and no records are produced. It takes
+    the usual ports, or free ones where those are in use. Needs Java 17 or later; --view needs reconsume[spark] too.
+    All data is gone afterwards.
 
     \b
     Examples:
       reconsume dev up
       reconsume dev up --view
+      reconsume dev up -c reconsume.yaml --set retry.max_reconsume_times=2
     """
+    own = own_tree(options)
     from sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open_playground(orders, view=view, say=talk) as playground:
+    with open_playground(orders, own, view=view, say=talk) as playground:
         try:
             tell(options, playground.links)
             playground.run()
@@ -113,13 +118,23 @@ def up(
     return DONE
 
 
+def own_tree(options: Options) -> dict[str, Any] | None:
+    """Return the configuration of the user's own service. None: the sample service is to run. Raises ConfigError."""
+    if options.config is not None:
+        return load_with_origins(options.config, options.sets).layers.tree
+    if options.sets:
+        raise typer.BadParameter("--set changes the configuration of a service of your own: give it by -c")
+    return None
+
+
 def tell(options: Options, links: Links) -> None:
     """Print the links as rows on stdout, and hints on stderr."""
     rows = [{"what": what, "where": where} for what, where in links.rows()]
     options.output.rows(("what", "where"), rows)
     sys.stdout.flush()
     talk(f"produce a record: {shlex.join(links.producing('flaky'))}")
-    talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
+    if not links.is_own:
+        talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
     talk(f"commands for this group: reconsume dlq list -c {links.file}")
     talk(f"sign in to the dashboard by this token, to redrive: {links.token}")
     talk("Ctrl-C ends it all")

@@ -176,6 +176,7 @@ def next_commands(answers: Answers, path: Path, *, compose: bool, kubernetes: Pa
     talk(f"reconsume config check{where}   # every fault at once")
     talk(f"reconsume topics apply{where}   # creates the topics of the group; the main topics must be there")
     talk(f"reconsume run{where}            # the sidecar")
+    talk(f"reconsume dev up -c {printable(str(path))}   # or all of it with a Kafka of its own, to try it out")
     if compose:
         talk(f"docker compose -f {printable(str(path.parent / COMPOSE))} up   # all of it on this machine")
     if kubernetes is not None:

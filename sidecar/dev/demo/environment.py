@@ -46,6 +46,8 @@ class Additions(NamedTuple):
     port: int = 0
     """Kafka's port; 0 takes a free one."""
     settings: Callable[[Path], Mapping[str, Any]] = lambda _home: {}
+    own: Mapping[str, Any] | None = None
+    """The configuration of a user's own service, which runs elsewhere. None: the sample service is started."""
 
 
 class Environment:
@@ -57,12 +59,13 @@ class Environment:
         settings: Settings,
         ledger: LedgerReader,
         kafka: EmbeddedKafka,
-        shop: Child,
+        shop: Child | None,
         sidecar: Child,
         job: Child | None,
     ) -> None:
         self.file, self.settings, self.ledger, self.kafka = file, settings, ledger, kafka
         self.shop, self.sidecar, self.job = shop, sidecar, job
+        """`shop` is None if the service is the user's own, `job` if Spark does not run."""
 
     @property
     def bootstrap(self) -> str:
@@ -79,10 +82,9 @@ class Environment:
         """Raise SetupError if a process has ended by itself."""
         if not all(node.running for node in self.kafka.nodes):
             raise SetupError("a node of the embedded Kafka has ended by itself")
-        self.shop.check()
-        self.sidecar.check()
-        if self.job is not None:
-            self.job.check()
+        for child in (self.shop, self.sidecar, self.job):
+            if child is not None:
+                child.check()
 
 
 class EnvironmentBuilder:
@@ -108,13 +110,19 @@ class EnvironmentBuilder:
         url = f"http://{HOST}:{await_port(ledger, shop)}/orders"
         self._say(f"the sample service listens at {url}")
         settings = self._prepare(f"{HOST}:0", url)
-        return Environment(self._file, settings, ledger, self._kafka, shop, self._sidecar(), self._job())
+        return Environment(self._file, settings, ledger, self._kafka, shop, self._sidecar(), self._job(GROUP))
+
+    def wait_for(self, own: Mapping[str, Any], ledger: LedgerReader) -> Environment:
+        """Start the sidecar of a user's own service. It waits for a service that does not run yet."""
+        settings = self._write({**own, "kafka": {"bootstrap.servers": self._kafka.bootstrap}})
+        job = self._job(settings.group)
+        return Environment(self._file, settings, ledger, self._kafka, None, self._sidecar(), job)
 
     def call(self, ledger: LedgerReader, options: Sequence[str]) -> Environment:
         """Start the sidecar first: the shop must know the address of the sidecar's API."""
         port = free_port()
         settings = self._prepare(f"{HOST}:{port}", None)
-        sidecar, job = self._sidecar(), self._job()
+        sidecar, job = self._sidecar(), self._job(GROUP)
         does = "calls" if self._plan.mode is Mode.PULL else "reads Kafka itself, and calls"
         self._say(f"the sample service {does} the sidecar at http://{HOST}:{port}")
         place = ("--api", str(port), "--bootstrap", self._kafka.bootstrap, "--group", GROUP)
@@ -129,19 +137,21 @@ class EnvironmentBuilder:
     def _sidecar(self) -> Child:
         return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
 
-    def _job(self) -> Child | None:
+    def _job(self, group: str) -> Child | None:
         """Start the Spark job if there are jars for it."""
         if not self._additions.jars:
             return None
         self._say("Spark starts, which takes a while")
-        job = start_job(self._crew, self._home, self._kafka.bootstrap, GROUP, self._additions.jars)
+        job = start_job(self._crew, self._home, self._kafka.bootstrap, group, self._additions.jars)
         self._say("Spark keeps the view: reconsume view run")
         return job
 
     def _prepare(self, listen: str, url: str | None) -> Settings:
-        tree = self._plan.configuration(GROUP, self._kafka.bootstrap, listen, url)
+        return self._write(self._plan.configuration(GROUP, self._kafka.bootstrap, listen, url))
+
+    def _write(self, tree: Mapping[str, Any]) -> Settings:
         settings = write_settings(self._file, {**tree, **self._additions.settings(self._home)})
-        self._say(f"{create_topics(settings)} topics are made for group {GROUP}")
+        self._say(f"{create_topics(settings)} topics are made for group {settings.group}")
         return settings
 
 
@@ -165,7 +175,10 @@ def open_environment(
         say(f"Apache Kafka runs at {kafka.bootstrap}")
         ledger = stack.enter_context(LedgerReader(home / "ledger.jsonl"))
         scaffold = EnvironmentBuilder(plan, home, kafka, ProcessGroup(stack, home, guard), additions, say)
-        yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
+        if additions.own is not None:
+            yield scaffold.wait_for(additions.own, ledger)
+        else:
+            yield scaffold.serve(ledger, shop) if plan.mode.is_served else scaffold.call(ledger, shop)
 
 
 def await_port(ledger: LedgerReader, service: Child) -> int:
@@ -187,11 +200,12 @@ def write_settings(file: Path, tree: dict[str, Any]) -> Settings:
 
 
 def create_topics(settings: Settings) -> int:
-    """Create the main topic, and the group's own topics as `topics apply` does; return their number. Raises
+    """Create the main topics, and the group's own topics as `topics apply` does; return the number of those. Raises
     BrokerError."""
-    cluster = Cluster(settings.kafka)
-    create(cluster, [TopicSpec(TOPIC, Kind.MAIN, PARTITIONS, 1, {})])
-    specs = group_specs(settings.names, [source_of(cluster.find([TOPIC])[TOPIC])], settings.delays)
+    cluster, mains = Cluster(settings.kafka), settings.topic_names
+    create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
+    found = cluster.find(mains)
+    specs = group_specs(settings.names, [source_of(found[main]) for main in mains], settings.delays)
     create(cluster, specs)
     return len(specs)
 

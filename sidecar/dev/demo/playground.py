@@ -28,20 +28,26 @@ LOOK_SECONDS = 0.2
 """Seconds between two checks that every process still runs."""
 NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
 PRODUCE = (
-    'from confluent_kafka import Producer; p = Producer({{"bootstrap.servers": "{servers}"}}); '
-    'p.produce("{topic}", b"{{}}", headers={{"{header}": "{case}"}}); p.flush()'
+    'import sys; from confluent_kafka import Producer; p = Producer({{"bootstrap.servers": "{servers}"}}); '
+    'p.produce("{topic}", sys.argv[1], headers=dict(pair.split("=") for pair in sys.argv[2:])); p.flush()'
 )
 """Without single quotes, so that a shell takes it in a pair of them and a user can read it."""
+VALUE = '{"sku": "A-17"}'
 
 
 class Links(NamedTuple):
-    """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration."""
+    """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
+
+    `is_own`: whether the service is the user's own, and not the sample service.
+    """
 
     dashboard: str
     api: str
     brokers: str
     file: Path
     token: str
+    topic: str = TOPIC
+    is_own: bool = False
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
@@ -52,9 +58,12 @@ class Links(NamedTuple):
         yield "configuration", str(self.file)
 
     def producing(self, case: str) -> tuple[str, ...]:
-        """Return a command that produces one record, and needs nothing but what is installed."""
-        program = PRODUCE.format(servers=self.brokers, topic=TOPIC, header=CASE_HEADER, case=case)
-        return sys.executable, "-c", program
+        """Return a command that produces one record, and needs nothing but what is installed.
+
+        `case` selects the answer of the sample service.
+        """
+        program = PRODUCE.format(servers=self.brokers, topic=self.topic)
+        return sys.executable, "-c", program, VALUE, *([] if self.is_own else [f"{CASE_HEADER}={case}"])
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -80,10 +89,13 @@ class Playground:
 
 
 @contextmanager
-def open_playground(orders: int, *, view: bool, say: Callable[[str], None]) -> Iterator[Playground]:
-    """Start everything, and end it afterwards. `orders`: how many sample records `run` produces.
+def open_playground(
+    orders: int, own: Mapping[str, Any] | None, *, view: bool, say: Callable[[str], None]
+) -> Iterator[Playground]:
+    """Start everything, and end it afterwards.
 
-    Raises SetupError or BrokerError if something cannot be started.
+    `orders`: how many sample records `run` produces. `own`: the configuration of a user's own service, which gets no
+    sample records. Raises SetupError or BrokerError if something cannot be started.
     """
     if view and find_spec("pyspark") is None:
         say(NO_SPARK)
@@ -92,13 +104,15 @@ def open_playground(orders: int, *, view: bool, say: Callable[[str], None]) -> I
     plan = make_plan(Mode.PUSH, LADDER, orders)
     token = secrets.token_urlsafe()
     ports = usual_or_free(API_PORT), usual_or_free(DASHBOARD_PORT)
-    additions = Additions(jars, usual_or_free(KAFKA_PORT), lambda home: sections(home, ports, token, view=view))
+    additions = Additions(jars, usual_or_free(KAFKA_PORT), lambda home: sections(home, ports, token, view=view), own)
     with open_environment(plan, (), None, additions, say) as stage:
         for port in ports:
             await_listener(port, stage)
         api, dashboard = (f"http://{HOST}:{port}" for port in ports)
-        links = Links(dashboard, api, stage.bootstrap, stage.file, token)
-        yield Playground(stage, links, Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds))
+        topic = stage.settings.topic_names[0]
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None)
+        samples = plan.make_orders() if own is None else ()
+        yield Playground(stage, links, Traffic(stage.bootstrap, samples, plan.produce_seconds))
 
 
 def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> Mapping[str, Any]:

@@ -104,6 +104,7 @@ def stop(stage: Environment, board: Screen) -> bool:
 
 def audit(stage: Environment) -> Report:
     """Stop the service, read everything and check it."""
+    assert stage.shop is not None, "only `dev up -c` has none"
     stage.shop.stop()
     stage.ledger.read()
     lines = stage.ledger.lines

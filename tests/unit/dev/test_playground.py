@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import socket
 from pathlib import Path
 
@@ -32,13 +33,24 @@ def test_the_configuration_is_sound_and_its_token_is_private(tmp_path: Path) -> 
         assert Path(settings.ui.token_file).stat().st_mode & 0o077 == 0
 
 
+def links(topic: str = "orders", *, is_own: bool = False) -> Links:
+    file = Path("reconsume.yaml")
+    return Links("http://127.0.0.1:8473", "http://127.0.0.1:8471", "127.0.0.1:9092", file, "token", topic, is_own)
+
+
 def test_the_hint_is_a_program_for_each_answer_of_the_service() -> None:
-    links = Links("http://127.0.0.1:8473", "http://127.0.0.1:8471", "127.0.0.1:9092", Path("reconsume.yaml"), "token")
-    assert set(links.cases) == {"good", "slow", "flaky", "later", "stuck", "refused", "poison"}
-    for case in links.cases:
-        program = links.producing(case)[-1]
+    assert set(links().cases) == {"good", "slow", "flaky", "later", "stuck", "refused", "poison"}
+    for case in links().cases:
+        *_, program, value, header = links().producing(case)
         ast.parse(program)
-        assert f'"order-case": "{Case(case)}"' in program
         assert '"127.0.0.1:9092"' in program
         assert "'" not in program
-    assert dict(links.rows())["api"] == "http://127.0.0.1:8471/status"
+        assert json.loads(value)
+        assert header == f"order-case={Case(case)}"
+    assert dict(links().rows())["api"] == "http://127.0.0.1:8471/status"
+
+
+def test_a_service_of_ones_own_gets_no_header_of_the_sample_service() -> None:
+    *_, program, value = links("invoices", is_own=True).producing("flaky")
+    assert '"invoices"' in program
+    assert json.loads(value)
