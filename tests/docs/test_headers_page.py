@@ -1,4 +1,4 @@
-"""The README's table of headers: each that we write to Kafka, and no other."""
+"""The table of headers in docs/topics.md: each that we write to Kafka, and no other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from topics.headers import OLD_MESSAGE_ID, OURS, RETRY_TRACEPARENT
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "topics.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_names_every_header_that_is_written() -> None:
-    table = README[README.index("| header |") :].partition("\n\n")[0]
+def test_the_page_names_every_header_that_is_written() -> None:
+    table = PAGE[PAGE.index("| header |") :].partition("\n\n")[0]
     told = re.findall(r"^\| `([A-Z_]+)` \| \S", table, re.MULTILINE)
     assert sorted(told) == sorted(OURS - {OLD_MESSAGE_ID} | {RETRY_TRACEPARENT})

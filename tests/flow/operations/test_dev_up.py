@@ -1,82 +1,39 @@
-"""`reconsume dev up` as a newcomer runs it: its links answer, its hint produces a record, and SIGTERM ends it all."""
+"""`reconsume dev up` as a newcomer runs it: its links answer, its hint produces a record, and SIGTERM ends it all.
+
+All in one file, which is one worker's: each takes the usual ports.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
 
 import psutil
+import pytest
 
+from tests.flow.operations.dev_up import SECONDS, answered, failed_deliveries, hint, links_of, page, service, told, up
+from tests.flow.operations.readme import examples
 from tests.flow.operations.test_demo import processes_of
 from tests.support.deadline import until
 from tests.support.processes import lives
+from tests.support.service.service import free_port
 
-SECONDS = 120.0
-UP = (sys.executable, "-m", "sidecar", "dev", "up", "--no-color", "-o", "jsonl", "--orders", "1")
 PARTS = {"dashboard", "api", "metrics", "brokers", "configuration"}
-
-
-@contextmanager
-def up(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process, with its temporary files and what it says in `folder`; gone afterwards."""
-    temp = folder / "temp"
-    temp.mkdir()
-    with (folder / "out").open("w") as out, (folder / "talk").open("w") as talk:
-        environ = os.environ | {"TMPDIR": str(temp)}
-        process = subprocess.Popen(UP, stdout=out, stderr=talk, text=True, env=environ, process_group=0)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(SECONDS)
-
-
-def links_of(folder: Path, process: subprocess.Popen[str]) -> dict[str, str]:
-    """The links, once the last hint is said too; none before."""
-    talk = (folder / "talk").read_text("utf-8")
-    assert process.poll() is None, talk
-    if "Ctrl-C ends it all" not in talk:
-        return {}
-    rows = map(json.loads, (folder / "out").read_text("utf-8").splitlines())
-    return {row["what"]: row["where"] for row in rows}
-
-
-def page(address: str) -> str:
-    """The body of an answer, which must be a 200."""
-    with urlopen(address) as answer:
-        assert answer.status == 200
-        text: str = answer.read().decode("utf-8")
-        return text
-
-
-def failed_deliveries(metrics: str) -> int:
-    """How many deliveries of new records the service failed. The sample record is one that it takes."""
-    found = re.findall(r"^reconsume_deliveries_total\{(.*)\} (\S+)$", page(metrics), re.M)
-    return sum(
-        int(float(count)) for labels, count in found if 'outcome="retry"' in labels and 'topic="orders"' in labels
-    )
+QUICK = ("--set", "retry.ladder=[1s]", "--set", "retry.max_reconsume_times=1")
 
 
 def test_everything_runs_until_sigterm(tmp_path: Path) -> None:
-    with up(tmp_path) as process:
+    with up(tmp_path, "--orders", "1") as process:
         links = until(lambda: links_of(tmp_path, process), SECONDS, "everything runs")
         assert set(links) == PARTS
         assert json.loads(page(links["api"]))["group"] == "billing"
         assert "<html" in page(links["dashboard"])
-        hint = re.search(r"^produce a record: (.*)$", (tmp_path / "talk").read_text("utf-8"), re.M)
-        assert hint is not None
         assert failed_deliveries(links["metrics"]) == 0
-        subprocess.run(shlex.split(hint[1]), check=True, timeout=SECONDS)
+        subprocess.run(hint(tmp_path), check=True, timeout=SECONDS)
         until(lambda: failed_deliveries(links["metrics"]), SECONDS, "the service has failed the flaky record once")
 
         family = psutil.Process(process.pid).children(recursive=True)
@@ -87,3 +44,59 @@ def test_everything_runs_until_sigterm(tmp_path: Path) -> None:
     assert not processes_of(tmp_path)
     assert list((tmp_path / "temp").iterdir()) == []
     assert (tmp_path / "talk").read_text("utf-8").endswith("stopping\n")
+
+
+@pytest.mark.long
+def test_with_the_view_a_record_that_waits_is_shown_for_the_whole_group(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    with up(tmp_path, "--orders", "1", "--view") as process:
+        links = until(lambda: links_of(tmp_path, process), 2 * SECONDS, "everything runs, Spark too")
+        subprocess.run(hint(tmp_path), check=True, timeout=SECONDS)
+        messages = links["api"].replace("/status", "/v1/view/messages")
+
+        def rows() -> list[dict[str, str]]:
+            with suppress(HTTPError):  # 503 until the sidecar has read the view
+                return list(json.loads(page(messages))["messages"])
+            return []
+
+        assert {row["topic"] for row in until(rows, SECONDS, "the view has the flaky record")} == {"orders"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert not processes_of(tmp_path)
+
+
+def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
+    """A service of one's own is killed and comes back; what it refuses dies, and is redriven when it is mended."""
+    port = free_port()
+    code = examples()["push"].code.replace("8080", str(port))
+    answers = ("--group", "first", "--topics", "invoices,orders", "--bootstrap-servers", "localhost:9092")
+    told("init", *answers, "--mode", "push", "--url", f"http://127.0.0.1:{port}/events", folder=tmp_path)
+    with up(tmp_path, "-c", str(tmp_path / "reconsume.yaml"), *QUICK) as process:
+        links = until(lambda: links_of(tmp_path, process), SECONDS, "everything runs")
+        file = links["configuration"]
+        produce = hint(tmp_path)[:-1]
+
+        def pace() -> str:
+            return str(json.loads(page(links["api"]))["pace"])
+
+        def dead() -> list[dict[str, str]]:
+            lines = told("dlq", "list", "-c", file, "-o", "jsonl", folder=tmp_path).splitlines()
+            return [json.loads(line) for line in lines]
+
+        with service(code, tmp_path):
+            subprocess.run([*produce, "{}"], check=True, timeout=SECONDS)
+            until(lambda: answered(tmp_path, 200) == 1, SECONDS, "the service has the record")
+        subprocess.run([*produce, '{"while": "down"}'], check=True, timeout=SECONDS)
+        until(lambda: pace() in ("outage", "probing"), SECONDS, "the killed service is an outage")
+        with service(code, tmp_path):
+            until(lambda: answered(tmp_path, 200) == 2, SECONDS, "the record has waited for the service")
+            subprocess.run([*produce, "no json"], check=True, timeout=SECONDS)
+            (letter,) = until(dead, SECONDS, "the refused record is a dead letter")
+        with service(code.replace('b"{"', 'b"no"'), tmp_path):
+            told("dlq", "redrive", "--id", letter["id"], "--yes", "-c", file, folder=tmp_path)
+            until(lambda: answered(tmp_path, 200) == 3, SECONDS, "the mended service has the redriven record")
+        assert answered(tmp_path, 500) == 2, "one delivery and one retry of the refused record; the outage cost none"
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert not processes_of(tmp_path)

@@ -1,15 +1,10 @@
-"""The README's services, run as they stand there against a real sidecar: the good record is done, the bad one ends up
-in the DLQ after its retry."""
+"""The services of README.md and docs/modes.md, run as they stand there against a real sidecar: the good record is done,
+the bad one ends up in the DLQ after its retry."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.flow.conftest import FreshGroup, StartSidecar
-from tests.flow.operations.readme import Example, examples
+from tests.flow.operations.readme import Example, examples, service
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import dump
@@ -25,18 +20,17 @@ from tests.support.rings import inner
 from tests.support.service.service import free_port
 
 GOOD, BAD = b'{"sku": "A-17"}', b"no json"
-RUN = {"js": ["node"], "sh": ["bash"], "python": [sys.executable]}
 NEEDS = {"js": ("node",), "sh": ("curl", "jq"), "python": ()}
 SOON = 30.0
 EXAMPLES = examples()
 
 
 def test_every_mode_has_its_example() -> None:
-    assert set(EXAMPLES) == {"batch", "ordered", "pull", "relay"}
+    assert set(EXAMPLES) == {"push", "batch", "ordered", "pull", "relay"}
 
 
 @pytest.mark.parametrize("mode", inner("batch", EXAMPLES))
-def test_the_readmes_service_does_what_it_says(
+def test_the_pages_service_does_what_it_says(
     mode: str, new_group: FreshGroup, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     example, group = EXAMPLES[mode], create_group(new_group())
@@ -60,30 +54,6 @@ def overrides(example: Example, port: int) -> dict[str, Any]:
     deliver["url"] = f"http://127.0.0.1:{port}/events" if "url" in deliver else None
     retry = {"max_reconsume_times": 1, **example.config.get("retry", {})}
     return {"deliver": deliver, "retry": retry}
-
-
-@contextmanager
-def service(example: Example, group: GroupTopics, port: int, api: int, folder: Path) -> Iterator[None]:
-    """The example's program at work, under this test's names; ended with all that it started."""
-    code = example.code
-    for there, here in {
-        "8080": str(port),
-        "8471": str(api),
-        "localhost:9092": group.bootstrap,
-        '"orders"': f'"{group.main}"',
-        '"billing-RETRY"': f'"{group.names.ready}"',
-        '"billing"': f'"{group.group}"',
-    }.items():
-        code = code.replace(there, here)
-    file = folder / f"service.{'py' if example.language == 'python' else example.language}"
-    file.write_text(code, encoding="utf-8")
-    with (folder / "service.log").open("wb") as log:
-        process = subprocess.Popen([*RUN[example.language], str(file)], stdout=log, stderr=log, process_group=0)
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
 
 
 def produce(group: GroupTopics) -> None:
