@@ -11,6 +11,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_until",
         "_write",
+        "answered",
         "began",
         "deadline",
         "delivery",
@@ -68,11 +70,20 @@ class Connection(asyncio.Protocol):
         """The task that connects; None once it is over."""
         self.delivery: Delivery | None = None
         self.sent = False
+        self.answered = False
+        """Whether it has carried an answer: then the service has accepted it."""
         self.began = 0.0
         """Loop time (seconds) at which the connection got its delivery. Set by the pool."""
         self.deadline = deadline
         """Loop time (seconds) by which the next step must have happened: the connection, the answer, or the next
         use."""
+
+    @property
+    def socket(self) -> socket.socket | None:
+        """The socket; None while there is none."""
+        transport = self._transport
+        own: socket.socket | None = None if transport is None else transport.get_extra_info("socket")
+        return own
 
     def hold(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
         """Keep a request until the connection is open. Its answer is due at `until` (loop time)."""
@@ -120,6 +131,7 @@ class Connection(asyncio.Protocol):
         owner = self._owner
         self.delivery = None
         self.sent = False
+        self.answered = True
         owner.freed(self)
         delivery[1](delivery[0], outcome, owner.clock())
 

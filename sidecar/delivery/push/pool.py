@@ -18,6 +18,7 @@ from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push.connection import Connection, Delivery
+from sidecar.delivery.push.doorway import Doorway, Wanted
 from sidecar.delivery.push.request import Render
 from sidecar.delivery.push.response_reader import Interpret, Plain, ResponseReader
 from sidecar.delivery.push.settings import PushSettings
@@ -50,7 +51,7 @@ class Push:
     """Deliver records by HTTP POST; implements `core.ports.Delivery`.
 
     Made and called on one running event loop. The caller keeps at most `settings.concurrency` deliveries outstanding.
-    Connections are opened when they are needed, one for each delivery.
+    Connections are opened when they are needed, one for each delivery, and few at once (`doorway.py`).
     """
 
     def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
@@ -69,6 +70,7 @@ class Push:
         self._time = self._loop.time
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
+        self._doorway = Doorway(self._loop, clock, self._dial)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.set_timeout(settings.timeout_ms)
@@ -110,14 +112,15 @@ class Push:
                 connection.send(delivery, request, now + self._timeout, judge)
                 return
             connection.drop()
-        self._open(delivery, request, judge, now)
+        self._doorway.open(Wanted(delivery, request, judge))
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Do nothing: a record is with the service, or on a connection that is being opened for it."""
+        """Do nothing: a record is with the service, or has a connection that is being opened, or is to be."""
 
     def close(self) -> None:
         """Take no more deliveries. Those not sent are cancelled; those sent stay until they are answered."""
         self._closed = True
+        self._doorway.close()
         for connection in tuple(self._all):
             connection.cancel(self._loop)
 
@@ -130,6 +133,11 @@ class Push:
             return
         now = self._time()
         self.durations.add(now - connection.began)
+        if self._doorway.waiting:
+            delivery, request, judge = self._doorway.waiting.popleft()
+            connection.began = now
+            connection.send(delivery, request, now + self._timeout, judge)
+            return
         connection.deadline = now + self._idle_time
         self._idle.append(connection)
 
@@ -172,28 +180,38 @@ class Push:
         now = self._time()
         for connection in tuple(self._all):
             if connection.deadline <= now:
-                connection.expire()
+                self._expire(connection)
         if self._all and self._timer is None:  # a reply may have opened a connection and set the timer
             self._look_later(now)
 
+    def _expire(self, connection: Connection) -> None:
+        refused = connection.task is not None
+        connection.expire()
+        if refused:
+            self._doorway.give_up(NotSent("connect-timeout"))
+
     # Connecting.
 
-    def _open(self, delivery: Delivery, request: bytes, judge: Interpret | None, now: float) -> None:
+    def _dial(self, wanted: Wanted) -> Connection:
+        now = self._time()
         reading = ResponseReader(self._rules, self.clock, self._plain, self._longest_body)
         connection = Connection(self, reading, now + self._connect_timeout)
-        connection.hold(delivery, request, now + self._timeout, judge)
+        connection.hold(wanted.delivery, wanted.request, now + self._timeout, wanted.judge)
         connection.began = now
         self._all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))
         if self._timer is None:
             self._look_later(now)
+        return connection
 
     async def _connect(self, connection: Connection) -> None:
         try:
             await (self._dial_socket(connection) if self._target.socket_path else self._dial_hosts(connection))
         except (OSError, UnicodeError) as fault:
             connection.task = None  # else it would cancel itself
-            connection.fail(NotSent(reason_of(fault)))
+            outcome = NotSent(reason_of(fault))
+            connection.fail(outcome)
+            self._doorway.give_up(outcome)  # they would fare no better, and a pause must not wait for each of them
 
     async def _dial_hosts(self, connection: Connection) -> None:
         """Try each host in turn. Raises the error of the first host if all fail."""

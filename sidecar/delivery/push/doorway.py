@@ -1,0 +1,122 @@
+"""Opens few connections at once, so that the service's listen backlog holds them, however short it is.
+
+For the client a TCP connection is open before the service's kernel has a place for it. While the backlog is full, the
+kernel drops the end of the handshake, and after a minute the connection with the request that was sent on it: an
+attempt that the service never saw. So a connection is *new* until it has carried an answer, or until the service's
+kernel has acknowledged its request and a moment has passed. A delivery that would need one new connection too many
+waits for a place, or for a connection that becomes free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import struct
+import termios
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from sidecar.core.outcome import CANCELLED, Outcome
+from sidecar.core.record import Now
+from sidecar.delivery.push.connection import Connection, Delivery
+from sidecar.delivery.push.response_reader import Interpret
+
+MOST_NEW = 4
+"""Connections. The backlog of Python's http.server, 5, is the shortest that is common."""
+MOMENT = 0.02
+"""Seconds that a service may need to accept a connection. A service that needs seconds for an answer gets 200 new
+connections a second."""
+LOOK_EVERY = 0.002
+"""Seconds between two checks for a place, while a delivery waits for one. An acknowledgement is no event."""
+
+
+class Wanted(NamedTuple):
+    """A delivery that needs a connection, its rendered request, and what reads its answer."""
+
+    delivery: Delivery
+    request: bytes
+    judge: Interpret | None
+
+
+class Dial(Protocol):
+    """Begins to open a connection for a delivery."""
+
+    def __call__(self, wanted: Wanted) -> Connection: ...
+
+
+class Doorway:
+    """The new connections of a pool, and the deliveries that wait until there may be one more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], Now], dial: Dial) -> None:
+        self.waiting: deque[Wanted] = deque()
+        """The pool takes from its left when a connection becomes free."""
+        self._loop, self._clock, self._dial = loop, clock, dial
+        self._new: list[Connection] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self, wanted: Wanted) -> None:
+        """Open a connection for a delivery, now or later."""
+        if not self.waiting and self._has_place():
+            self._new.append(self._dial(wanted))
+            return
+        self.waiting.append(wanted)
+        self._look_later()
+
+    def give_up(self, outcome: Outcome) -> None:
+        """Reply with `outcome` to all deliveries that wait."""
+        self._reply(self._all_waiting(), outcome)
+
+    def close(self) -> None:
+        """Cancel the deliveries that wait: none of them is sent."""
+        self._loop.call_soon(self._reply, self._all_waiting(), CANCELLED)
+
+    def _all_waiting(self) -> tuple[Wanted, ...]:
+        found = tuple(self.waiting)
+        self.waiting.clear()
+        return found
+
+    def _reply(self, wanted: Iterable[Wanted], outcome: Outcome) -> None:
+        for (what, reply), *_ in wanted:
+            reply(what, outcome, self._clock())
+
+    def _has_place(self) -> bool:
+        if len(self._new) >= MOST_NEW:
+            now = self._loop.time()
+            self._new = [connection for connection in self._new if is_new(connection, now)]
+        return len(self._new) < MOST_NEW
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        while self.waiting and self._has_place():
+            self._new.append(self._dial(self.waiting.popleft()))
+        if self.waiting:
+            self._look_later()
+
+
+def is_new(connection: Connection, now: float) -> bool:
+    """Whether it is still being opened, or the service may have no place for it yet."""
+    if connection.task is not None:
+        return True
+    if not connection.sent or connection.answered:
+        return False
+    return now - connection.began < MOMENT or unacknowledged(connection.socket) > 0
+
+
+def unacknowledged(own: socket.socket | None) -> int:
+    """Return how many bytes the peer's kernel has not acknowledged; 0 if this system does not say.
+
+    A Unix socket is accepted by the kernel in one step, and its count is of something else: what the peer has not read.
+    """
+    if own is None or own.family == socket.AF_UNIX:
+        return 0
+    try:
+        found: bytes = fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int(struct.unpack("i", found)[0])
