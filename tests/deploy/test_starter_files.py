@@ -1,0 +1,87 @@
+"""The manifests and the Compose file of `reconsume init`, against the schemas of those who read them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.test_init import COMMON, MODES
+from tests.support.kubernetes.kubectl import check, documents, kustomized, named, sidecars
+from tests.support.kubernetes.manifests import settings_of
+from tests.support.sidecar.cli import reconsume
+
+NATIVE, NEWEST = "1.29", "1.37"
+"""The oldest Kubernetes with native sidecars, and the newest whose schemas there are."""
+SECONDS = 120.0
+COMPOSE_SCHEMA = ("--builtin-schema", "vendor.compose-spec", "--output-format", "json")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def made(mode: str) -> None:
+    """All files for a mode, in this folder."""
+    assert reconsume("init", *COMMON, *MODES[mode], "--compose", "--kubernetes", "k8s").exit_code == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_manifests_are_valid_to_the_last_field(mode: str) -> None:
+    made(mode)
+    found = documents(kustomized(Path("k8s").resolve()))
+    assert [document["kind"] for document in found] == ["ConfigMap", "Deployment"]
+    for document in found:
+        for version in (NATIVE, NEWEST):
+            check(document, version)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sidecar_reads_the_configuration_that_kustomize_puts_beside_it(mode: str) -> None:
+    made(mode)
+    found = documents(kustomized(Path("k8s").resolve()))
+    (sidecar,) = sidecars(found)
+    name = sidecar.pod["spec"]["volumes"][0]["configMap"]["name"]
+    assert name == named(found, "ConfigMap", "billing")["metadata"]["name"]
+    assert settings_of(sidecar, found).deliver.mode == mode
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_container_passes_the_restricted_profile(mode: str) -> None:
+    made(mode)
+    pod = documents(kustomized(Path("k8s").resolve()))[1]["spec"]["template"]["spec"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        security = {**pod["securityContext"], **container["securityContext"]}
+        assert security["runAsNonRoot"] is True
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def compose_faults(text: str) -> list[str]:
+    """What the Compose specification's own schema says against a file."""
+    Path("checked.yaml").write_text(text, "utf-8")
+    words = [sys.executable, "-m", "check_jsonschema", *COMPOSE_SCHEMA, "checked.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    said = json.loads(done.stdout)
+    assert not said.get("parse_errors"), done.stdout
+    return [error["message"] for error in said.get("errors", [])]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_compose_file_is_valid_to_the_last_field(mode: str) -> None:
+    made(mode)
+    assert compose_faults(Path("compose.yaml").read_text("utf-8")) == []
+
+
+def test_a_misspelled_field_of_a_compose_file_would_be_seen() -> None:
+    made("push")
+    said = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
+    said["services"]["sidecar"]["comand"] = ["run"]
+    assert compose_faults(yaml.safe_dump(said)) != []
