@@ -38,7 +38,8 @@ VALUE = '{"sku": "A-17"}'
 class Links(NamedTuple):
     """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
 
-    `is_own`: whether the service is the user's own, and not the sample service.
+    `is_own`: whether the service is the user's own, and not the sample service. `has_view`: whether Spark keeps the
+    view, without which the dashboard's first page is empty.
     """
 
     dashboard: str
@@ -48,10 +49,11 @@ class Links(NamedTuple):
     token: str
     topic: str = TOPIC
     is_own: bool = False
+    has_view: bool = False
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
-        yield "dashboard", f"{self.dashboard}/"
+        yield "dashboard", f"{self.dashboard}/{'' if self.has_view else 'instances'}"
         yield "api", f"{self.api}/status"
         yield "metrics", f"{self.api}/metrics"
         yield "brokers", self.brokers
@@ -110,7 +112,7 @@ def open_playground(
             await_listener(port, stage)
         api, dashboard = (f"http://{HOST}:{port}" for port in ports)
         topic = stage.settings.topic_names[0]
-        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None)
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, view)
         samples = plan.make_orders() if own is None else ()
         yield Playground(stage, links, Traffic(stage.bootstrap, samples, plan.produce_seconds))
 

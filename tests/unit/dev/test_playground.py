@@ -50,6 +50,11 @@ def test_the_hint_is_a_program_for_each_answer_of_the_service() -> None:
     assert dict(links().rows())["api"] == "http://127.0.0.1:8471/status"
 
 
+def test_the_first_page_is_one_that_shows_something() -> None:
+    assert dict(links().rows())["dashboard"] == "http://127.0.0.1:8473/instances"
+    assert dict(links()._replace(has_view=True).rows())["dashboard"] == "http://127.0.0.1:8473/"
+
+
 def test_a_service_of_ones_own_gets_no_header_of_the_sample_service() -> None:
     *_, program, value = links("invoices", is_own=True).producing("flaky")
     assert '"invoices"' in program
