@@ -1,40 +1,59 @@
-"""Each package that is installed with Reconsume has a licence that may be shipped along (docs/release.md)."""
+"""Each package that is installed with Reconsume has a licence that may be shipped along, and is in docs/licences.md.
+
+UPDATE_LICENCES=1 writes the page's table anew.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
-EXTRA = "otel"
-"""What the image has beside the package itself."""
-GOOD = re.compile(r"Apache|MIT|BSD|ISC|PSF|Python Software Foundation|MPL|Mozilla|Unlicense|0BSD")
+from tests.package.licences import by_package, table
 
-
-def needed(name: str, found: dict[str, str]) -> dict[str, str]:
-    """The licences of a package and of all that it needs at run time, by name."""
-    if name in found:
-        return found
-    try:
-        there = distribution(name)
-    except PackageNotFoundError:  # needed elsewhere: on Windows, or by an older Python
-        return found
-    about = there.metadata
-    classified = [line for line in about.get_all("Classifier") or () if line.startswith("License ::")]
-    found[name] = " ".join([about.get("License-Expression") or "", *classified, (about.get("License") or "")[:200]])
-    for text in there.requires or ():
-        wanted = Requirement(text)
-        if wanted.marker is None or wanted.marker.evaluate({"extra": EXTRA if name == "reconsume" else ""}):
-            needed(canonicalize_name(wanted.name), found)
-    return found
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "licences.md"
+LOCK = ROOT / "deploy" / "image" / "requirements.lock"
+FAMILIES = {
+    "Apache": "Apache",
+    "BSD": "BSD",
+    "ISC": "ISC",
+    "MIT": "MIT",
+    "MPL": "MPL|Mozilla",
+    "PSF": "PSF|Python Software Foundation",
+}
+"""Licences that are fine, by what they are called. A package's next version may say the same in other words."""
+ROW = re.compile(r"^\| ([a-z0-9-]+) \| (?:always|`[\w-]+`) \| (.+) \|$", re.M)
+HEAD = "| package | comes with | licence |\n|---|---|---|\n"
 
 
-LICENCES = needed("reconsume", {})
+def families(said: str) -> set[str]:
+    """The licences that a text names."""
+    return {name for name, words in FAMILIES.items() if re.search(words, said)}
 
 
-@pytest.mark.parametrize("name", sorted(LICENCES))
+@pytest.mark.parametrize("name", sorted(by_package()))
 def test_a_package_may_be_shipped_along(name: str) -> None:
-    assert GOOD.search(LICENCES[name]), LICENCES[name] or "says nothing of its licence"
+    said = by_package()[name][1]
+    assert families(said), said or "says nothing of its licence"
+
+
+def test_the_page_has_each_package_with_its_licence() -> None:
+    text = PAGE.read_text("utf-8")
+    if os.environ.get("UPDATE_LICENCES"):
+        text = text.partition(HEAD)[0] + HEAD + "\n".join(table()) + "\n"
+        PAGE.write_text(text, "utf-8")
+    told = {name: families(said) for name, said in ROW.findall(text)}
+    assert {name: told.get(name) for name in by_package()} == {
+        name: families(said) for name, (_, said) in by_package().items()
+    }
+
+
+def test_the_page_has_no_other_package() -> None:
+    """Another Python or system may need a package that this one does not; then it is locked for the image."""
+    locked = re.findall(r"^([a-z0-9-]+)==", LOCK.read_text("utf-8"), re.M)
+    told = [name for name, _ in ROW.findall(PAGE.read_text("utf-8"))]
+    assert len(set(told)) == len(told)
+    assert set(told) <= {*by_package(), *locked}

@@ -1,19 +1,29 @@
-"""The built wheel, in an environment of its own: all files are in it, it runs, and two builds are the same bytes."""
+"""The wheel and the source archive: all files are in them, two builds are the same bytes, an index would take them, and
+the wheel runs in an environment of its own."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
+import tomllib
 import zipfile
+from datetime import date
+from email.parser import HeaderParser
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("topics", "sidecar", "once", "spark")
 UV = (sys.executable, "-m", "uv")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
 
 def run(*command: str | Path, seconds: float = 120) -> str:
@@ -32,15 +42,39 @@ def run(*command: str | Path, seconds: float = 120) -> str:
     return done.stdout
 
 
-def build(folder: Path) -> Path:
-    run(*UV, "build", "--wheel", "--quiet", "--out-dir", folder, ROOT)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+class Built(NamedTuple):
+    """The source archive and the wheel."""
+
+    sdist: Path
+    wheel: Path
+
+
+def build(source: Path, folder: Path) -> Built:
+    """Both, made from this folder."""
+    run(*UV, "build", "--sdist", "--wheel", "--quiet", "--out-dir", folder, source)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return Built(sdist, wheel)
+
+
+def tracked(*folders: str) -> list[str]:
+    """The files of the repository."""
+    listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return listed.split()
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def sdist(built: Built) -> Path:
+    return built.sdist
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Built) -> Path:
+    return built.wheel
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +91,55 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_of_the_packages_is_in_it_and_nothing_else(wheel: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == set(listed.split())
+    assert packed == set(tracked(*PACKAGES))
 
 
-def test_two_builds_are_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    first, second = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (wheel, build(tmp_path)))
-    assert first == second
+def test_the_source_archive_is_the_repository(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert packed - {"PKG-INFO"} == set(tracked())
+
+
+def test_two_builds_are_the_same_bytes(built: Built) -> None:
+    """The second one from a copy elsewhere, whose files are newer, and which has no history."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own may hold no secret of the tests
+        copy = Path(folder) / "copy"
+        for name in tracked():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, copy / name, follow_symlinks=False)
+            if not (copy / name).is_symlink():
+                (copy / name).chmod(0o600 | (ROOT / name).stat().st_mode & 0o100)
+        assert digests(build(copy, Path(folder) / "dist")) == digests(built)
+
+
+def digests(files: Built) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_a_package_index_would_take_both(built: Built) -> None:
+    assert "WARNING" not in run(sys.executable, "-m", "twine", "check", "--strict", *built)
+
+
+def test_the_metadata_says_what_the_project_says(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as files:
+        (folder,) = {name.partition("/")[0] for name in files.namelist() if ".dist-info/" in name}
+        about = HeaderParser().parsestr(files.read(f"{folder}/METADATA").decode())
+        assert files.read(f"{folder}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert (about["Name"], about["Version"], about["License-Expression"]) == ("reconsume", VERSION, "Apache-2.0")
+    assert about["Requires-Python"] == ">=3.11"
+    assert set(about.get_all("Provides-Extra") or ()) == {"otel", "spark", "spark-source"}
+
+
+def test_the_version_has_its_date_in_the_changelog() -> None:
+    newest = re.search(r"^## (\S+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert newest is not None
+    assert newest[1] == VERSION
+    date.fromisoformat(newest[2])
 
 
 def test_it_runs_where_nothing_else_is_installed(installed: Path, tmp_path: Path) -> None:
-    assert run(installed / "reconsume", "--version").strip() == "0.1.0"
+    assert run(installed / "reconsume", "--version").strip() == VERSION
     file = tmp_path / "reconsume.yaml"
     file.write_text(
         "group: g\ntopics: [t]\nkafka: {bootstrap.servers: localhost:1}\ndeliver: {url: http://localhost/}\n"
