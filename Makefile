@@ -16,7 +16,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday clean soak soak-view fuzz
+.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday bench-peers clean soak soak-view fuzz
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -39,6 +39,7 @@ help:
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-everyday  CPU by thread and latency at 0 to 5 000 records/s, beside a bare consumer; 6 minutes"
+	@echo "make bench-peers  ours beside what else a user could pick, which is fetched first; an hour"
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
 	@echo "make image    the sidecar's image (docker or podman); image-spark: the view job's; image-test: built and tried"
 	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"
@@ -117,6 +118,9 @@ bench: $(READY)
 
 bench-everyday: $(READY)
 	$(BIN)/python -m benchmarks.everyday $(ARGS)
+
+bench-peers: $(READY)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-spark: $(READY)
 	$(BIN)/python -m benchmarks.spark_bench $(ARGS)

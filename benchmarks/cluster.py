@@ -24,23 +24,30 @@ def settings_of(sets: list[str]) -> Settings:
 
 def create(bootstrap: str, main: str, settings: Settings | None = None, partitions: int = PARTITIONS) -> None:
     """A main topic, and every topic of the group when there is one."""
+    more = [] if settings is None else group_topics(main, settings, partitions)
+    make(bootstrap, [NewTopic(main, partitions, 1), *more])
+
+
+def group_topics(main: str, settings: Settings, partitions: int = PARTITIONS) -> list[NewTopic]:
+    """Every topic of a group for a main topic that is there."""
+    specs = group_specs(settings.names, [Source(main, partitions, 1, 1_048_588, 1)], settings.delays)
+    return [NewTopic(spec.name, spec.partitions, spec.replication, config=spec.config) for spec in specs]
+
+
+def make(bootstrap: str, topics: list[NewTopic]) -> None:
+    """Create topics."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = [NewTopic(main, partitions, 1)]
-    if settings is not None:
-        source = Source(main, partitions, 1, 1_048_588, 1)
-        for spec in group_specs(settings.names, [source], settings.delays):
-            new.append(NewTopic(spec.name, spec.partitions, spec.replication, config=spec.config))
-    for future in admin.create_topics(new).values():
+    for future in admin.create_topics(topics).values() if topics else ():
         future.result(30)
 
 
-def fill(bootstrap: str, topic: str, records: int, partitions: int = PARTITIONS) -> None:
+def fill(bootstrap: str, topic: str, records: int, partitions: int = PARTITIONS, value: bytes = VALUE) -> None:
     """Produce records of 200 B with a key and 3 headers, evenly over the partitions."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     for number in range(records):
         while True:
             try:
-                producer.produce(topic, VALUE, b"key-%d" % number, number % partitions, headers=HEADERS)
+                producer.produce(topic, value, b"key-%d" % number, number % partitions, headers=HEADERS)
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 class Flaky(threading.Thread):
     """Serves on a free port of loopback, on an own loop; it ends with the program.
 
-    `takes` gets the headers of a delivery, names in lower case, and the epoch ms at which they were there, and says
-    whether it succeeds; the answer comes `after` so many seconds.
+    `takes` gets the headers of a delivery, names in lower case, with the body as `:body`, and the epoch ms at which
+    they were there, and says whether it succeeds; the answer comes `after` so many seconds.
     """
 
     def __init__(self, takes: Callable[[Mapping[str, str], float], bool], after: float = 0) -> None:
@@ -43,7 +43,7 @@ class Flaky(threading.Thread):
                 for name, sign, value in (line.partition(": ") for line in head.split("\r\n")[1:]):
                     if sign:
                         fields[name.lower()] = value
-                await reader.readexactly(int(fields["content-length"]))
+                fields[":body"] = (await reader.readexactly(int(fields["content-length"]))).decode("latin-1")
                 if self._after > 0:
                     await asyncio.sleep(self._after)
                 status = b"200 OK" if self._takes(fields, at) else b"500 No"

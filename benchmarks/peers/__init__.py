@@ -1,0 +1,1 @@
+"""What a user would pick instead of Reconsume, measured on the same topic, service, broker and machine."""

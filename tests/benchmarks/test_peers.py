@@ -1,0 +1,62 @@
+"""The comparison with peers: it measures one that runs, and judges truly what came of the records."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.peers.catalogue import PEERS, YARDSTICK, plain
+from benchmarks.peers.job import Job, Peer
+from benchmarks.peers.judge import Account, Request, account
+from benchmarks.peers.python_peers import command
+from benchmarks.peers.runs import Started, at_an_everyday_load
+from tests.support.kafka.broker import Broker
+
+DELAY, KILLED = 2_000.0, 10_000.0
+
+
+def come(*deliveries: tuple[float, bool]) -> list[Request]:
+    """The deliveries of one record, each when it came and whether it was accepted."""
+    return [Request(age=1.0, at=at, accepted=accepted) for at, accepted in deliveries]
+
+
+def judged(*records: list[Request]) -> Account:
+    there = {number: deliveries for number, deliveries in enumerate(records) if deliveries}
+    return account(there, len(records), DELAY, KILLED)
+
+
+def test_a_loop_in_another_process_is_measured_at_its_load(kafka: Broker, group: str) -> None:
+    def arguments(job: Job) -> list[str]:
+        return ["requests", *plain(job)]  # the library comes with testcontainers: nothing is fetched
+
+    loop = command(sys.executable, "bare_loop.py", arguments)
+    ready = Started(Peer("loop", "in place", "", lambda: loop), loop)
+    found = at_an_everyday_load(ready, kafka.bootstrap, group, seconds=0.5, warm_up=0.5)
+    assert found.cpu > 0
+    assert 0 < found.p50 <= found.p99
+    assert found.peak > 10_000_000
+
+
+def test_a_record_that_was_never_accepted_is_lost() -> None:
+    assert judged(come((1, True)), come((1, False)), []).lost == 2
+
+
+def test_each_delivery_more_than_needed_is_a_repetition() -> None:
+    twice = come((1, True), (2, True))
+    failed_once = come((1, False), (2_001, True))
+    assert judged(twice, failed_once, [*failed_once, *come((2_002, True))]).repeated == 2
+
+
+def test_a_retry_before_its_time_is_early() -> None:
+    found = judged(come((1, False), (1_990, True)), come((1, False), (2_011, True)))
+    assert found.early == 1
+    assert found.late == (-11, 10)
+
+
+def test_a_wait_that_the_kill_falls_into_says_nothing_of_punctuality() -> None:
+    assert judged(come((9_000, False), (18_000, True))).late == ()
+
+
+def test_every_peer_has_its_own_name_and_a_page_to_check_it_against() -> None:
+    assert len({peer.name for peer in PEERS}) == len(PEERS)
+    assert YARDSTICK in {peer.name for peer in PEERS}
+    assert all(peer.page for peer in PEERS)
