@@ -39,7 +39,7 @@ class Account(NamedTuple):
     late: tuple[float, ...]
     """How late the retries were whose wait the kill did not fall into, sorted; negative for early ones."""
     waits: tuple[float, ...]
-    """The ages of records at their first delivery before the kill, sorted."""
+    """The ages of records at their first delivery before the kill, sorted, without those that waited for the start."""
 
 
 class Judge:
@@ -70,15 +70,21 @@ class Judge:
         return not fails
 
 
-def account(requests: Mapping[int, list[Request]], records: int, delay: float, killed: float) -> Account:
-    """Judge what came of `records` records, numbered from 0, with retries after `delay` ms and a kill at `killed`."""
+def account(
+    requests: Mapping[int, list[Request]], records: int, delay: float, killed: float, started: int = 0
+) -> Account:
+    """Judge what came of `records` records, numbered from 0, with retries after `delay` ms and a kill at `killed`.
+
+    Records before number `started` waited for the peer's start.
+    """
     pairs = [come[:2] for come in requests.values() if len(come) > 1 and not come[0].accepted]
     # The kill may take the wait along: such a retry says nothing of how punctual others are.
     whole = [(first, again) for first, again in pairs if not first.at < killed < again.at]
+    firsts = [come[0] for number, come in requests.items() if number >= started]
     return Account(
         lost=sum(not any(one.accepted for one in requests.get(number, ())) for number in range(records)),
         repeated=sum(max(0, len(come) - (1 if come[0].accepted else 2)) for come in requests.values()),
         early=sum(again.at - first.at < delay - ROUNDING for first, again in pairs),
         late=tuple(sorted(again.at - first.at - delay for first, again in whole)),
-        waits=tuple(sorted(come[0].age for come in requests.values() if come[0].at < killed)),
+        waits=tuple(sorted(one.age for one in firsts if one.at < killed)),
     )

@@ -119,6 +119,7 @@ def killed_in_the_middle(ready: Started, bootstrap: str, name: str, seconds: flo
     with ready.run(job) as running:
         pacer.run(1.0)
         wait(running, START, lambda _: judge.newest > 0)
+        started = pacer.sent
         pacer.run(seconds / 2)
         running.kill()
         killed = time.time() * 1000
@@ -131,7 +132,7 @@ def killed_in_the_middle(ready: Started, bootstrap: str, name: str, seconds: flo
         time.sleep(SETTLE)
     finally:
         again.close()
-    return Killed(account(judge.requests, pacer.sent, DELAY * 1000, killed), back / 1000)
+    return Killed(account(judge.requests, pacer.sent, DELAY * 1000, killed, started), back / 1000)
 
 
 def new_job(bootstrap: str, name: str, judge: Judge) -> Job:

@@ -56,6 +56,11 @@ def test_a_wait_that_the_kill_falls_into_says_nothing_of_punctuality() -> None:
     assert judged(come((9_000, False), (18_000, True))).late == ()
 
 
+def test_a_record_that_waited_for_the_start_says_nothing_of_later_ones() -> None:
+    requests = {0: [Request(900, 1, True)], 1: [Request(3, 2, True)]}
+    assert account(requests, 2, DELAY, KILLED, started=1).waits == (3,)
+
+
 def test_every_peer_has_its_own_name_and_a_page_to_check_it_against() -> None:
     assert len({peer.name for peer in PEERS}) == len(PEERS)
     assert YARDSTICK in {peer.name for peer in PEERS}
