@@ -62,9 +62,8 @@ class ConsumerThread(threading.Thread):
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
         self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
         self.due_offsets = DueOffsets()
-        self._looked_at = 0.0
+        self._looked_at, self._poll = 0.0, POLL
         self._batches = Batches()
-        self._poll = POLL
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
         self._topics = list(topics)
