@@ -35,6 +35,8 @@ class Log:
         """Every record that was ever in it, for the checks at the end."""
         self.markers: dict[int, int] = {}
         """Where transactions end, and since when. A search by time finds markers too, which nobody ever reads."""
+        self.aborted: dict[int, int] = {}
+        """The same of records of aborted transactions."""
         self.start = 0
         self.end = 0
         self.led = True
@@ -63,13 +65,14 @@ class Log:
         """Lose what lies at an offset or above it, as an unclean election does; what was lost."""
         lost = [stored for stored in self.records if stored.offset >= end]
         self.end = max(end, self.start)
-        self.markers = {marker: appended for marker, appended in self.markers.items() if marker < self.end}
+        self.markers = {offset: at for offset, at in self.markers.items() if offset < self.end}
+        self.aborted = {offset: at for offset, at in self.aborted.items() if offset < self.end}
         self.records = [stored for stored in self.records if stored.offset < end]
         return lost
 
     def first_at(self, time: int) -> int | None:
-        """The first offset of a time (epoch ms), be it a record's or a marker's."""
-        appended = {stored.offset: stored.appended for stored in self.records} | self.markers
+        """The first offset of a time (epoch ms), be it a record's, seen or not, or a marker's."""
+        appended = {stored.offset: stored.appended for stored in self.records} | self.markers | self.aborted
         return min((offset for offset, at in appended.items() if at >= time and offset >= self.start), default=None)
 
     def after(self, position: int, most: int) -> list[Stored]:
@@ -141,6 +144,7 @@ class KafkaModel:
     def mark(self, place: Partition, aborted: int = 0) -> None:
         """The end of a transaction, behind so many records of it that are never seen as it was aborted."""
         log = self.logs[place]
+        log.aborted |= dict.fromkeys(range(log.end, log.end + aborted), self._wall())
         log.markers[log.end + aborted] = self._wall()
         log.end += aborted + 1
         self.appended(place)

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from sidecar.core.commit_batch import CommitBatch, CommitResult
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import decode
-from sidecar.core.record import Partition
+from sidecar.core.record import Partition, Record
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.errors import raise_partition_errors
 from sidecar.observability.thread_watch import StopRequest
@@ -57,8 +57,18 @@ def result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]
     """Return what the committed progress says of a batch; None if it covers none of its records."""
     if all(found[source] == share.progress for source, share in batch.commits.items()):
         return CommitResult(batch, committed=True, done=batch.entries)
-    done = tuple(entry for entry in batch.entries if found[entry.record.source].covers(entry.record.offset))
+    done = tuple(entry for entry in batch.entries if is_done(entry.record, found[entry.record.source]))
     if not done:
         return None
-    again = tuple(entry for entry in batch.entries if not found[entry.record.source].covers(entry.record.offset))
+    again = tuple(entry for entry in batch.entries if not is_done(entry.record, found[entry.record.source]))
     return CommitResult(batch, committed=False, done=done, again=again)
+
+
+def is_done(record: Record, progress: Progress) -> bool:
+    """Whether the progress covers the record.
+
+    Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
+    younger than what was read of the old one.
+    """
+    former = progress.last_at is not None and progress.last_at < record.timestamp
+    return progress.covers(record.offset) and not former

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consume
 from msgspec.structs import replace
 
 from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from sidecar.core.record import NEVER, Partition
 from sidecar.kafka.consumer.committed_offsets import committed
 
 EDGES_WITHIN = 2.0
@@ -62,8 +62,9 @@ class Starts:
         """Return the start of each partition, in order."""
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         known = self.committed(consumer, partitions)
-        read = {source: (got.next, got.last_at) for source, got in known.items() if got and got.last_at is not None}
+        read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
         known |= {source: Progress(first, ours=False) for source, first in made_anew(consumer, read).items()}
+        known |= unmarked_behind_end(consumer, known)
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
         return list(found.values())
@@ -171,6 +172,25 @@ def made_anew(
     # lie below the place: a search by time finds markers too, and what was read lies before it.
     begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
     return {source: first for source, first in younger.items() if begins.get(source) == first}
+
+
+def reach(progress: Progress) -> int:
+    """Return the offset after the last record that the progress says is done."""
+    return max(progress.next, max(progress.done, default=-1) + 1)
+
+
+def unmarked_behind_end(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress]:
+    """Return progress without marks of done records behind the end of the log, where it has some.
+
+    They are of a former log, and would pass over records of this one as soon as it is that long.
+    """
+    marked = {source: got for source, got in known.items() if got is not None and got.done}
+    ends = offsets_at(consumer, [TopicPartition(*source, OFFSET_END) for source in marked])
+    return {
+        source: replace(got, done=frozenset(offset for offset in got.done if offset < ends[source]))
+        for source, got in marked.items()
+        if reach(got) > ends.get(source, NEVER)
+    }
 
 
 def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None:

@@ -20,7 +20,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew, reach, unmarked_behind_end
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)
@@ -134,3 +134,41 @@ def test_a_log_is_another_one_if_all_of_it_is_younger_than_what_was_read(
     log: Log, begins: dict[Partition, int]
 ) -> None:
     assert made_anew(cast("Consumer", log), {PLACE: (8, READ_AT)}) == begins
+
+
+class Ends:
+    """A client whose logs end at some offsets; those of the others are not known."""
+
+    def __init__(self, ends: dict[Partition, int]) -> None:
+        self._ends = ends
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+        assert {place.offset for place in places} == {OFFSET_END}
+        asked = [Partition(place.topic, place.partition) for place in places]
+        return [answer(self._ends[source], partition=source) for source in asked if source in self._ends]
+
+
+@pytest.mark.parametrize(
+    ("known", "end", "left"),
+    [
+        (Progress(0, frozenset({2})), 0, Progress(0)),  # another log, and nothing in it yet
+        (Progress(0, frozenset({2, 9})), 5, Progress(0, frozenset({2}))),
+        (Progress(0, frozenset({2, 9})), 10, None),
+        (Progress(7), 3, None),  # the client reports an offset that is not in the log
+        (None, 3, None),
+    ],
+)
+def test_marks_behind_the_end_of_the_log_are_a_former_logs(
+    known: Progress | None, end: int, left: Progress | None
+) -> None:
+    """As soon as the log is that long they would pass over its records."""
+    client = cast("Consumer", Ends({PLACE: end}))
+    assert unmarked_behind_end(client, {PLACE: known}) == ({} if left is None else {PLACE: left})
+
+
+def test_where_the_end_is_not_known_the_marks_stay() -> None:
+    assert unmarked_behind_end(cast("Consumer", Ends({})), {PLACE: Progress(0, frozenset({2}))}) == {}
+
+
+def test_the_reach_of_progress_is_behind_its_last_mark() -> None:
+    assert [reach(progress) for progress in (Progress(4), Progress(4, frozenset({6, 9})))] == [4, 10]
