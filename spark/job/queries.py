@@ -71,13 +71,20 @@ class Queries:
         return Followed(look, renewing, time.monotonic, say, open_end=open_end, lives=lives)
 
     def _renew(self, name: str, plan: Plan) -> None:
-        """Remove the offsets in topics that were created again from the query's checkpoint. The query must not run."""
+        """Remove the offsets in topics that were deleted from the query's checkpoint. The query must not run.
+
+        If such a topic was created again, it is read from its first record. If not, a batch that was planned with its
+        records cannot be done: each task would wait for it for three minutes, and fail.
+        """
         folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
         kept, placed = ids_in(folder.read(file)), folder.placed(name)
         if anew := renewed(plan.ids, kept, placed):
             text = f"created again, so the {name} query reads from the first record: {', '.join(anew)}"
             say(f"{text}; unread records of the old topic are lost")
             folder.forget(name, anew)
+        if gone := sorted(placed - self._cluster.topics().keys()):
+            say(f"deleted, so the {name} query leaves out what it had planned to read: {', '.join(gone)}")
+            folder.forget(name, gone)
         text = ids_text(plan.ids, kept, placed)
         if text != folder.read(file):
             folder.write(file, text)

@@ -154,6 +154,21 @@ def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_withou
         wait(lambda: view_of(life.bootstrap, b).keys() == {"orders:0:3"}, "the group that is made anew is read anew")
 
 
+def test_a_batch_that_was_planned_with_a_group_whose_events_are_gone_is_done_without_it(life: Life) -> None:
+    """Else each of its tasks waits three minutes for the topic, and fails."""
+    a, b = life.group("a"), life.group("b")
+    for group in (a, b):
+        tell(life.bootstrap, [event(group, 1)])
+    pattern = f"--pattern={life.prefix}-.*"
+    with life.running("view", pattern) as wait:
+        wait(lambda: view_of(life.bootstrap, a) and view_of(life.bootstrap, b), "both have a row")
+    life.forget_commits("view")  # as when the driver was killed in its first batch: it is planned, and done again
+    delete_topics(life.bootstrap, *(getattr(Names(b), kind) for kind in ("events", "view", "stats")))
+    tell(life.bootstrap, [event(a, 2)])
+    with life.running("view", pattern) as wait:
+        wait(lambda: len(view_of(life.bootstrap, a)) == 2, "the group that is left goes on")
+
+
 def test_events_of_a_topic_that_was_made_anew_while_the_job_was_stopped_are_read_from_the_first(life: Life) -> None:
     group = life.group("only")
     tell(life.bootstrap, [event(group, number) for number in range(3)])
