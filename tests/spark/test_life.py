@@ -132,14 +132,20 @@ def waiting(sums: dict[str, Any]) -> int:
     return sum(row["waiting"] for row in sums.values())
 
 
-def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_without_it(life: Life) -> None:
+def planned(life: Life) -> tuple[str, str, str]:
+    """Two groups and a pattern of both; a batch of the view with an event of each is planned, and done again."""
     a, b = life.group("a"), life.group("b")
     for group in (a, b):
         tell(life.bootstrap, [event(group, 1)])
     pattern = f"--pattern={life.prefix}-.*"
     with life.running("view", pattern) as wait:
         wait(lambda: view_of(life.bootstrap, a) and view_of(life.bootstrap, b), "both have a row")
-    life.forget_commits("view")  # as when the driver was killed in its first batch: it is planned, and done again
+    life.forget_commits("view")  # as when the driver was killed in its first batch
+    return a, b, pattern
+
+
+def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_without_it(life: Life) -> None:
+    a, b, pattern = planned(life)
     delete_topics(life.bootstrap, Names(b).view)
     tell(life.bootstrap, [event(a, 2)])
     with life.running("view", pattern) as wait:
@@ -156,13 +162,7 @@ def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_withou
 
 def test_a_batch_that_was_planned_with_a_group_whose_events_are_gone_is_done_without_it(life: Life) -> None:
     """Else each of its tasks waits three minutes for the topic, and fails."""
-    a, b = life.group("a"), life.group("b")
-    for group in (a, b):
-        tell(life.bootstrap, [event(group, 1)])
-    pattern = f"--pattern={life.prefix}-.*"
-    with life.running("view", pattern) as wait:
-        wait(lambda: view_of(life.bootstrap, a) and view_of(life.bootstrap, b), "both have a row")
-    life.forget_commits("view")  # as when the driver was killed in its first batch: it is planned, and done again
+    a, b, pattern = planned(life)
     delete_topics(life.bootstrap, *(getattr(Names(b), kind) for kind in ("events", "view", "stats")))
     tell(life.bootstrap, [event(a, 2)])
     with life.running("view", pattern) as wait:

@@ -6,8 +6,8 @@ to the next member while deliveries are still awaited here:
 
 - It learns in between that a topic has more partitions, or that its replicas have moved to other racks
   (librdkafka#4742): `rd_kafka_cgrp_metadata_update_check` does not ask whether a revocation is under way.
-- A partition is unassigned outside the callback, to be read from another offset, while a revocation waits to be
-  learned: the client takes that for the answer.
+- Partitions are unassigned and assigned outside the callbacks, to be read from another offset, while a revocation waits
+  to be learned: the client takes these calls for the answers to it and to the assignment behind it.
 
 So what was revoked is committed under the generation that revoked it, and under no later one. Callbacks do not say of
 which generation they are. But each rebalance of a classic group ends in one, so they can be counted.

@@ -99,7 +99,7 @@ class Starts:
                 return None if later is None else Progress(found.low, ours=False)
         if progress.next > found.high:
             return Progress(found.high, ours=False)
-        return replace(progress, done=frozenset(offset for offset in progress.done if offset < found.high))
+        return without_marks_from(progress, found.high)
 
     def _fresh(self, consumer: Consumer, partitions: list[Partition]) -> dict[Partition, Start]:
         """Return the starts of partitions for which the group has no offset."""
@@ -179,6 +179,11 @@ def reach(progress: Progress) -> int:
     return max(progress.next, max(progress.done, default=-1) + 1)
 
 
+def without_marks_from(progress: Progress, end: int) -> Progress:
+    """Return the progress without the marks of done records at `end` or behind it."""
+    return replace(progress, done=frozenset(offset for offset in progress.done if offset < end))
+
+
 def unmarked_behind_end(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress]:
     """Return progress without marks of done records behind the end of the log, where it has some.
 
@@ -187,7 +192,7 @@ def unmarked_behind_end(consumer: Consumer, known: Mapping[Partition, Progress |
     marked = {source: got for source, got in known.items() if got is not None and got.done}
     ends = offsets_at(consumer, [TopicPartition(*source, OFFSET_END) for source in marked])
     return {
-        source: replace(got, done=frozenset(offset for offset in got.done if offset < ends[source]))
+        source: without_marks_from(got, ends[source])
         for source, got in marked.items()
         if reach(got) > ends.get(source, NEVER)
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
@@ -22,6 +24,8 @@ PARTITIONS = 6
 RATE = 500
 """Records a second."""
 TENTH_FAILS_ONCE = b"0"
+HELD = 48
+"""Records that a sidecar has delivered when another one joins."""
 SESSION_MS = 6_000
 """The shortest that a broker allows by default."""
 
@@ -66,6 +70,36 @@ def owned(sidecar: SidecarProcess) -> set[int]:
     return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
 
 
+class Joined(NamedTuple):
+    """Two sidecars: the first has delivered records that are not answered before `let_go`; the second has just come."""
+
+    service: Service
+    first: SidecarProcess
+    second: SidecarProcess
+    warm: frozenset[str]
+    let_go: threading.Event
+
+
+def second_joins(
+    group: GroupTopics, start_service: StartService, start_sidecar: StartSidecar, overrides: Mapping[str, Any]
+) -> Joined:
+    """Every first attempt fails: those of the first sidecar once they are let go, those of the second at once."""
+    let_go = threading.Event()
+
+    def script(request: Request) -> Behaviour:
+        if request.times or is_warm(request):
+            return OK
+        return Answer(500, until=let_go) if request.path.endswith("pod-0") else FAIL
+
+    service = start_service(script)
+    first = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
+    warm = warm_up(group, service, first, HELD)
+    produce(group.bootstrap, group.main, spread(HELD))
+    first.until(lambda: service.in_flight == HELD, 15, "all are out")
+    second = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
+    return Joined(service, first, second, warm, let_go)
+
+
 def states(sidecar: SidecarProcess) -> set[str]:
     """The states of the main partitions that a sidecar holds."""
     return {part["state"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
@@ -106,34 +140,21 @@ def test_an_answer_for_an_earlier_assignment_is_dropped_although_the_partition_c
     """Deliveries outlast the lock. Another owner delivers the records again and counts their failures; when the
     partitions are back, what the first owner learns at last of its old deliveries must count for nothing."""
     group = create_group(new_group(), PARTITIONS)
-    records = 48
-    let_go = threading.Event()
-
-    def script(request: Request) -> Behaviour:
-        if request.times or is_warm(request):
-            return OK
-        return Answer(500, until=let_go) if request.path.endswith("pod-0") else FAIL
-
-    service = start_service(script)
     overrides = {"lock_timeout": "1s", "deliver": {"timeout": "60s"}}
-    first = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
-    warm = warm_up(group, service, first, records)
-    produce(group.bootstrap, group.main, spread(records))
-    first.until(lambda: service.in_flight == records, 15, "all are out")
-    second = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
+    service, first, second, warm, let_go = second_joins(group, start_service, start_sidecar, overrides)
     second.until(lambda: len(owned(second)) == PARTITIONS // 2, 15, "the second has half")
     moved = sum(int(ident.split(":")[1]) in owned(second) for ident in ids_of(service) - warm)
-    assert moved == records // 2
+    assert moved == HELD // 2
     second.until(lambda: len(service.ledger.taken() - warm) == moved, 15, "what moved has come again and is taken")
     assert second.stop().code == 0
     first.until(lambda: len(owned(first)) == PARTITIONS, 15, "the partitions are back")
-    assert service.in_flight == records
+    assert service.in_flight == HELD
     let_go.set()
-    first.until(lambda: len(service.ledger.taken() - warm) == records, 15, "all are taken")
+    first.until(lambda: len(service.ledger.taken() - warm) == HELD, 15, "all are taken")
     assert first.metric("reconsume_fenced_answers_total") == moved
     assert first.stop().code == 0
     report = check(collect(group, service.ledger))
-    assert (report.committed, report.waiting, report.retries) == (records + len(warm), 0, records), report
+    assert (report.committed, report.waiting, report.retries) == (HELD + len(warm), 0, HELD), report
     assert report.duplicates == moved
 
 
@@ -143,30 +164,17 @@ def test_what_the_group_gives_away_before_it_was_given_up_is_counted_by_its_new_
     """While the first waits for deliveries of revoked partitions, a partition is added: its client rejoins at once, and
     the second gets the partitions. The first's late failures would be taken under the new generation."""
     group = create_group(new_group(), PARTITIONS)
-    records = 48
-    let_go = threading.Event()
-
-    def script(request: Request) -> Behaviour:
-        if request.times or is_warm(request):
-            return OK
-        return Answer(500, until=let_go) if request.path.endswith("pod-0") else FAIL
-
-    service = start_service(script)
     overrides = {"lock_timeout": "60s", "deliver": {"timeout": "90s"}}
-    first = start_sidecar(group, f"{service.url}/pod-0", "pod-0", overrides)
-    warm = warm_up(group, service, first, records)
-    produce(group.bootstrap, group.main, spread(records))
-    first.until(lambda: service.in_flight == records, 15, "all are out")
-    second = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
+    service, first, second, warm, let_go = second_joins(group, start_service, start_sidecar, overrides)
     first.until(lambda: "closing" in states(first), 15, "partitions are being given up")
     add_partition(group)
     second.until(lambda: delivered_by(service, "pod-1") > 0, 30, "the second has some of them")
     let_go.set()
-    first.until(lambda: len(service.ledger.taken() - warm) == records, 30, "all are taken")
+    first.until(lambda: len(service.ledger.taken() - warm) == HELD, 30, "all are taken")
     first.wait_log("given-away")
     assert (first.stop().code, second.stop().code) == (0, 0)
     report = check(collect(group, service.ledger))
-    assert (report.committed, report.waiting, report.retries) == (records + len(warm), 0, records), report
+    assert (report.committed, report.waiting, report.retries) == (HELD + len(warm), 0, HELD), report
 
 
 def test_a_sidecar_that_stood_still_commits_nothing_of_what_it_lost_meanwhile(

@@ -64,6 +64,14 @@ def owner(client: Client, lane: Lane, **terms: Any) -> Assignment:
     return assignment
 
 
+def member() -> tuple[Any, GroupMembership]:
+    """A client, and its membership after the rebalance in which it got its partition."""
+    client: Any = Client(7)
+    group = GroupMembership(stepwise=True)
+    group.rebalanced(client, EPOCHS)
+    return client, group
+
+
 def revoke(assignment: Assignment, client: Client) -> None:
     """It learns that its partition is revoked."""
     assignment.on_revoke(cast("Consumer", client), [TopicPartition(*MINE)])
@@ -122,9 +130,7 @@ def test_by_the_brokers_own_protocol_an_epoch_may_skip_some() -> None:
 
 def test_between_rebalances_no_newer_membership_is_taken_than_a_revocation_that_is_not_learned_yet_allows() -> None:
     """Partitions that were begun anew meanwhile have their new epochs in it all the same."""
-    client: Any = Client(7)
-    group = GroupMembership(stepwise=True)
-    group.rebalanced(client, EPOCHS)
+    client, group = member()
     for generation, known in ((8, 8), (9, 8), (10, 8)):
         client.generation = generation
         group.take(client, {MINE: generation})
@@ -133,9 +139,7 @@ def test_between_rebalances_no_newer_membership_is_taken_than_a_revocation_that_
 
 
 def test_each_rebalance_counts_once_however_far_the_group_is_ahead_of_its_callback() -> None:
-    client: Any = Client(7)
-    group = GroupMembership(stepwise=True)
-    group.rebalanced(client, EPOCHS)
+    client, group = member()
     for generation, overtaken in ((9, False), (11, True), (10, False)):
         client.generation = generation
         group.rebalanced(client, EPOCHS)
@@ -144,9 +148,7 @@ def test_each_rebalance_counts_once_however_far_the_group_is_ahead_of_its_callba
 
 def test_a_generation_that_lasts_has_been_served() -> None:
     """A rebalance that was cut off before its end has no callback."""
-    client: Any = Client(7)
-    group = GroupMembership(stepwise=True)
-    group.rebalanced(client, EPOCHS)
+    client, group = member()
     client.generation = 12
     for overtaken in (True, False):
         group.look(client)
@@ -165,9 +167,7 @@ def test_a_new_member_begins_to_count_anew() -> None:
 
 
 def test_a_client_that_has_left_has_no_membership_and_has_not_moved_on() -> None:
-    client: Any = Client(7)
-    group = GroupMembership(stepwise=True)
-    group.rebalanced(client, EPOCHS)
+    client, group = member()
     client.generation = None
     assert not group.has_moved_on(client)
     assert not group.is_overtaken(client)
