@@ -17,6 +17,7 @@ from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedd
 from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
 from tests.support.rings import may_skip
+from tests.support.spent import Spent, show
 
 MakeTopic = Callable[..., str]
 
@@ -79,6 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("classic", "consumer"),
         help="Kafka's group protocol of the sidecars under test; consumer (KIP-848) needs Kafka 4.0",
     )
+    parser.addoption("--cpu", action="store_true", help="show what each file of tests costs, in seconds of CPU")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,6 +90,14 @@ def pytest_configure(config: pytest.Config) -> None:
         lock_of(release)
         os.environ[RELEASE] = release
     os.environ[PROTOCOL] = config.getoption("--group-protocol")
+    if config.getoption("--cpu"):
+        config.pluginmanager.register(Spent())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Where the CPU went, if that was asked."""
+    if config.getoption("--cpu"):
+        show(terminalreporter)
 
 
 @pytest.fixture(scope="session")

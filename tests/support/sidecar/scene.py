@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from tests.support.deadline import until
 from tests.support.kafka.broker import embedded
 from tests.support.kafka.group_topics import create_group, fresh_group
 from tests.support.kafka.proxy import KafkaProxy
-from tests.support.kafka.proxy_rules import Request
+from tests.support.kafka.proxy_rules import Api, Moment, Request, Rule
 from tests.support.proof.checker import Report, check
 from tests.support.proof.evidence import collect
 from tests.support.proof.load import SLOW, Load, uneven
@@ -30,7 +32,9 @@ SOON = 60.0
 """Seconds within which a sidecar delivers, whatever happened before."""
 QUIET_WITHIN = 20.0
 AT_RISK = 1.0 + SLOW + 0.4
-"""Seconds. What was delivered so long before a kill is in Kafka: progress is committed once a second."""
+"""Seconds. Progress is committed once a second: what was delivered so long before a transaction begins is in it."""
+LANES = ("main", "retry")
+ENDLESS = 1_000_000_000
 KAFKA = {"session.timeout.ms": 2_000}
 """The dead member is missed after 2 s, not 8: until then its partitions have no owner."""
 UNKNOWN = "a transaction's end is unknown"
@@ -64,8 +68,10 @@ class Scene:
         config = {**CONFIG, "kafka": {**KAFKA, "bootstrap.servers": proxied.proxy.address}}
         self.sidecar = SidecarProcess(self.group, self.service.url, folder, overrides=config)
         self.load = Load(self.group, RATE)
-        self.kills: list[int] = []
-        """When the sidecar was killed, epoch ms."""
+        self._ends: dict[str, deque[int]] = {}
+        """By lane, when its last but one transaction ended and when its last did, epoch ms."""
+        self._at_risk: list[tuple[str, int, int]] = []
+        """For each kill and lane, from when to when its deliveries may be repeated, epoch ms."""
         self._stack = stack
 
     @property
@@ -79,6 +85,10 @@ class Scene:
 
     def begin(self) -> None:
         """Start the sidecar and the load."""
+        for lane in LANES:
+            ends = self._ends[lane] = deque([0, 0], maxlen=2)
+            note = partial(_note, ends)
+            self.proxy.add(Rule(Api.END_TXN, self.client(lane), Moment.DONE, note, times=ENDLESS))
         self._stack.enter_context(self.sidecar)
         self._stack.enter_context(self.load)
 
@@ -94,7 +104,8 @@ class Scene:
     def kill(self, _request: Request | None = None) -> None:
         """SIGKILL, without waiting: the action of a rule."""
         os.kill(self.sidecar.pid, signal.SIGKILL)
-        self.kills.append(time.time_ns() // 1_000_000)
+        for lane, (begun, _) in self._ends.items():  # a transaction begins when the one before it has ended
+            self._at_risk.append((lane, begun - round(AT_RISK * 1_000), _now_ms()))
 
     def delivers(self, more: int = 1) -> None:
         """Wait until so many more records have been delivered."""
@@ -120,10 +131,20 @@ class Scene:
         report = check(collect(self.group, self.service.ledger))
         assert report.waiting == 0
         assert report.committed + report.dead_lettered == self.load.sent
-        assert report.duplicates <= self._at_risk()
+        assert report.duplicates <= self._repeatable()
         return report
 
-    def _at_risk(self) -> int:
+    def _repeatable(self) -> int:
         """How many deliveries were made so shortly before a kill that they may be repeated."""
-        ages = ((kill - d.received) / 1_000 for d in self.service.ledger.deliveries() for kill in self.kills)
-        return sum(0 <= age <= AT_RISK for age in ages)
+        deliveries = [(LANES[d.times > 0], d.received) for d in self.service.ledger.deliveries()]
+        return sum(
+            at == lane and begin <= received <= end for at, received in deliveries for lane, begin, end in self._at_risk
+        )
+
+
+def _note(ends: deque[int], _request: Request) -> None:
+    ends.append(_now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
