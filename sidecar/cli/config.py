@@ -14,6 +14,7 @@ from sidecar.cli.terminal.output import Format, write
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load
+from sidecar.settings.sections.deliver import Deliver
 
 app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -34,7 +35,7 @@ def check(options: Options) -> None:
     )
 
     settings = load(options.config, options.sets)
-    faults = [*_token_faults(settings)]
+    faults = [*_token_faults(settings), *_target_faults(settings.deliver)]
     try:
         faults += property_faults(settings.kafka)
     except ConfigError as unreadable:
@@ -53,6 +54,18 @@ def _token_faults(settings: Settings) -> Iterator[str]:
                 read_tokens(Path(file))
         except OSError as error:
             yield f"{name}.token_file = {file}: cannot be read: {error.strerror}"
+
+
+def _target_faults(deliver: Deliver) -> Iterator[str]:
+    """Yield a sentence for each URL that `run` would refuse, such as an address of a cloud's metadata."""
+    from sidecar.delivery.push.target import parse_target
+
+    for name, url in (("url", deliver.url), ("health_url", deliver.health_url)):
+        try:
+            if url is not None:
+                parse_target(url, deliver.allow_remote)
+        except ValueError as fault:
+            yield f"deliver.{name}: {fault}"
 
 
 @command(app, "show")

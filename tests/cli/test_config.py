@@ -50,6 +50,18 @@ def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
         assert file in shown.stderr, file
 
 
+def test_urls_to_which_run_would_send_nothing_are_faults(tmp_path: Path) -> None:
+    """Given a path that a request line cannot carry, and an address where a cloud serves its metadata."""
+    sets = [
+        *("--set", "deliver.url=http://127.0.0.1:8080/bestellung/größe"),
+        *("--set", "deliver.health_url=http://169.254.169.254/latest", "--set", "deliver.allow_remote=true"),
+    ]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "deliver.url: the path of 'http://127.0.0.1:8080/bestellung/größe' has characters" in shown.stderr
+    assert "deliver.health_url: 169.254.169.254 is a link-local address" in shown.stderr
+
+
 def test_check_reads_no_device_to_its_end_and_waits_for_no_pipe(tmp_path: Path) -> None:
     """Given a configuration of somebody else that names what is no file, then it is refused, and at once."""
     pipe = tmp_path / "pipe"
