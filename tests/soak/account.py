@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from tests.soak.book import MARK, Book, Window, name_of
 from tests.soak.cluster import Cluster, insist
+from tests.soak.history import NEVER, History, done_between
 from tests.support.kafka.topic_io import Row, dump_ended
 from tests.support.proof.evidence import Copy, Evidence, LifeKey, place_of
 from tests.support.proof.ledger import KEPT, TOOK, Delivery, Ledger
@@ -34,6 +35,7 @@ class SoakEvidence(Evidence):
 
     cut: frozenset[tuple[str, int, int]] = frozenset()
     windows: tuple[Window, ...] = ()
+    history: History = field(default_factory=dict)
 
     def covers(self, topic: str, row: Row) -> bool:
         """What was destroyed waits no more."""
@@ -90,13 +92,17 @@ class SoakEvidence(Evidence):
         return frozenset(cut | self._vanished.keys() | self._dead_unseen | set(self._hops_unseen()))
 
     def _hops_unseen(self) -> Iterator[LifeKey]:
-        """The lives whose last copy, which nobody took, may have hopped into a topic that was about to be deleted."""
-        took = {(d.id, d.redrives, d.times) for d in self.deliveries if d.means == TOOK}
+        """The lives whose last copy may have hopped into a topic that was about to be deleted.
+
+        If its record was taken there before that, its end may have gone with the topic: no progress, and no event.
+        """
+        took = {(d.id, d.redrives, d.times): d.received for d in self.deliveries if d.means == TOOK}
         for key, life in self.lives.items():
             last = life[max(life)][-1]
-            open_end = (*key, last.times) not in took and self.covers(last.topic, last.row)
-            if open_end and self._hop_unseen(last.topic, last.row):
-                yield key
+            if self.covers(last.topic, last.row):
+                taken = took.get((*key, last.times), -NEVER)
+                if any(taken <= window.until for window in self._hop_windows(last.topic, last.row)):
+                    yield key
 
     @cached_property
     def kept(self) -> frozenset[tuple[str, int, int]]:
@@ -140,9 +146,19 @@ class SoakEvidence(Evidence):
         return any(window.topic == topic and window.since <= at <= window.until for window in self.windows)
 
     def _hop_unseen(self, topic: str, row: Row) -> bool:
-        """Whether it may have hopped into a topic that was about to be deleted: no event tells of hops."""
-        at = row.timestamp + self.delay_of(topic)
-        return any(window.since <= at <= window.until and window.topic != topic for window in self.windows)
+        return any(self._hop_windows(topic, row))
+
+    def _hop_windows(self, topic: str, row: Row) -> Iterator[Window]:
+        """The deletions that a hop may have gone with: no event tells of hops, but progress covers what has hopped.
+
+        A hop may be late: its topic may have refused it for a while.
+        """
+        due = row.timestamp + self.delay_of(topic)
+        after, before = done_between(self.history.get((topic, row.partition), ()), row.offset)
+        since, until = max(due, after), due if before == NEVER else max(due, before)
+        for window in self.windows:
+            if window.topic != topic and window.since <= until and since <= window.until:
+                yield window
 
     def _is_cut(self, topic: str, row: Row) -> bool:
         return (topic, row.partition, row.offset) in self.cut
@@ -174,4 +190,5 @@ def collect(cluster: Cluster, book: Book, ledger: Ledger) -> SoakEvidence:
         deliveries=ledger.deliveries(),
         cut=book.undone(),
         windows=tuple(book.windows),
+        history=book.history(),
     )

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tests.soak.history import History, Look, extended
 from tests.support.kafka.topic_io import Row
 from tests.support.proof.evidence import Place, Progress
 
@@ -31,7 +32,7 @@ class Window(NamedTuple):
 
 
 class Book:
-    """What was destroyed. Written by the operator's track alone; read at the end."""
+    """What was destroyed, by the operator's track; and what the watch saw of the progress. Read at the end."""
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
@@ -40,6 +41,7 @@ class Book:
         self._archived: dict[tuple[str, int], dict[tuple[int, int], Row]] = {}
         self._lives: Counter[str] = Counter()
         self._undone: dict[str, set[tuple[int, int]]] = {}
+        self._looks: dict[Place, list[Look]] = {}
         self._lock = threading.Lock()
 
     def destroy(self, topic: str, rows: Iterable[Row], progress: Mapping[Place, Progress]) -> int:
@@ -62,6 +64,22 @@ class Book:
         with self._lock:
             self._lives[topic] += 1
             self.windows.append(Window(topic, since - BEFORE, time.time_ns() // 1_000_000 + AFTER))
+
+    def looked(self, progress: Mapping[Place, Progress], began: int) -> None:
+        """The progress as a look that began at `began` found it."""
+        ended = time.time_ns() // 1_000_000
+        with self._lock:
+            for (topic, partition), done in progress.items():
+                place = (self._alias(topic, self._lives[topic]), partition)
+                self._looks[place] = extended(self._looks.get(place, []), began, ended, done)
+
+    def history(self) -> History:
+        """The progress look by look: topic as in `archive`, partition."""
+        return {
+            (self._name(topic, int(life)), partition): tuple(looks)
+            for (alias, partition), looks in self._looks.items()
+            for topic, _, life in [alias.partition(MARK)]
+        }
 
     def archive(self) -> dict[str, list[Row]]:
         """All that was destroyed, by topic: under its own name if the topic still is the same one."""

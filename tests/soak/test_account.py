@@ -11,6 +11,7 @@ import pytest
 
 from tests.soak.account import SoakEvidence
 from tests.soak.book import Book, Window
+from tests.soak.history import NEVER, Look, done_between
 from tests.soak.report import Kept, judge, keep, kept
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Row
@@ -142,8 +143,42 @@ def test_a_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_though
     assert judge(hopped, Kept(hopped, {})).found == ()
     waits = world(windows=windows, progress={("orders", 0): Progress(2), (LEVEL, 0): Progress(0)})
     assert [text.split(":")[0] for text in judge(waits, Kept(waits, {})).found] == ["rest"], "it has hopped nowhere yet"
-    taken = world(windows=windows, deliveries=(*hopped.deliveries, delivery(FLAKY, 1, DUE + 60, TOOK)))
-    assert [text.split(":")[0] for text in judge(taken, Kept(taken, {})).found] == ["event"]
+
+
+def test_what_was_taken_in_a_topic_before_it_was_deleted_may_have_lost_its_event_with_it() -> None:
+    windows = (Window(NEXT, DUE - 100, DUE + 200),)
+    for at, wrong in ((DUE + 60, []), (DUE + 260, ["event"])):
+        taken = world(windows=windows, deliveries=(*world().deliveries, delivery(FLAKY, 1, at, TOOK)))
+        assert [text.split(":")[0] for text in judge(taken, Kept(taken, {})).found] == wrong
+
+
+def test_a_late_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_if_it_became_done_then() -> None:
+    """The topic refused it for a while. The watch saw the progress pass it."""
+    windows = (Window(NEXT, DUE + 5_000, DUE + 9_000),)
+    before, behind = Progress(0), Progress(1)
+    for seen, wrong in (
+        ((Look(DUE, DUE + 5_500, before), Look(DUE + 6_000, DUE + 20_000, behind)), []),
+        ((Look(DUE, DUE + 1_500, before), Look(DUE + 2_000, DUE + 20_000, behind)), ["I1 lost", "event", "rest"]),
+        ((Look(DUE, DUE + 9_500, before), Look(DUE + 10_000, DUE + 20_000, behind)), ["I1 lost", "event", "rest"]),
+        ((), ["I1 lost", "event", "rest"]),
+    ):
+        late = world(windows=windows, history={(LEVEL, 0): seen})
+        assert [text.split(":")[0] for text in judge(late, Kept(late, {})).found] == wrong
+
+
+def test_the_book_says_of_each_life_of_a_topic_when_its_records_became_done() -> None:
+    book = Book()
+    for began, reached in ((10, 3), (20, 3), (30, 7)):
+        book.looked({(LEVEL, 0): Progress(reached)}, began)
+    book.made_anew(LEVEL, 40)
+    book.looked({(LEVEL, 0): Progress(7)}, 50)  # still the former topic's
+    book.looked({(LEVEL, 0): Progress(0)}, 60)
+    book.looked({(LEVEL, 0): Progress(5)}, 70)
+    history = book.history()
+    former, present = history[f"{LEVEL}#0", 0], history[LEVEL, 0]
+    assert done_between(former, 5) == (20, former[-1].first)
+    assert done_between(present, 4) == (60, present[-1].first)
+    assert done_between(present, 5) == (70, NEVER)
 
 
 def test_a_hop_out_of_a_topic_that_was_about_to_be_deleted_is_held_against_the_level_of_its_event() -> None:

@@ -86,7 +86,9 @@ class Watch(threading.Thread):
     def _look(self) -> Seen:
         """All progress before any end: what moves from one topic to another meanwhile is seen at the latter."""
         cluster, group = self._world.cluster, self._world.group
+        began = time.time_ns() // 1_000_000
         progress = {place: done for asked in cluster.lanes.values() for place, done in cluster.progress(*asked).items()}
+        self._world.book.looked(progress, began)
         ends = cluster.ends((*group.mains, *group.retries))
         lags = {place: lag for place, end in ends.items() if (lag := _lag(progress.get(place), end))}
         return Seen(
