@@ -101,9 +101,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The shared Kafka, `.bootstrap`; tests that stop a broker start an `EmbeddedKafka` or take `three_nodes`."""
-    with broker(request.config.getoption("--kafka")) as shared:
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with broker(request.config.getoption("--kafka"), folder) as shared:
         yield shared
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 from tests.cli.terminal.test_help import COMMANDS, GROUPS
 from tests.cli.terminal.test_process import environ
 from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.forked import Forked, nursery
 from tests.support.sidecar.settings import write_good
 
 SECONDS = 100.0
@@ -116,40 +115,26 @@ class Ended(NamedTuple):
 
 def run(words: list[str], folder: Path, bootstrap: str, *, interrupt: socket.socket | None = None) -> Ended:
     """The command as a process; with a listener it is sent SIGINT once it has connected there, and gets no answer."""
+    out, told = (folder / f"{'-'.join(words[:2])}-{bootstrap}.{name}" for name in ("out", "told"))
     kafka = ["--set", f"kafka.bootstrap.servers={bootstrap}"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sidecar", *words, "-c", "reconsume.yaml", *kafka],
-        cwd=folder,
-        env=environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = nursery().fork([*words, "-c", "reconsume.yaml", *kafka], folder, environ(), told, out)
     try:
-        if interrupt is None:
-            return ending(process)
-        interrupt.settimeout(SECONDS)
-        while True:
-            connection, client = interrupt.accept()
-            with connection:
-                if client in clients_of(process):
-                    process.send_signal(signal.SIGINT)
-                    return ending(process)
+        if interrupt is not None:
+            await_call(process, interrupt)
+            process.send_signal(signal.SIGINT)
+        return Ended(process.wait(SECONDS), out.read_text(), told.read_text())
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+        process.send_signal(signal.SIGKILL)
 
 
-def clients_of(process: subprocess.Popen[str]) -> set[tuple[str, int]]:
-    """Where its own connections come from: a client of another test may still call the port, which was its server's."""
-    return {tuple(each.laddr) for each in psutil.Process(process.pid).net_connections("tcp")}
-
-
-def ending(process: subprocess.Popen[str]) -> Ended:
-    out, told = process.communicate(timeout=SECONDS)
-    return Ended(process.returncode, out, told)
+def await_call(process: Forked, listener: socket.socket) -> None:
+    """Wait until it connects: a client of another test may still call the port, which was its server's."""
+    listener.settimeout(SECONDS)
+    while True:
+        connection, client = listener.accept()
+        with connection:
+            if client in {tuple(each.laddr) for each in psutil.Process(process.pid).net_connections("tcp")}:
+                return
 
 
 def interrupted(words: list[str], folder: Path) -> Ended:

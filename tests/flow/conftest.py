@@ -17,7 +17,8 @@ from tests.support.kafka.group_topics import DELAYS, GroupTopics, fresh_group
 from tests.support.proof.ledger import Ledger
 from tests.support.service.behaviours import Script
 from tests.support.service.service import Service
-from tests.support.sidecar.process import Config, SidecarProcess
+from tests.support.sidecar.config import Config
+from tests.support.sidecar.process import SidecarProcess
 
 FreshGroup = Callable[..., GroupTopics]
 StartService = Callable[[Script], Service]

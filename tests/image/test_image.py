@@ -20,7 +20,7 @@ from tests.support.proof.evidence import collect
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK
 from tests.support.service.service import Service, free_port
-from tests.support.sidecar.process import config_of
+from tests.support.sidecar.config import config_of
 
 IMAGE = os.environ.get("RECONSUME_IMAGE", "")
 VERSION = version("reconsume")

@@ -105,6 +105,7 @@ class Pods(threading.Thread):
                 self._folder,
                 pod=name,
                 overrides=config(self._group, variant, self._sets),
+                fresh=True,
             )
             pod = Pod(slot, generation, variant, process)
             self._slots[slot] = pod

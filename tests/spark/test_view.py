@@ -19,6 +19,7 @@ from spark.java import classes
 from tests.spark.frames import BASE, EVENT, TOPIC, Reader, Record, batch, changed, written
 from tests.spark.histories import disturbed, few, histories, randoms, truth
 from tests.spark.streams import Played
+from tests.support.rings import inner
 from topics.events import Event, State, decode_event, encode_event
 
 HOUR = 3_600_000
@@ -65,6 +66,7 @@ def test_a_view_that_is_split_restarted_and_torn_anywhere_is_the_fold(
     assert reader.values() == truth(events)
 
 
+@pytest.mark.long  # test_stats.py shows it of the sums in every run
 def test_a_checkpoint_that_is_lost_is_rebuilt_to_the_same_view(spark: SparkSession, tmp_path: Path) -> None:
     events = histories(Random(5), 30)
     records = written(disturbed(Random(6), events))
@@ -196,7 +198,7 @@ def test_a_record_with_two_first_failures_is_one_row_of_the_present(spark: Spark
     assert values(view.present(raw)) == truth(events)
 
 
-@pytest.mark.parametrize("split", [0, 150, 10_000])
+@pytest.mark.parametrize("split", inner(150, [0, 150, 10_000]))
 def test_the_present_is_the_same_from_events_and_from_the_view_of_those_that_are_gone(
     spark: SparkSession, split: int
 ) -> None:

@@ -21,7 +21,7 @@ from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import Out
 from tests.support.kafka.view_topics import event
-from tests.support.sidecar.process import config_of
+from tests.support.sidecar.config import config_of
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.running_api import Client
 from topics.events import encode_event

@@ -181,7 +181,7 @@ def test_under_pressure_it_lives_answers_probes_loses_nothing_and_keeps_its_memo
     }
     with (
         Service(Frugal(tmp_path / "ledger"), hostile) as service,
-        SidecarProcess(group, service.url, tmp_path, overrides=overrides) as sidecar,
+        SidecarProcess(group, service.url, tmp_path, overrides=overrides, fresh=True) as sidecar,
     ):
         sidecar.wait_ready()
         sidecar.wait_log("the dashboard listens")

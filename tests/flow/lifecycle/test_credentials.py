@@ -25,7 +25,8 @@ from tests.support.proof.ledger import Ledger
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.service import Service
-from tests.support.sidecar.process import Config, SidecarProcess
+from tests.support.sidecar.config import Config
+from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, post, post_of
 from topics.acls import GroupShape, Permission, User, permissions_of
 from topics.names import Kind

@@ -19,8 +19,8 @@ from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, by_name
 from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.config import config_of
 from tests.support.sidecar.policy import CALM, SECONDS, follows, policy_of, set_policy, with_policy, write
-from tests.support.sidecar.process import config_of
 from tests.support.sidecar.redrive import dead_letter, dlq
 
 COUNT = 40

@@ -15,7 +15,8 @@ from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import FAILED, THROTTLED, Delivery
 from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, by_name, verdict
 from tests.support.service.envelopes import LEFT_OUT, Said, Told, batches_of, sizes_of
-from tests.support.sidecar.process import Config, SidecarProcess
+from tests.support.sidecar.config import Config
+from tests.support.sidecar.process import SidecarProcess
 from topics import headers as wire
 
 SIZE = 16

@@ -20,7 +20,7 @@ from tests.support.kafka.topic_io import Out, produce
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
 from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.process import config_of
+from tests.support.sidecar.config import config_of
 from tests.support.sidecar.scene import KAFKA
 
 DELAYS = (1_000, 2_000)

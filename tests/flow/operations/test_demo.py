@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.deadline import until
-from tests.support.rings import inner
 
 SECONDS = 240
 DEMO = (sys.executable, "-m", "sidecar", "demo", "--no-color")
@@ -129,7 +128,8 @@ def test_a_demo_with_the_view_shows_it_and_holds_it_against_the_events(tmp_path:
     assert list((tmp_path / "temp").iterdir()) == []
 
 
-@pytest.mark.parametrize("number", inner(signal.SIGTERM, [signal.SIGINT, signal.SIGTERM]))
+@pytest.mark.long  # as `dev up` in every run
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path) as process:
         ledger = until(lambda: list(tmp_path.glob("temp/*/ledger.jsonl")), SECONDS, "the demo has a ledger")[0]

@@ -8,8 +8,9 @@ from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.proof.ledger import Ledger
 from tests.support.service.behaviours import FAIL
 from tests.support.service.puller import PULL, Got, Puller
+from tests.support.sidecar.config import Config
 from tests.support.sidecar.policy import follows, set_policy, with_policy
-from tests.support.sidecar.process import Config, SidecarProcess
+from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, post, post_of
 
 SOON = 20.0

@@ -18,7 +18,7 @@ from tests.support.kafka.topic_io import Row, dump, produce
 from tests.support.kafka.view_topics import event, folded, tell, view_of
 from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.process import config_of
+from tests.support.sidecar.config import config_of
 from tests.support.view_rows import out, view_row, wall
 from topics.events import Event, decode_event
 from topics.view_record import ViewRow

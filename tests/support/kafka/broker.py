@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
@@ -16,6 +17,7 @@ from sidecar.dev.kafka.node_config import SMALL_AND_QUICK
 from sidecar.dev.kafka.releases import NEWEST, RELEASES
 from sidecar.java.download_bar import progress_bar
 from tests.support.deadline import until
+from tests.support.kafka.one_for_all import one_for_all
 
 RELEASE, PROTOCOL = "TESTED_KAFKA", "TESTED_GROUP_PROTOCOL"
 """Variables by which a run's options reach what starts brokers and sidecars of its own, in every worker."""
@@ -29,11 +31,14 @@ class Broker(NamedTuple):
 
 
 @contextmanager
-def broker(kind: str) -> Iterator[Broker]:
-    """The Kafka of `--kafka`: an embedded one, `testcontainers`, or the `host:port` of one that runs."""
+def broker(kind: str, folder: Path) -> Iterator[Broker]:
+    """The Kafka of `--kafka`: an embedded one, `testcontainers`, or the `host:port` of one that runs.
+
+    `folder`: the same for all workers of a run, which share the embedded one.
+    """
     if release_of(kind) is not None:
-        with embedded() as kafka:
-            yield Broker(kafka.bootstrap)
+        with one_for_all(folder, embedded) as bootstrap:
+            yield Broker(bootstrap)
         return
     match kind:
         case "testcontainers":

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.support.proof.ledger import BROKEN, FAILED, KEPT, TOOK, Delivery, Ledger
-from tests.support.sidecar.process import Config, Reply, SidecarProcess
+from tests.support.sidecar.config import Config
+from tests.support.sidecar.process import Reply, SidecarProcess
 
 PULL: Config = {"deliver": {"mode": "pull"}, "pull": {"min_invisible": "100ms"}}
 """What makes a test's sidecar one of pull mode."""

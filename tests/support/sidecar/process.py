@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.support.deadline import T, until
-from tests.support.kafka.broker import PROTOCOL
 from tests.support.kafka.group_topics import GroupTopics
+from tests.support.sidecar.config import Config, config_of
+from tests.support.sidecar.forked import MAIN, Forked, nursery
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 API_PORTS = range(8_500, 12_000)
-CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 START_SECONDS = 20.0
-Config = Mapping[str, Any]
 
 
 class Exit(NamedTuple):
@@ -52,57 +51,35 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
-def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None = None) -> dict[str, Any]:
-    """The configuration of a test's sidecar: a short ladder, short timeouts, and what `overrides` change."""
-    mode = (overrides or {}).get("deliver", {}).get("mode", "push")
-    # Scripts that fail everything are the rule here; what an outage is has its own tests.
-    requests = {"url": url, "timeout": "5s", "concurrency": 64, "outage_failures": None}
-    base: dict[str, Any] = {
-        "group": group.group,
-        "topics": list(group.mains),
-        "kafka": {"bootstrap.servers": group.bootstrap},
-        "deliver": requests if mode == "push" else {},
-        "retry": {
-            "ladder": ["1s", "2s"],
-            "levels": [f"{delay}ms" for delay in group.delays],
-            "max_reconsume_times": 2,
-        },
-        "api": {"listen": f"127.0.0.1:{port}", "probe_listen": None},
-        "drain_timeout": "10s",
-        "lock_timeout": "5s",
-        "log": {"format": "text"},
-    }
-    return by_protocol(_merged(base, overrides or {}), os.environ.get(PROTOCOL, "classic"))
-
-
-def by_protocol(config: dict[str, Any], protocol: str) -> dict[str, Any]:
-    """The configuration for a group of this protocol; of the newer one the times are the broker's to say."""
-    if protocol == "classic":
-        return config
-    kafka = {name: value for name, value in config["kafka"].items() if name not in CLASSIC_ONLY}
-    return {**config, "kafka": {"group.protocol": protocol, **kafka}}
-
-
 class SidecarProcess:
     """One pod's sidecar. A context manager: leaving it kills the process if it still runs.
 
-    `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew.
+    `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew. A `fresh` one is
+    started as users do, where its memory or its start matters; others are forked, which costs less.
     """
 
-    module = "sidecar"
+    module = MAIN
     """The program that is started."""
 
     def __init__(
-        self, group: GroupTopics, url: str, folder: Path, *, pod: str = "pod-0", overrides: Config | None = None
+        self,
+        group: GroupTopics,
+        url: str,
+        folder: Path,
+        *,
+        pod: str = "pod-0",
+        overrides: Config | None = None,
+        fresh: bool = False,
     ) -> None:
         self.group = group
         self.pod = pod
+        self._fresh = fresh
         self.port, self._reservation = _reserved_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / f"{pod}.yaml"
         self._file.write_text(yaml.safe_dump(config_of(group, url, self.port, overrides)))
         self._log = folder / f"{pod}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def __enter__(self) -> SidecarProcess:
         self.start()
@@ -118,7 +95,7 @@ class SidecarProcess:
             error.add_note(f"--- the end of {self._log} ---\n{self.log()[-4_000:]}")
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         """The process that runs, or ran last."""
         assert self._process is not None, "it was never started"
         return self._process
@@ -136,6 +113,9 @@ class SidecarProcess:
     def start(self) -> None:
         """Start the process, or start it anew after it has ended; returns at once."""
         environ = {**os.environ, "POD_NAME": self.pod, "PYTHONPATH": str(REPOSITORY)}
+        if self.module == MAIN and not self._fresh:
+            self._process = nursery().fork(["run", "-c", str(self._file)], self._file.parent, environ, self._log)
+            return
         # Its stderr is a file: a pipe that nobody reads fills up, and then stops every thread of the Kafka client.
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -234,14 +214,6 @@ class SidecarProcess:
 def command(file: Path, module: str = "sidecar") -> list[str]:
     """How a sidecar is started."""
     return [sys.executable, "-m", module, "run", "-c", str(file)]
-
-
-def _merged(base: dict[str, Any], overrides: Config) -> dict[str, Any]:
-    merged = dict(base)
-    for name, value in overrides.items():
-        old = merged.get(name)
-        merged[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _reserved_port() -> tuple[int, socket.socket]:

@@ -19,7 +19,8 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.service.behaviours import OK, Behaviour, Request, verdict
-from tests.support.sidecar.process import REPOSITORY, config_of
+from tests.support.sidecar.config import config_of
+from tests.support.sidecar.process import REPOSITORY
 from topics import headers as wire
 from topics.headers import RetryState, dead_letter_headers, render_retry_headers
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Out, Row
-from tests.support.sidecar.process import Config, SidecarProcess
+from tests.support.sidecar.config import Config
+from tests.support.sidecar.process import SidecarProcess
 
 RELAY: Config = {"deliver": {"mode": "relay"}}
 

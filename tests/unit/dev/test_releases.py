@@ -12,7 +12,7 @@ from sidecar.errors import ConfigError
 from sidecar.java.jars import read_lock
 from tests.support.kafka.broker import release_of
 from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.process import by_protocol
+from tests.support.sidecar.config import by_protocol
 
 ROOT = Path(__file__).parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
