@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from tests.soak.admin import UnansweredError
 from tests.soak.cluster import INSIST, NotSoError, insist
 from tests.soak.layout import IN_SYNC, LADDER, PARTITIONS, POLICIES, REPLICAS
+from tests.soak.repeats import keep_repeats
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
 from tests.support.kafka.group_topics import create_specs, specs_of
@@ -119,6 +120,7 @@ def _recreated(world: World, topic: str) -> Iterator[str]:
     parts = {partition: (end.low, end.high) for (_, partition), end in ends.items()}
     rows = _read(world, topic, parts)
     undone = world.book.destroy(topic, rows, progress)
+    keep_repeats(world, topic, rows)
     cluster.delete_topic(topic)
     try:
         yield f"{topic} is deleted with {len(rows)} records, {undone if reads else 0} of them not done"

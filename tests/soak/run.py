@@ -19,6 +19,7 @@ from tests.soak.journal import Journal
 from tests.soak.layout import LONGEST_LADDER, new_group
 from tests.soak.load import SoakLoad
 from tests.soak.pods import SLOTS, Pods
+from tests.soak.repeats import keep_repeats
 from tests.soak.report import EVIDENCE, Verdict, figures, journeys, judge, keep
 from tests.soak.schedule import GAPS, Schedule
 from tests.soak.service import ALWAYS_FAIL, MOST_ATTEMPTS, soak_service
@@ -161,6 +162,8 @@ def _judge(world: World, outcome: Outcome, folder: Path) -> Verdict:
     verdict = judge(evidence, world.load)
     if verdict.found:
         keep(folder / EVIDENCE, evidence, world.load)
+        for topic in world.group.retries:
+            keep_repeats(world, topic, evidence.retries[topic])
     outcome.violations = list(verdict.found)
     outcome.journeys = list(journeys(evidence, verdict.found))
     return verdict

@@ -12,6 +12,7 @@ import pytest
 from tests.soak.account import SoakEvidence
 from tests.soak.book import Book, Window
 from tests.soak.history import NEVER, Look, done_between
+from tests.soak.repeats import repeating
 from tests.soak.report import Kept, judge, keep, kept
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Row
@@ -233,3 +234,11 @@ def test_what_the_broker_confirmed_must_be_in_the_log(tmp_path: Path) -> None:
     keep(tmp_path / "evidence", evidence, Kept(evidence, {("orders", 0): array("q", [0, 1, 2])}))
     again = kept(tmp_path / "evidence")
     assert "the broker lost orders:0:2, which it had confirmed" in judge(again.evidence, again).found
+
+
+def test_a_copy_that_stands_again_and_again_is_told_from_one_that_hops() -> None:
+    again = [copy_row(place, 2, DUE, LEVEL, START + place) for place in range(3)]
+    hopping = [copy_row(place, 2, DUE, LEVEL, START + place * 4_000) for place in range(3)]
+    assert repeating(again) == {0}
+    assert repeating(hopping) == set()
+    assert repeating([main_row(place) for place in range(3)]) == set()
