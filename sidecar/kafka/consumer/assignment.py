@@ -20,7 +20,7 @@ from sidecar.kafka.consumer.listeners import AssignmentListener
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.revocation import drop_given_away, release
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges, made_anew
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -161,6 +161,8 @@ class Assignment:
             _log_loss(slot, wanted, found)
             self._anew(consumer, [Start(slot.partition, found.low, None)])
             self._listener.cut(slot.partition, slot.epoch, wanted, found.low)
+        elif slot.last_at is not None and made_anew(consumer, {slot.partition: (wanted, slot.last_at)}):
+            self.made_anew(consumer, slot)  # it has grown beyond the offset meanwhile
         elif found is None or wanted <= found.high:
             self._anew(consumer, [Start(slot.partition, wanted, None)])
         else:

@@ -64,7 +64,7 @@ class Starts:
         known = self.committed(consumer, partitions)
         read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
         known |= {source: Progress(first, ours=False) for source, first in made_anew(consumer, read).items()}
-        known |= unmarked_behind_end(consumer, known)
+        known |= within_logs(consumer, known)
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
         return list(found.values())
@@ -184,17 +184,21 @@ def without_marks_from(progress: Progress, end: int) -> Progress:
     return replace(progress, done=frozenset(offset for offset in progress.done if offset < end))
 
 
-def unmarked_behind_end(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress]:
-    """Return progress without marks of done records behind the end of the log, where it has some.
+def within_logs(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress]:
+    """Return progress without what lies behind the end of the log, where it has some.
 
-    They are of a former log, and would pass over records of this one as soon as it is that long.
+    That is of a former log, and would pass over records of this one as soon as it is that long: marks of done records,
+    and the place itself if the log is still empty. Later, the records themselves show that it is another log.
     """
-    marked = {source: got for source, got in known.items() if got is not None and got.done}
-    ends = offsets_at(consumer, [TopicPartition(*source, OFFSET_END) for source in marked])
+    reached = {source: got for source, got in known.items() if got is not None and reach(got) > 0}
+    ends = offsets_at(consumer, [TopicPartition(*source, OFFSET_END) for source in reached])
+    beyond = {source: got for source, got in reached.items() if reach(got) > ends.get(source, NEVER)}
+    short = [source for source, got in beyond.items() if got.next > ends[source]]
+    begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in short])
+    empty = {source for source in short if begins.get(source) == ends[source]}
     return {
-        source: without_marks_from(got, ends[source])
-        for source, got in marked.items()
-        if reach(got) > ends.get(source, NEVER)
+        source: Progress(ends[source], ours=False) if source in empty else without_marks_from(got, ends[source])
+        for source, got in beyond.items()
     }
 
 

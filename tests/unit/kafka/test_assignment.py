@@ -58,8 +58,11 @@ class Cut:
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         del timeout
-        edges = {OFFSET_BEGINNING: 5, OFFSET_END: 10}
-        return [TopicPartition(place.topic, place.partition, edges[place.offset]) for place in places]
+        edges = {OFFSET_BEGINNING: 5, OFFSET_END: 10}  # else a search by time: all of it is young
+        return [TopicPartition(place.topic, place.partition, edges.get(place.offset, 5)) for place in places]
+
+    def consumer_group_metadata(self) -> Any:
+        return object()
 
     def seek(self, place: TopicPartition) -> None: ...
 
@@ -84,6 +87,17 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
     assignment.out_of_range(client, slot, 7)
     assert keeper.cuts == [(3, 5)]
     assert cast("Any", client).fetched_from == [5]
+
+
+def test_an_offset_that_a_log_made_anew_has_by_now_is_not_where_it_goes_on() -> None:
+    """Given an error about offset 7 from when the new log was empty, when it has grown to 10 before it is looked at."""
+    for last_at, begins in ((1_000, 5), (None, 7)):
+        client = Cut()
+        assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
+        slot = OwnedPartition(Partition("orders", 0), 1, last_at=last_at)
+        assignment.slots[slot.partition] = slot
+        assignment.out_of_range(cast("Consumer", client), slot, 7)
+        assert client.fetched_from == [begins]
 
 
 def test_a_partition_that_begins_anew_while_the_lane_is_full_is_not_fetched() -> None:

@@ -20,7 +20,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew, reach, unmarked_behind_end
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew, reach, within_logs
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)
@@ -137,37 +137,38 @@ def test_a_log_is_another_one_if_all_of_it_is_younger_than_what_was_read(
 
 
 class Ends:
-    """A client whose logs end at some offsets; those of the others are not known."""
+    """A client whose logs begin and end at some offsets; those of the others are not known."""
 
-    def __init__(self, ends: dict[Partition, int]) -> None:
+    def __init__(self, ends: dict[Partition, tuple[int, int]]) -> None:
         self._ends = ends
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
-        assert {place.offset for place in places} == {OFFSET_END}
-        asked = [Partition(place.topic, place.partition) for place in places]
-        return [answer(self._ends[source], partition=source) for source in asked if source in self._ends]
+        asked = [(Partition(place.topic, place.partition), place.offset == OFFSET_END) for place in places]
+        return [answer(self._ends[source][end], partition=source) for source, end in asked if source in self._ends]
 
 
 @pytest.mark.parametrize(
-    ("known", "end", "left"),
+    ("known", "ends", "left"),
     [
-        (Progress(0, frozenset({2})), 0, Progress(0)),  # another log, and nothing in it yet
-        (Progress(0, frozenset({2, 9})), 5, Progress(0, frozenset({2}))),
-        (Progress(0, frozenset({2, 9})), 10, None),
-        (Progress(7), 3, None),  # the client reports an offset that is not in the log
-        (None, 3, None),
+        (Progress(0, frozenset({2})), (0, 0), Progress(0)),  # another log, and nothing in it yet
+        (Progress(0, frozenset({2, 9})), (0, 5), Progress(0, frozenset({2}))),
+        (Progress(0, frozenset({2, 9})), (0, 10), Progress(0, frozenset({2, 9}))),
+        (Progress(7), (0, 0), Progress(0, ours=False)),  # another log: read on at 7, the first of it would be skipped
+        (Progress(7), (7, 7), Progress(7)),  # all of it was read, and then deleted
+        (Progress(7), (0, 3), Progress(7)),  # the client reports an offset that is not in the log
     ],
 )
-def test_marks_behind_the_end_of_the_log_are_a_former_logs(
-    known: Progress | None, end: int, left: Progress | None
+def test_what_lies_behind_the_end_of_the_log_is_a_former_logs(
+    known: Progress, ends: tuple[int, int], left: Progress
 ) -> None:
-    """As soon as the log is that long they would pass over its records."""
-    client = cast("Consumer", Ends({PLACE: end}))
-    assert unmarked_behind_end(client, {PLACE: known}) == ({} if left is None else {PLACE: left})
+    """As soon as the log is that long it would pass over its records."""
+    client = cast("Consumer", Ends({PLACE: ends}))
+    assert within_logs(client, {PLACE: known}).get(PLACE, known) == left
 
 
-def test_where_the_end_is_not_known_the_marks_stay() -> None:
-    assert unmarked_behind_end(cast("Consumer", Ends({})), {PLACE: Progress(0, frozenset({2}))}) == {}
+def test_where_the_end_is_not_known_all_stays() -> None:
+    assert within_logs(cast("Consumer", Ends({})), {PLACE: Progress(0, frozenset({2}))}) == {}
+    assert within_logs(cast("Consumer", Ends({})), {PLACE: None}) == {}
 
 
 def test_the_reach_of_progress_is_behind_its_last_mark() -> None:
