@@ -135,6 +135,7 @@ def test_a_redrive_by_keyboard_alone_from_its_plan_to_each_records_result(open_p
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     page.goto("/sign-in")
+    page.wait_for_selector("input:focus")  # a browser gives it the focus when it draws the page, after the load
     page.keyboard.type("alice")
     page.keyboard.press("Tab")
     page.keyboard.type(TOKEN)
@@ -148,7 +149,8 @@ def test_a_redrive_by_keyboard_alone_from_its_plan_to_each_records_result(open_p
     page.wait_for_url("**/dlq/plan")
     assert page.locator(".sign strong").inner_text() == "3"
     assert brought_back(scene) == {}  # a plan changes nothing
-    page.keyboard.press("Enter")  # its button has the focus
+    page.wait_for_selector("button:focus")
+    page.keyboard.press("Enter")
     page.wait_for_url("**/dlq/redrives/*")
     page.wait_for_selector("text=/3 of 3 redriven to/")
     assert page.locator("tbody .chip").all_inner_texts() == ["redriven"] * 3
