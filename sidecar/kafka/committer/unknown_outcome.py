@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult
+from sidecar.core.commit_batch import CommitBatch, CommitResult, SettledRecord
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import decode
 from sidecar.core.record import Partition, Record
@@ -57,11 +57,10 @@ def result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]
     """Return what the committed progress says of a batch; None if it covers none of its records."""
     if all(found[source] == share.progress for source, share in batch.commits.items()):
         return CommitResult(batch, committed=True, done=batch.entries)
-    done = tuple(entry for entry in batch.entries if is_done(entry.record, found[entry.record.source]))
-    if not done:
-        return None
-    again = tuple(entry for entry in batch.entries if not is_done(entry.record, found[entry.record.source]))
-    return CommitResult(batch, committed=False, done=done, again=again)
+    done, again = list[SettledRecord](), list[SettledRecord]()
+    for entry in batch.entries:
+        (done if is_done(entry.record, found[entry.record.source]) else again).append(entry)
+    return CommitResult(batch, committed=False, done=tuple(done), again=tuple(again)) if done else None
 
 
 def is_done(record: Record, progress: Progress) -> bool:
