@@ -108,7 +108,8 @@ class Ownership:
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
             part = PartitionState(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
-            part.width, part.last_at = grant.progress.width, grant.progress.last_at
+            part.width = grant.progress.width
+            part.last_at = None if wait is None else grant.progress.last_at
             if part.width is not None and not grant.progress.ours:  # commit it, so that a crash does not move the start
                 part.dirty = self.uncommitted = True
             self.partitions[grant.partition] = part

@@ -20,7 +20,7 @@ from sidecar.kafka.consumer.listeners import AssignmentListener
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.revocation import drop_given_away, release
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges, made_anew
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges, made_anew, untouched
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -124,7 +124,7 @@ class Assignment:
         start = slot.awaits
         if start is None:
             return True
-        progress: Progress | None = Progress(offset, ours=False, width=start.width)
+        progress: Progress | None = untouched(offset, start.width)
         if start.offset == OFFSET_STORED:
             found = self.starts.committed(consumer, [slot.partition])
             if slot.partition not in found:
@@ -176,7 +176,7 @@ class Assignment:
             text = "%s: the topic was deleted and created again; it is read from its beginning"
             extra = {"event": "topic-made-anew", "partition": str(slot.partition)}
             _LOG.warning(text, slot.partition, extra=extra)
-            self._restart(consumer, slot, found, Progress(found.low, ours=False))
+            self._restart(consumer, slot, found, untouched(found.low))
 
     def _go_back(self, consumer: Consumer, slot: OwnedPartition, wanted: int, found: Edges) -> None:
         progress = self.starts.after_truncation(consumer, slot.partition, found)
@@ -220,7 +220,7 @@ class Assignment:
             slot = self.slots[start.partition]
             slot.awaits = start if start.progress is None else None
             if start.progress is not None:
-                slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at
+                slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at or None
                 grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
         if grants:
             self._listener.assigned(grants)

@@ -63,7 +63,7 @@ class Starts:
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         known = self.committed(consumer, partitions)
         read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
-        known |= {source: Progress(first, ours=False) for source, first in made_anew(consumer, read).items()}
+        known |= {source: untouched(first) for source, first in made_anew(consumer, read).items()}
         known |= within_logs(consumer, known)
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
@@ -90,13 +90,13 @@ class Starts:
         progress = answer[partition]
         # Kafka forgets the offsets of a deleted topic. Without one, the topic was created again: read all of it.
         if progress is None:
-            return Progress(found.low, ours=False)
+            return untouched(found.low)
         # The topic was also created again if all of the log is younger than what was read. An owner that had read ahead
         # may commit an offset of the old topic in the new one.
         if progress.last_at is not None:
             later = first_later(consumer, partition, progress.last_at)
             if later is None or later == found.low:
-                return None if later is None else Progress(found.low, ours=False)
+                return None if later is None else untouched(found.low)
         if progress.next > found.high:
             return Progress(found.high, ours=False)
         return without_marks_from(progress, found.high)
@@ -127,7 +127,12 @@ def _beginning(source: Partition, width: int | None) -> Start:
 def _numbered(start: Start, number: int | None) -> Start:
     if number is None:
         return start
-    return start._replace(offset=number, progress=Progress(number, ours=False, width=start.width))
+    return start._replace(offset=number, progress=untouched(number, start.width))
+
+
+def untouched(first: int, width: int | None = None) -> Progress:
+    """Return the progress in a log of which the group has read nothing; it begins at `first`."""
+    return Progress(first, ours=False, width=width, last_at=0)
 
 
 def first_width(consumer: Consumer, topic: str) -> int | None:
@@ -197,7 +202,7 @@ def within_logs(consumer: Consumer, known: Mapping[Partition, Progress | None]) 
     begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in short])
     empty = {source for source in short if begins.get(source) == ends[source]}
     return {
-        source: Progress(ends[source], ours=False) if source in empty else without_marks_from(got, ends[source])
+        source: untouched(ends[source]) if source in empty else without_marks_from(got, ends[source])
         for source, got in beyond.items()
     }
 

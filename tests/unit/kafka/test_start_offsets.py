@@ -20,7 +20,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew, reach, within_logs
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew, reach, untouched, within_logs
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)
@@ -63,7 +63,7 @@ def consumer(*answers: Any, refuses: bool = False, later: int | None = None) -> 
     [
         (Progress(5, frozenset({6, 9})), Progress(5, frozenset({6}))),  # the same offset still exists
         (Progress(12), Progress(8, ours=False)),  # it does not
-        (None, Progress(2, ours=False)),  # Kafka forgets the offsets of a deleted topic: it was made anew
+        (None, untouched(2)),  # Kafka forgets the offsets of a deleted topic: it was made anew
     ],
 )
 def test_after_a_truncation_reading_goes_on_where_the_group_was(known: Progress | None, goes_on: Progress) -> None:
@@ -74,7 +74,7 @@ def test_after_a_truncation_reading_goes_on_where_the_group_was(known: Progress 
 @pytest.mark.parametrize(
     ("later", "goes_on"),
     [
-        (2, Progress(2, ours=False)),  # all of it is younger: another topic of that name
+        (2, untouched(2)),  # all of it is younger: another topic of that name
         (7, Progress(8, ours=False)),  # its end was lost with a leader, and two records came since
         (OFFSET_END, Progress(8, ours=False)),
         (None, None),  # Kafka does not say
@@ -153,7 +153,7 @@ class Ends:
         (Progress(0, frozenset({2})), (0, 0), Progress(0)),  # another log, and nothing in it yet
         (Progress(0, frozenset({2, 9})), (0, 5), Progress(0, frozenset({2}))),
         (Progress(0, frozenset({2, 9})), (0, 10), Progress(0, frozenset({2, 9}))),
-        (Progress(7), (0, 0), Progress(0, ours=False)),  # another log: read on at 7, the first of it would be skipped
+        (Progress(7), (0, 0), untouched(0)),  # another log: read on at 7, the first of it would be skipped
         (Progress(7), (7, 7), Progress(7)),  # all of it was read, and then deleted
         (Progress(7), (0, 3), Progress(7)),  # the client reports an offset that is not in the log
     ],
