@@ -18,6 +18,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.client_config import consumer_config
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.consumer import ConsumerThread
+from sidecar.kafka.consumer.start_offsets import untouched
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -123,7 +124,7 @@ def test_a_new_group_starts_at_the_earliest_record(kafka: Broker, topic: str, st
     delete_before(kafka.bootstrap, topic, 4)
     keeper, _ = start(topic)
     until(lambda: keeper.offsets() == [4, 5, 6, 7, 8, 9], SECONDS, "what is there is read")
-    assert keeper.grants == [AssignedPartition(Partition(topic, 0), 1, Progress(4, ours=False))]
+    assert keeper.grants == [AssignedPartition(Partition(topic, 0), 1, untouched(4))]
     assert keeper.cuts == []
 
 
@@ -173,7 +174,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(kafka: Broker, topic: str,
     until(lambda: created(kafka.bootstrap, topic), SECONDS, "it is made anew")
     produce(kafka.bootstrap, topic, [b"new"] * 4)
     until(lambda: keeper.offsets()[10:] == [0, 1, 2, 3], SECONDS, "the new one is read")
-    assert keeper.grants[-1].progress == Progress(0, ours=False)
+    assert keeper.grants[-1].progress == untouched(0)
     assert keeper.grants[-1].epoch > keeper.grants[0].epoch
     assert thread.failure is None
 
@@ -270,8 +271,8 @@ def test_partitions_added_to_a_topic_that_the_group_reads_begin_at_their_beginni
     until(lambda: keeper.offsets(2) == [0, 1, 2], SECONDS, "the added partition is read from its beginning")
     starts = {grant.partition.number: grant.progress for grant in keeper.grants}
     assert starts[0] == Progress(0, width=2)
-    assert starts[1] == Progress(3, ours=False, width=2), "it was there when the group began"
-    assert starts[2] == Progress(0, ours=False)
+    assert starts[1] == untouched(3, 2), "it was there when the group began"
+    assert starts[2] == untouched(0)
 
 
 def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(
