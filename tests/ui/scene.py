@@ -197,7 +197,8 @@ def member(group: GroupTopics) -> Iterator[None]:
     """A running instance, as Kafka sees it."""
     client = f"reconsume-{group.group}-{RUNNING}"
     config = {"bootstrap.servers": group.bootstrap, "group.id": group.group, "client.id": client}
-    consumer = Consumer({**config, "enable.auto.commit": False})
+    # Nobody polls it while the pages are tried, which takes longer than the usual five minutes on a slow machine.
+    consumer = Consumer({**config, "enable.auto.commit": False, "max.poll.interval.ms": 86_400_000})
     try:
         consumer.subscribe(list(group.mains))
         until(lambda: consumer.poll(0.1) or consumer.assignment(), SECONDS, "the instance is a member of its group")

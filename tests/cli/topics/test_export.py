@@ -8,9 +8,12 @@ import yaml
 
 from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
+from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
+
+SECONDS = 30.0
 
 
 def test_topics_are_exported_as_apply_would_create_them(
@@ -26,7 +29,10 @@ def test_topics_are_exported_as_apply_would_create_them(
     assert main not in made
     assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(made) == {}
     reconsume(*words, "topics", "apply", "--yes")
-    found = Cluster({"bootstrap.servers": kafka.bootstrap}).find(made)
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
+    # The controller has made them; the broker that is asked hears of it a moment later.
+    until(lambda: cluster.find(made).keys() == made.keys(), SECONDS, "the broker knows the topics")
+    found = cluster.find(made)
     for name, document in made.items():
         spec = document["spec"]
         assert (found[name].partitions, found[name].replication) == (spec["partitions"], spec["replicas"])
