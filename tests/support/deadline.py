@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import TypeVar
 
 T = TypeVar("T")
 STEP = 0.02
 PATIENCE = 4
 """How much slower than an idle one a machine may be that runs the tests: a wait that fails costs time, a flake more."""
+STALLED = 60.0
+"""Seconds after which what does not move is taken to have stopped."""
+_moves, _moved = count(), [0]
 
 
 class NotInTimeError(AssertionError):
     """What a test waited for did not happen."""
 
 
-def until(predicate: Callable[[], T], seconds: float, what: str, step: float = STEP) -> T:
+def move() -> None:
+    """Say that something goes on: a service has got a request."""
+    _moved[0] = next(_moves)
+
+
+def until(
+    predicate: Callable[[], T], seconds: float, what: str, step: float = STEP, moves: Callable[[], object] = bool
+) -> T:
     """The first truthy value of `predicate`, asked each `step` seconds; else NotInTimeError naming `what`.
 
-    `seconds`: how long it may take on an idle machine.
+    `seconds`: how long it may take on an idle machine. `moves`: what else changes as long as somebody works at it, such
+    as the length of a log. While something moves the wait goes on, until nothing has for a minute; but not for ever.
     """
-    end = time.monotonic() + PATIENCE * seconds
-    while True:
-        value = predicate()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise NotInTimeError(f"not within {PATIENCE * seconds:g} s: {what} (last: {value!r})")
+    begun = last = time.monotonic()
+    seen, limit = (_moved[0], moves()), PATIENCE * seconds
+    while not (value := predicate()):
+        now = time.monotonic()
+        if seen != (seen := (_moved[0], moves())):
+            last = now
+        if now - begun > limit and (now - last > STALLED or now - begun > PATIENCE * limit):
+            still = f"for {now - last:.0f} s nothing has moved" if now - last > STALLED else "things still move"
+            raise NotInTimeError(f"not within {now - begun:.0f} s: {what} (last: {value!r}; {still})")
         time.sleep(step)
+    return value

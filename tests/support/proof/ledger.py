@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.deadline import move
+
 TOOK, FAILED, THROTTLED, BROKEN = "took", "failed", "throttled", "broken"
 """What an answer means: the record is done; one retry is spent; none is; the service said nothing whole."""
 KEPT = "kept"
@@ -60,6 +62,7 @@ class Ledger:
             number = len(self._deliveries)
             self._deliveries.append(delivery._replace(number=number))
             self._write({"n": number, "got": _plain(delivery)})
+        move()
         return number
 
     def answered(self, number: int, answer: str, means: str, at: int) -> None:

@@ -196,7 +196,7 @@ class SidecarProcess:
             assert self.running, f"the sidecar ended with {self.process.returncode}, waiting for: {what}"
             return predicate()
 
-        return until(asked, seconds, what)
+        return until(asked, seconds, what, moves=self._logged)
 
     def wait_log(self, text: str, seconds: float = 10.0) -> str:
         """Wait until a line of its log holds `text`; that line."""
@@ -205,6 +205,10 @@ class SidecarProcess:
             return next((line for line in self.log().splitlines() if text in line), "")
 
         return self.until(line, seconds, f"the log says {text!r}")
+
+    def _logged(self) -> int:
+        """Bytes of its log."""
+        return self._log.stat().st_size if self._log.exists() else 0
 
     def log(self) -> str:
         """All that it wrote to stderr."""

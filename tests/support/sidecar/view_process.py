@@ -119,7 +119,7 @@ class ViewProcess:
             assert code is None, f"it ended with {code}, waiting for: {what}\n{self.log()[-4_000:]}"
             return predicate()
 
-        return until(asked, seconds, what, step)
+        return until(asked, seconds, what, step, moves=self._logged)
 
     def crash(self) -> None:
         """SIGKILL of driver and Java at once, as when a pod is killed; waits for the end of all."""
@@ -153,6 +153,10 @@ class ViewProcess:
         """The value of one series, with its labels; 0 when it is not there."""
         lines = (line.rpartition(" ") for line in self.metrics().splitlines())
         return next((float(value) for name, _, value in lines if name == f"reconsume_spark_{series}"), 0.0)
+
+    def _logged(self) -> int:
+        """Bytes of its log."""
+        return self._log.stat().st_size if self._log.exists() else 0
 
     def log(self) -> str:
         """All that it wrote."""
