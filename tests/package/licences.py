@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.metadata import PackageMetadata, PackageNotFoundError, distribution, metadata
 
 from packaging.requirements import Requirement
@@ -42,6 +43,7 @@ def extras() -> list[str]:
     return sorted(metadata(OWN).get_all("Provides-Extra") or ())
 
 
+@cache
 def by_package() -> dict[str, tuple[str, str]]:
     """Each package with the first extra that brings it (empty: none) and its licence."""
     found: dict[str, tuple[str, str]] = {}

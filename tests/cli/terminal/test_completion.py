@@ -46,6 +46,14 @@ def answered(home: Path, protocol: str, **more: str) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of somebody whose bash has our script."""
+    home = tmp_path_factory.mktemp("home")
+    in_bash("reconsume --install-completion > /dev/null; true", home)
+    return home
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
     ("words", "offered"),
@@ -56,10 +64,9 @@ def answered(home: Path, protocol: str, **more: str) -> str:
         ("reconsume dlq redrive --max-", ["--max-redrives"]),
     ],
 )
-def test_bash_offers_the_words_after_installing(tmp_path: Path, words: str, offered: list[str]) -> None:
-    in_bash("reconsume --install-completion > /dev/null; true", tmp_path)
+def test_bash_offers_the_words_after_installing(installed: Path, words: str, offered: list[str]) -> None:
     count = len(words.split()) - 1
-    assert in_bash(f"source ~/.bashrc\n{OFFER.format(words=words, at=count)}", tmp_path).split() == offered
+    assert in_bash(f"source ~/.bashrc\n{OFFER.format(words=words, at=count)}", installed).split() == offered
 
 
 @pytest.mark.parametrize(

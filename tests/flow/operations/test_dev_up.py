@@ -26,6 +26,7 @@ PARTS = {"dashboard", "api", "metrics", "brokers", "configuration"}
 QUICK = ("--set", "retry.ladder=[1s]", "--set", "retry.max_reconsume_times=1")
 
 
+@pytest.mark.long  # as the README's way in every run
 def test_everything_runs_until_sigterm(tmp_path: Path) -> None:
     with up(tmp_path, "--orders", "1") as process:
         links = until(lambda: links_of(tmp_path, process), SECONDS, "everything runs")
@@ -73,6 +74,8 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
     told("init", *answers, "--mode", "push", "--url", f"http://127.0.0.1:{port}/events", folder=tmp_path)
     with up(tmp_path, "-c", str(tmp_path / "reconsume.yaml"), *QUICK) as process:
         links = until(lambda: links_of(tmp_path, process), SECONDS, "everything runs")
+        assert set(links) == PARTS
+        assert "<html" in page(links["dashboard"])
         file = links["configuration"]
         produce = hint(tmp_path)[:-1]
 
@@ -100,3 +103,4 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
     assert not processes_of(tmp_path)
+    assert list((tmp_path / "temp").iterdir()) == []
