@@ -73,10 +73,10 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 4 -m "not long and not soak" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest --numprocesses 4 -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)

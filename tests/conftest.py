@@ -13,6 +13,7 @@ import pytest
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays
+from tests.support.compiled import compile_once
 from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
 from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
@@ -30,6 +31,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Before there are workers of a whole run."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        compile_once()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,9 +1,16 @@
-"""How the workers of a parallel run share the tests: a file at a time, the longest first, all that use Spark in one."""
+"""How the workers of a parallel run share the tests: a file at a time, the longest first, all that use Spark in one.
+
+No more workers than cores have a file whose tests start Spark, a broker of their own or a browser.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 LONGEST = (
     "tests/soak/test_soak.py",
@@ -37,10 +44,31 @@ LONGEST = (
     "tests/flow/faults/test_two_sidecars_killed.py",
     "tests/integration/kafka/test_secured_kafka.py",
 )
-"""Files of half a minute and more: begun last, one would keep a single worker busy at the end of the run. Those that
-wait stand between those that compute, so that no more than three Sparks run at once."""
+"""Files of half a minute and more: begun last, one would keep a single worker busy at the end of the run."""
 SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
 """Tests that share one Spark session, and those beside them that need none."""
+HEAVY = (
+    SPARK,
+    "tests/ui/",
+    "tests/package/",
+    "tests/soak",
+    "tests/flow/view/test_view_truth.py",
+    "tests/flow/view/test_spark_consumer.py",
+    "tests/flow/operations/test_demo.py",
+    "tests/flow/operations/test_dev_up.py",
+    "tests/flow/faults/test_leaderless.py",
+    "tests/flow/faults/test_broker_killed.py",
+    "tests/flow/faults/test_commit_unknown.py",
+    "tests/flow/faults/test_broken_parts.py",
+    "tests/flow/lifecycle/test_pod_shutdown.py",
+    "tests/integration/java/",
+    "tests/integration/kafka/test_acls.py",
+    "tests/integration/kafka/test_secured_kafka.py",
+    "tests/integration/dlq/test_rights.py",
+    "tests/integration/delivery/test_broadcast_rights.py",
+)
+"""What starts a Java or a browser of its own, or fills several cores in another way."""
+HEAVY_AT_ONCE = max(1, os.cpu_count() or 1)
 
 
 class Shared(LoadScopeScheduling):
@@ -51,9 +79,23 @@ class Shared(LoadScopeScheduling):
         config.option.loadscopereorder = False
         super().__init__(config, log)
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a worker the next file; the next light one while others have as many heavy ones as there are cores."""
+        heavy = sum(other is not node and _has_heavy(work) for other, work in self.assigned_work.items())
+        if heavy >= HEAVY_AT_ONCE:
+            scope = next((scope for scope in self.workqueue if not scope.startswith(HEAVY)), None)
+            if scope is not None:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
         return SPARK if file.startswith(SPARK) and file != OWN_PROCESSES else file
+
+
+def _has_heavy(work: Mapping[str, Mapping[str, bool]]) -> bool:
+    """Whether a worker has a test of a heavy file before it."""
+    return any(scope.startswith(HEAVY) and not all(unit.values()) for scope, unit in work.items())
 
 
 def longest_first(items: list[pytest.Item]) -> None:
