@@ -100,7 +100,8 @@ class LaneRunner:
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
             registry.register(f"consumer-{plan.group}"),
         )
-        self.consumer.due_offsets.waits, self.consumer.due_offsets.tell = lambda: self._waits, self.driver.looked
+        due_offsets = self.consumer.looks.due_offsets
+        due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
 
@@ -133,7 +134,7 @@ class LaneRunner:
     @property
     def last_error(self) -> str:
         """The last error from Kafka, to either thread; empty if there was none."""
-        return self.committer.last_error or self.consumer.last_error or self.consumer.due_offsets.problem
+        return self.committer.last_error or self.consumer.last_error or self.consumer.looks.due_offsets.problem
 
     def status(self) -> list[PartitionStatus]:
         """Return the present state of each partition."""
@@ -141,7 +142,7 @@ class LaneRunner:
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago."""
-        return self.consumer.ends
+        return self.consumer.looks.ends
 
     def topics(self) -> frozenset[str] | None:
         """Return the topics of the cluster; None if Kafka does not answer. Blocks: not for the event loop."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.core.record import NEVER, Partition
 from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.consumer import CHOKED_AFTER, ENDS_EVERY, ConsumerThread
+from sidecar.kafka.consumer.consumer import CHOKED_AFTER, ConsumerThread
 from sidecar.kafka.messages import Reading
 from tests.sim.client_model import ClientModel
 from tests.sim.driver_model import DriverModel
@@ -42,8 +42,7 @@ class ConsumerSide(DriverModel):
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
         client: Any = self.client
         self.consumer._consumer = client
-        self.consumer.due_offsets.waits = lambda: self.waits
-        self._looked_at = 0
+        self.consumer.looks.due_offsets.waits = lambda: self.waits
         self.assignment.join(client, sorted(topics))
         self._client: Any = client
         self._calls: Lockstep | None = None
@@ -108,9 +107,8 @@ class ConsumerSide(DriverModel):
     def _turn(self) -> None:
         self.assignment.answer(self._client)
         self.consumer._run_commands()
-        if self.world.steady - self._looked_at >= ENDS_EVERY * 1000:
-            self._looked_at = self.world.steady
-            self.consumer._look()
+        if self.consumer.looks.is_time(self.world.steady / 1000):
+            self.consumer._look(self.world.steady / 1000)
         if self.full():
             self._wait_for_room()
             return

@@ -11,16 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import Batches
-from sidecar.kafka.consumer.due_offsets import DueOffsets
 from sidecar.kafka.consumer.listeners import RecordListener
+from sidecar.kafka.consumer.looks import Looks
 from sidecar.kafka.consumer.owned_partition import Key, with_edges
-from sidecar.kafka.consumer.start_offsets import made_anew, offsets_at
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading, to_record
 
@@ -30,9 +29,6 @@ QUIET_POLL = 0.2
 """The same while none is: nothing is to be resumed. The client itself wakes so often, and each turn costs CPU."""
 NAP = 0.002
 """Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
-ENDS_EVERY = 10.0
-"""Seconds between two requests for the ends of the partitions. One takes 1.2 ms for 216 partitions (measured)."""
-ENDS_WITHIN = 1.0
 AGAIN = 1.0
 """Seconds before the next try if a client could not be made."""
 CHOKED_AFTER = 0.25
@@ -60,9 +56,8 @@ class ConsumerThread(threading.Thread):
         self.last_error = ""
         self.last_poll_at = time.monotonic()
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
-        self.ends: Mapping[Partition, int] = {}  # at the last look; replaced as a whole
-        self.due_offsets = DueOffsets()
-        self._looked_at, self._poll = 0.0, POLL
+        self.looks = Looks()
+        self._poll = POLL
         self._batches = Batches()
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
@@ -140,8 +135,8 @@ class ConsumerThread(threading.Thread):
             self._begin_anew()
         self.assignment.answer(self._consumer)
         self._run_commands()
-        if self.last_poll_at - self._looked_at >= ENDS_EVERY:
-            self._look()
+        if self.looks.is_time(self.last_poll_at):
+            self._look(self.last_poll_at)
         if self._handler.full():
             self._wait_for_room()
             return
@@ -151,18 +146,14 @@ class ConsumerThread(threading.Thread):
         if messages := self._batches.take(self._consumer, self._poll):
             self._hand_over(messages)
 
-    def _look(self) -> None:
-        """Look where the partitions end, how far the levels are due, and whether the logs are still the same."""
-        self._looked_at = self.last_poll_at
-        self.assignment.group.look(self._consumer)
-        slots = list(self.assignment.slots.values())
-        self._poll = POLL if any(slot.paused for slot in slots) else QUIET_POLL
-        places = [TopicPartition(*slot.partition, OFFSET_END) for slot in slots]
-        self.ends = offsets_at(self._consumer, places, ENDS_WITHIN) or self.ends
-        self.due_offsets.look(self._consumer, slots, self.ends)
-        read = {slot.partition: (slot.last + 1, slot.last_at) for slot in slots if slot.last_at is not None}
-        for source in made_anew(self._consumer, read, ENDS_WITHIN):
-            self.assignment.made_anew(self._consumer, self.assignment.slots[source])
+    def _look(self, now: float) -> None:
+        """Look at the logs, and at the group. `now`: steady seconds."""
+        if self.looks.begins:
+            self.assignment.group.look(self._consumer)
+        slots = self.assignment.slots
+        self._poll = POLL if any(slot.paused for slot in slots.values()) else QUIET_POLL
+        for slot in self.looks.ask(self._consumer, slots, now):
+            self.assignment.made_anew(self._consumer, slot)
 
     def _run_commands(self) -> None:
         while not self._commands.empty():  # only this thread takes them
@@ -203,7 +194,7 @@ class ConsumerThread(threading.Thread):
     def _hand_over(self, messages: Iterable[Message]) -> None:
         runs, errors = dict[Key, FetchedRecords](), list[Message]()
         unknown: set[Key] = set()  # partitions that start again at their stored offset: no later record may come first
-        reading, levels, slots = self._reading, self.due_offsets.waits(), self.assignment.slots
+        reading, levels, slots = self._reading, self.looks.due_offsets.waits(), self.assignment.slots
         for message in messages:
             key = (message.topic(), message.partition())
             slot = slots.get(key)

@@ -220,7 +220,7 @@ def test_a_level_that_was_made_anew_while_its_partition_was_parked_is_read_from_
     """The new log is longer than what was read of the old one, so the old place is in it."""
     produce(kafka.bootstrap, topic, [b"old"] * 3)
     keeper, thread = start(topic)
-    thread.due_offsets.waits = lambda: {topic: 1_000}
+    thread.looks.due_offsets.waits = lambda: {topic: 1_000}
     until(lambda: len(keeper.offsets()) == 3, SECONDS, "the old one is read")
     thread.pause(Partition(topic, 0), keeper.grants[0].epoch)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -305,7 +305,7 @@ def test_the_end_of_each_partition_is_known(kafka: Broker, topic: str, start: St
     """The lag in the metrics is the distance to it."""
     produce(kafka.bootstrap, topic, [b"%d" % number for number in range(7)])
     _, thread = start(topic)
-    until(lambda: thread.ends == {Partition(topic, 0): 7}, SECONDS, "the end is known")
+    until(lambda: thread.looks.ends == {Partition(topic, 0): 7}, SECONDS, "the end is known")
 
 
 def test_without_room_polling_goes_on_and_nothing_is_skipped(kafka: Broker, topic: str, start: Start) -> None:

@@ -162,7 +162,7 @@ class Lane:
             until(step, SECONDS, what)
         except NotInTimeError as late:
             taken = [(record.source, record.offset) for record in self.service.taken]
-            ends, error = self.engine.consumer.ends, self.engine.last_error
+            ends, error = self.engine.consumer.looks.ends, self.engine.last_error
             raise NotInTimeError(f"{late}; {taken=} {ends=} {error=} status={self.status()}") from None
 
     def start(self) -> None:
