@@ -215,6 +215,7 @@ class ConsumerSide(DriverModel):
             self._wait(min(LOOK, deadline - self.world.steady))
             if self.assignment.group.has_moved_on(self._client):
                 break
+        self.world.gives_up(self, partitions)  # what Kafka refuses since
         if not over[0]:
             self.world.broken |= {self.tenure(source) for source in partitions}
             self.world.given_up |= set(partitions)

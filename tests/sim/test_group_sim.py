@@ -163,6 +163,26 @@ FOUND = {
     "and so with the deliveries of another seed": TAKEN_OVER_EMPTY._replace(seed=38),
     # The former owner had passed over nothing but markers of aborted transactions, whose time nobody learns.
     "and so if nothing was read of the former log": TAKEN_OVER_EMPTY._replace(seed=58),
+    # The error of an earlier assignment, at a later offset, was still queued when the partition came back.
+    "a stale error does not move a partition that has just been assigned": Plan(
+        seed=1_048_201_130,
+        records=23,
+        sidecars=2,
+        room=4_000,
+        retries=3,
+        failures=3,
+        spread=3_000,
+        weights=Weights(ok=4, fail=1, timeout=0, throttle=0, ask=3, reject=0),
+        fates=(1, 2, 2),
+        faults=(
+            *(Fault("revoke", at, lasts, whom) for at, lasts, whom in ((325, 700, 9), (13_153, 3_000, 8))),
+            *(Fault("recreate", 8_976, 30, 3), Fault("truncate", 797, 3_000, 7)),
+            *(Fault("join", at, lasts, 2) for at, lasts in ((387, 3_000), (15_005, 700))),
+            *(Fault("unled", at, lasts, whom) for at, lasts, whom in ((190, 20_000, 3), (720, 30, 9))),
+        ),
+        stall=30,
+        lock=20_000,
+    ),
     # A parked partition's owner had committed an offset of the old topic in the new one, which then ended before it.
     "a level that was made anew is read from its beginning": Plan(
         seed=117,

@@ -221,6 +221,7 @@ class Assignment:
             slot.awaits = start if start.progress is None else None
             if start.progress is not None:
                 slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at or None
+                slot.sought = start.progress.next
                 grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
         if grants:
             self._listener.assigned(grants)

@@ -29,7 +29,7 @@ class OwnedPartition:
     awaits: Start | None = None
     paused: bool = False
     sought: int | None = None
-    """The offset of the last seek, until a message comes: an error that is older than the seek may still be queued."""
+    """The offset of the last seek or start, until a message comes: an error that is older may still be queued."""
     last: int = -1
     """The last offset that is known to have been read."""
     last_at: int | None = None
