@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import count
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,7 +12,7 @@ PATIENCE = 4
 """How much slower than an idle one a machine may be that runs the tests: a wait that fails costs time, a flake more."""
 STALLED = 60.0
 """Seconds after which what does not move is taken to have stopped."""
-_moves, _moved = count(), [0]
+_moves = [0]
 
 
 class NotInTimeError(AssertionError):
@@ -22,7 +21,7 @@ class NotInTimeError(AssertionError):
 
 def move() -> None:
     """Say that something goes on: a service has got a request."""
-    _moved[0] = next(_moves)
+    _moves[0] += 1
 
 
 def until(
@@ -34,11 +33,11 @@ def until(
     as the length of a log. While something moves the wait goes on, until nothing has for a minute; but not for ever.
     """
     begun = last = time.monotonic()
-    seen, limit = (_moved[0], moves()), PATIENCE * seconds
+    seen, limit = (_moves[0], moves()), PATIENCE * seconds
     while not (value := predicate()):
-        now = time.monotonic()
-        if seen != (seen := (_moved[0], moves())):
-            last = now
+        now, sees = time.monotonic(), (_moves[0], moves())
+        if sees != seen:
+            seen, last = sees, now
         if now - begun > limit and (now - last > STALLED or now - begun > PATIENCE * limit):
             still = f"for {now - last:.0f} s nothing has moved" if now - last > STALLED else "things still move"
             raise NotInTimeError(f"not within {now - begun:.0f} s: {what} (last: {value!r}; {still})")

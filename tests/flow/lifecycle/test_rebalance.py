@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
-from tests.support.kafka.broker import PROTOCOL
+from tests.support.kafka.broker import group_protocol
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import SECONDS, Out, produce
 from tests.support.proof.checker import check
@@ -174,7 +173,7 @@ def test_what_the_group_gives_away_before_it_was_given_up_is_counted_by_its_new_
     let_go.set()
     first.until(lambda: len(service.ledger.taken() - warm) == HELD, 30, "all are taken")
     # By the newer protocol the group waits for the first, until that has waited for `lock_timeout`.
-    first.wait_log("given-away" if os.environ.get(PROTOCOL, "classic") == "classic" else "gave-up-unanswered")
+    first.wait_log("given-away" if group_protocol() == "classic" else "gave-up-unanswered")
     assert (first.stop().code, second.stop().code) == (0, 0)
     report = check(collect(group, service.ledger))
     assert (report.committed, report.waiting, report.retries) == (HELD + len(warm), 0, HELD), report

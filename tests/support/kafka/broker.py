@@ -24,6 +24,11 @@ RELEASE, PROTOCOL = "TESTED_KAFKA", "TESTED_GROUP_PROTOCOL"
 IMAGE = os.environ.get("RECONSUME_KAFKA_IMAGE", "apache/kafka:4.3.1")
 
 
+def group_protocol() -> str:
+    """Kafka's group protocol of the sidecars under test."""
+    return os.environ.get(PROTOCOL, "classic")
+
+
 class Broker(NamedTuple):
     """A Kafka that tests share: they make topics and groups of fresh names and never stop it."""
 

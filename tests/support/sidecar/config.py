@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.kafka.broker import PROTOCOL
+from tests.support.kafka.broker import group_protocol
 from tests.support.kafka.group_topics import GroupTopics
 
 CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
@@ -33,7 +32,7 @@ def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None 
         "lock_timeout": "5s",
         "log": {"format": "text"},
     }
-    return by_protocol(_merged(base, overrides or {}), os.environ.get(PROTOCOL, "classic"))
+    return by_protocol(_merged(base, overrides or {}), group_protocol())
 
 
 def by_protocol(config: dict[str, Any], protocol: str) -> dict[str, Any]:
