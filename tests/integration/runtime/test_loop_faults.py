@@ -130,26 +130,26 @@ def test_the_first_one_is_told_and_all_are_counted(new_loop: Callable[[], asynci
 # --- the connection to the service ---------------------------------------------------------------------------------
 
 
-async def fails(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A service that fails one record a connection."""
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"HTTP/1.1 500 No\r\ncontent-length: 1\r\n\r\nx")
-    await reader.read()
-    writer.close()
-
-
 async def pushed(judge: Callable[..., Any] | None, reply: Callable[[Record, Outcome, Now], None]) -> None:
-    """One delivery. `judge` reads the answer."""
+    """One delivery, to a service that fails one record a connection. `judge` reads the answer."""
+    hung_up = asyncio.Event()
+
+    async def fails(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 500 No\r\ncontent-length: 1\r\n\r\nx")
+        await reader.read()
+        writer.close()
+        hung_up.set()
+
     async with await asyncio.start_server(fails, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         push = Push(parse_target(f"http://127.0.0.1:{port}/", False), PushSettings("g", 5_000, 1, idle_ms=100), now)
         record = Record(Partition("orders", 0), 0, 1, 0, None, b"", [], None)
         push.post((record, reply), b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", judge)
-        await asyncio.sleep(0.2)
+        await hung_up.wait()
         push.close()
         while push.connections:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
 
 
 def test_a_lane_that_breaks_at_an_answer_is_the_end(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import struct
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias
 
@@ -101,13 +102,15 @@ class KafkaProxy:
         task.add_done_callback(self._open.pop)
 
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with closing(writer), suppress(OSError):  # the broker is down: the client is to notice
             broker_reader, broker_writer = await asyncio.open_connection(HOST, self._target)
-        except OSError:  # the broker is down: the client is to notice
-            writer.close()
-            return
-        self._connections += 1
-        connection = Connection(self._connections, writer, broker_writer)
+            with closing(broker_writer):
+                self._connections += 1
+                await self._pass_on(reader, broker_reader, Connection(self._connections, writer, broker_writer))
+
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, broker_reader: asyncio.StreamReader, connection: Connection
+    ) -> None:
         pumps = {
             asyncio.ensure_future(self._pump(reader, connection, self._request)),
             asyncio.ensure_future(self._pump(broker_reader, connection, self._response)),
@@ -117,8 +120,6 @@ class KafkaProxy:
         for pump in others:
             pump.cancel()
         await asyncio.wait(pumps)
-        writer.close()
-        broker_writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, connection: Connection, handle: Handle) -> None:
         """Pass frames of one direction on, until one side hangs up or a rule ends it."""

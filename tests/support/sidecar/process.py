@@ -172,7 +172,9 @@ class SidecarProcess:
 
     def metrics(self) -> str:
         """`GET /metrics`."""
-        return self.request("GET", "/metrics").body.decode()
+        reply = self.request("GET", "/metrics")
+        assert reply.status == 200, reply
+        return reply.body.decode()
 
     def metric(self, series: str) -> float:
         """The value of one series, such as `reconsume_in_flight`, or with labels; 0 when it is not there."""
