@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 PAGES := $(VENV)/.pages
+GAUGES := $(VENV)/.gauges
 # As pyproject.toml has it.
 UV := 'uv>=0.9,<1'
 # uv shows what it fetches, and how large it is. Settings of pip, such as a mirror, are unknown to it: then pip goes on.
@@ -16,7 +17,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday bench-peers clean soak soak-view fuzz
+.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday bench-peers clean soak soak-view fuzz coverage mutants
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -35,6 +36,9 @@ help:
 	@echo "              roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
 	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
+	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 12 minutes"
+	@echo "make mutants  how many changes of the core its unit tests notice; an hour and a half"
+	@echo "              of one module:                           make mutants ARGS=\"'sidecar.core.outcome*'\""
 	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
@@ -66,6 +70,12 @@ $(PAGES): $(RUNS)
 	@$(call install,--editable . --group docs)
 	@touch $@
 
+# Only to judge the tests.
+$(GAUGES): $(READY)
+	@echo "adding what measures the tests, 5 MB to fetch"
+	@$(call install,--editable . --group measure)
+	@touch $@
+
 demo: $(RUNS)
 	@$(BIN)/reconsume demo $(ARGS)
 
@@ -77,6 +87,16 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)
+
+# In the sidecars too, as the tests start them; one that is killed has no chance to tell.
+coverage: $(GAUGES)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS); code=$$?; \
+		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$code
+
+# Goes on where it was stopped; `mutmut results` and `mutmut show NAME` tell of those that no test noticed.
+mutants: $(GAUGES)
+	$(BIN)/mutmut run --max-children 2 $(ARGS)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
@@ -129,5 +149,5 @@ bench-spark: $(READY)
 include deploy/image/image.mk
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) build dist mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
