@@ -16,6 +16,7 @@ import pytest
 
 from tests.docs.once_docs import ROOT, blocks, changed, statements
 from tests.support.deadline import until
+from tests.support.service.service import listens
 
 SERVICE = next(block for block in blocks("Python", "python") if "serve_forever" in block)
 
@@ -37,11 +38,6 @@ def port(tmp_path: Path) -> Iterator[int]:
             yield number
         finally:
             service.kill()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def sell(port: int, key: str) -> int:

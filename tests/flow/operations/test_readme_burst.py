@@ -12,7 +12,7 @@ from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.flow.operations.readme import examples, service
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, dump, produce
-from tests.support.service.service import free_port
+from tests.support.service.service import free_port, listens
 
 BURST = 2_000
 SECONDS = 60.0
@@ -29,6 +29,7 @@ def test_a_burst_costs_no_connection_and_no_retry(
     url = f"http://127.0.0.1:{port}/events"
     sidecar = start_sidecar(group, url, overrides={"deliver": {**example.config["deliver"], **USUAL, "url": url}})
     with service(example, group, port, sidecar.port, tmp_path):
+        sidecar.until(lambda: listens(port), SECONDS, "the service listens")
         produce(group.bootstrap, group.main, (Out(b"{}", key=b"%d" % number) for number in range(BURST)))
         sidecar.until(lambda: len(answers(tmp_path)) >= BURST, SECONDS, "the service has answered every record")
         sidecar.until(lambda: outcomes(sidecar.metrics()).total() >= BURST, SECONDS, "every answer has come back")

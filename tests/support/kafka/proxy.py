@@ -97,6 +97,9 @@ class KafkaProxy:
             await asyncio.wait(self._open, timeout=START_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._ended.is_set():  # a task would be cancelled before its first step, which is to close this
+            writer.close()
+            return
         task = self._loop.create_task(self._on_client(reader, writer))
         self._open[task] = writer
         task.add_done_callback(self._open.pop)

@@ -231,3 +231,9 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise RuntimeError("no free port for the service")
+
+
+def listens(port: int) -> bool:
+    """Whether somebody takes connections at this port."""
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
