@@ -8,16 +8,12 @@ Plans the cluster, formats its folders, starts it and removes it. Not for produc
 
 from __future__ import annotations
 
-import base64
 import random
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +22,7 @@ import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted
 from sidecar.dev.kafka.node import Node
 from sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
 from sidecar.dev.kafka.releases import NEWEST, lock_of
@@ -50,8 +47,7 @@ class EmbeddedKafka:
         self.folder, self._keep = folder, keep
         most = heap(len(plans))
         command = java_command(java, jars, folder / LOG4J_FILE, most)
-        # With `=`, because one id in 64 begins with a dash and would be read as an option.
-        self._format = [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={_cluster_id(plans)}", "--config"]
+        self._storage_tool = [*command, "kafka.tools.StorageTool"]
         self.nodes = tuple(
             Node(plan, [*command, "kafka.Kafka", str(plan.properties)], self._tell_guard, self._await_node)
             for plan in plans
@@ -93,7 +89,7 @@ class EmbeddedKafka:
         kafka = cls(home, plans, java, jars, keep=folder is not None)
         try:
             kafka._write_files(properties or {})
-            kafka._format_all(features or {}, seconds)
+            kafka._format_all(lock, features or {}, seconds)
             kafka._launch_all(seconds)
         except BaseException:
             kafka.close()
@@ -151,20 +147,12 @@ class EmbeddedKafka:
             plan.properties.write_text(server_properties(plan, plans, overrides), "utf-8")
         (self.folder / LOG4J_FILE).write_text(LOG4J, "utf-8")
 
-    def _format_all(self, features: Mapping[str, int], seconds: float) -> None:
+    def _format_all(self, lock: Path, features: Mapping[str, int], seconds: float) -> None:
         """Write the cluster id and the first metadata into each empty data folder."""
-        empty = [node for node in self.nodes if not (node.plan.data / "meta.properties").exists()]
-        with ThreadPoolExecutor(max(1, len(empty))) as pool:
-            list(pool.map(lambda node: self._format_one(node, features, seconds), empty))
-
-    def _format_one(self, node: Node, features: Mapping[str, int], seconds: float) -> None:
-        levels = (f"--feature={name}={level}" for name, level in features.items())
-        command = [*self._format, str(node.plan.properties), *levels]
-        try:
-            with node.plan.log.open("ab") as log:
-                subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # its text is the whole class path
-            raise SetupError(f"Kafka node {node.id} cannot format its data folder:\n{node.log_tail()}") from None
+        cluster = cluster_id([node.plan.data for node in self.nodes])
+        for node in self.nodes:
+            if not is_formatted(node.plan.data):
+                format_folder(node, self._storage_tool, lock, cluster, features, seconds)
 
     def _launch_all(self, seconds: float) -> None:
         for node in self.nodes:
@@ -224,16 +212,6 @@ def _free_ports() -> Iterator[int]:
             except OSError:
                 continue
         yield port
-
-
-def _cluster_id(plans: Sequence[Plan]) -> str:
-    """Return the id under which `plans` were formatted before, else a new one: 16 random bytes in base64."""
-    for plan in plans:
-        meta = plan.data / "meta.properties"
-        for line in meta.read_text("utf-8").splitlines() if meta.exists() else ():
-            if line.startswith("cluster.id="):
-                return line.partition("=")[2]
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _listens(port: int) -> bool:
