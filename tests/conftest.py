@@ -18,6 +18,7 @@ from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedd
 from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
 from tests.support.rings import may_skip
+from tests.support.sidecar.scene import Proxied, proxied_kafka
 from tests.support.spent import Spent, show
 
 MakeTopic = Callable[..., str]
@@ -114,6 +115,13 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     own = tmp_path_factory.getbasetemp()
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with broker(request.config.getoption("--kafka"), folder) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def proxied() -> Iterator[Proxied]:
+    """One node behind a proxy, for the files in `support/order.py` that one worker runs; each clears its rules."""
+    with proxied_kafka() as shared:
         yield shared
 
 

@@ -106,6 +106,7 @@ def test_state_is_kept_in_two_partitions_of_rocksdb(spark: SparkSession) -> None
     assert "RocksDB" in str(spark.conf.get("spark.sql.streaming.stateStore.providerClass"))
 
 
+@pytest.mark.long
 def test_a_batch_like_the_one_before_it_has_java_compile_nothing(spark: SparkSession, tmp_path: Path) -> None:
     compiled = classes(spark).org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     played = Played(spark, tmp_path / "run", lambda raw: view.records(view_of(raw, None)), "update")
@@ -117,6 +118,7 @@ def test_a_batch_like_the_one_before_it_has_java_compile_nothing(spark: SparkSes
     assert len(played.rows) == 3
 
 
+@pytest.mark.long
 def test_a_batch_reads_what_the_last_one_kept_and_no_changes_of_earlier_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -28,7 +28,6 @@ LONGEST = (
     "tests/flow/lifecycle/test_rebalance.py",
     "tests/flow/faults/test_broker_killed.py",
     "tests/flow/view/test_view_api.py",
-    "tests/flow/modes/test_relay_killed.py",
     "tests/cli/test_view_command.py",
     "tests/flow/modes/test_batch.py",
     "tests/flow/lifecycle/test_credentials.py",
@@ -47,6 +46,15 @@ LONGEST = (
 """Files of half a minute and more: begun last, one would keep a single worker busy at the end of the run."""
 SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
 """Tests that share one Spark session, and those beside them that need none."""
+PROXIED = (
+    "tests/flow/operations/test_redrive.py",
+    "tests/flow/faults/test_sidecar_killed.py",
+    "tests/flow/faults/test_commit_unknown.py",
+    "tests/flow/modes/test_relay_killed.py",
+    "tests/flow/modes/test_relay_posts.py",
+    "tests/integration/kafka/test_transaction.py",
+)
+"""Files that share a broker behind a proxy."""
 HEAVY = (
     SPARK,
     "tests/ui/",
@@ -58,7 +66,6 @@ HEAVY = (
     "tests/flow/operations/test_dev_up.py",
     "tests/flow/faults/test_leaderless.py",
     "tests/flow/faults/test_broker_killed.py",
-    "tests/flow/faults/test_commit_unknown.py",
     "tests/flow/faults/test_broken_parts.py",
     "tests/flow/lifecycle/test_pod_shutdown.py",
     "tests/integration/java/",
@@ -90,6 +97,8 @@ class Shared(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
+        if file in PROXIED:
+            return PROXIED[0]
         return SPARK if file.startswith(SPARK) and file != OWN_PROCESSES else file
 
 

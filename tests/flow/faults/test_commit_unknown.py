@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Request, Rule
 from tests.support.rings import inner
-from tests.support.sidecar.scene import SOON, Proxied, Scene, proxied_kafka
+from tests.support.sidecar.scene import SOON, Proxied, Scene
 
 LANES = ("main", "retry")
 NTH = 8
@@ -23,18 +23,12 @@ STUCK_WITHIN = 45.0
 """Seconds: the sidecar gives a call 20 s, then makes a new producer and asks Kafka."""
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Proxied]:
-    with proxied_kafka() as proxied:
-        yield proxied
-
-
 @pytest.fixture
-def scene(shared: Proxied, tmp_path: Path) -> Iterator[Scene]:
+def scene(proxied: Proxied, tmp_path: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
-        yield Scene(shared, tmp_path, stack)
-    shared.proxy.clear()
-    assert shared.proxy.problems == []
+        yield Scene(proxied, tmp_path, stack)
+    proxied.proxy.clear()
+    assert proxied.proxy.problems == []
 
 
 def fence(scene: Scene, lane: str) -> None:

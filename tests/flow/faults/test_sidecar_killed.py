@@ -18,25 +18,19 @@ from tests.support.proof.checker import Report
 from tests.support.proof.load import uneven
 from tests.support.rings import inner
 from tests.support.service.behaviours import HANG, Behaviour, Request
-from tests.support.sidecar.scene import SOON, Proxied, Scene, proxied_kafka
+from tests.support.sidecar.scene import SOON, Proxied, Scene
 
 LANES = ("main", "retry")
 NTH = 5
 """The transaction of the lane in which it is killed: by then successes, failures and slow records are under way."""
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Proxied]:
-    with proxied_kafka() as proxied:
-        yield proxied
-
-
 @pytest.fixture
-def scene(shared: Proxied, tmp_path: Path) -> Iterator[Scene]:
+def scene(proxied: Proxied, tmp_path: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
-        yield Scene(shared, tmp_path, stack)
-    shared.proxy.clear()
-    assert shared.proxy.problems == []
+        yield Scene(proxied, tmp_path, stack)
+    proxied.proxy.clear()
+    assert proxied.proxy.problems == []
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import Row, dump
-from tests.support.rings import inner
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, waiting
-from tests.support.sidecar.scene import Proxied, proxied_kafka
+from tests.support.sidecar.scene import Proxied
 
 SOON = 40.0
 STEP = 0.02
@@ -70,16 +69,10 @@ class Feed(threading.Thread):
         self._ended.set()
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Proxied]:
-    with proxied_kafka() as proxied:
-        yield proxied
-
-
 @pytest.fixture(autouse=True)
-def cleared(shared: Proxied) -> Iterator[None]:
+def cleared(proxied: Proxied) -> Iterator[None]:
     yield
-    shared.proxy.clear()
+    proxied.proxy.clear()
 
 
 def forwarded(group: GroupTopics) -> Counter[bytes | None]:
@@ -90,10 +83,11 @@ def ident_of(row: Row) -> bytes | None:
     return dict(row.headers).get("ORIGIN_MESSAGE_ID")
 
 
-@pytest.mark.parametrize("cut", inner("commit sent", CUTS))
-def test_a_relay_killed_in_a_move_forwards_each_record_exactly_once(shared: Proxied, tmp_path: Path, cut: str) -> None:
-    group = create_group(fresh_group(shared.kafka.bootstrap))
-    kafka = {"session.timeout.ms": 2_000, "bootstrap.servers": shared.proxy.address}
+@pytest.mark.long  # test_sidecar_killed.py cuts the same committer at one of them in every run
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_relay_killed_in_a_move_forwards_each_record_exactly_once(proxied: Proxied, tmp_path: Path, cut: str) -> None:
+    group = create_group(fresh_group(proxied.kafka.bootstrap))
+    kafka = {"session.timeout.ms": 2_000, "bootstrap.servers": proxied.proxy.address}
     relay = SidecarProcess(group, "", tmp_path, overrides={**RELAY, "kafka": kafka})
     api, moment, fate = CUTS[cut]
 
@@ -101,7 +95,7 @@ def test_a_relay_killed_in_a_move_forwards_each_record_exactly_once(shared: Prox
         os.kill(relay.pid, signal.SIGKILL)
 
     client = f"-{group.names.retry_group}-{relay.pod}"
-    rule = shared.proxy.add(Rule(api, client, moment, kill, nth=NTH, fate=fate))
+    rule = proxied.proxy.add(Rule(api, client, moment, kill, nth=NTH, fate=fate))
     with relay, Feed(group) as feed:
         assert rule.fired.wait(SOON)
         relay.wait(SOON)

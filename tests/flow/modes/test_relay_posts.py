@@ -12,15 +12,9 @@ from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import Row, dump
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, now, post, post_of
-from tests.support.sidecar.scene import Proxied, proxied_kafka
+from tests.support.sidecar.scene import Proxied
 
 MANY = 60
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[Proxied]:
-    with proxied_kafka() as proxied:
-        yield proxied
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.support.rings import inner
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.redrive import SECONDS, DlqProcess, brought_back, dlq, let_die, lives_once_redriven
-from tests.support.sidecar.scene import Proxied, proxied_kafka
+from tests.support.sidecar.scene import Proxied
 
 COUNT = 60
 RATE = ("--rate", "40", "--yes")
@@ -51,10 +51,10 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Checked at its end: all that was redriven was delivered, counted and committed once."""
     folder = tmp_path_factory.mktemp("redrive")
-    with proxied_kafka() as proxied, ExitStack() as stack:
+    with ExitStack() as stack:
         group = create_group(fresh_group(proxied.kafka.bootstrap), partitions=3)
         service = stack.enter_context(Service(folder / "ledger.jsonl", lives_once_redriven))
         sidecar = stack.enter_context(SidecarProcess(group, service.url, folder))

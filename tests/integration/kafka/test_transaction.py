@@ -18,18 +18,17 @@ from sidecar.kafka.committer.transaction import Aborted, TransactionalProducer
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
-from tests.support.sidecar.scene import Proxied, proxied_kafka
+from tests.support.sidecar.scene import Proxied
 
 SOURCE, TARGET, GROUP, CLIENT = "source", "target", "group", "committer"
 EACH = 5
 
 
 @pytest.fixture(scope="module")
-def proxied() -> Iterator[Proxied]:
-    with proxied_kafka() as proxied:
-        create_topic(proxied.kafka.bootstrap, SOURCE)
-        create_topic(proxied.kafka.bootstrap, TARGET)
-        yield proxied
+def proxied(proxied: Proxied) -> Proxied:
+    create_topic(proxied.kafka.bootstrap, SOURCE)
+    create_topic(proxied.kafka.bootstrap, TARGET)
+    return proxied
 
 
 @pytest.fixture
