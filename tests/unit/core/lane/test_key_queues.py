@@ -79,3 +79,16 @@ def test_each_line_is_freed_one_by_one_in_the_order_in_which_it_was_joined(by: O
     while model.free:
         model.leave(0, None)
     assert model.freed == model.joined, "somebody waits for ever"
+
+
+def test_what_waits_behind_the_first_of_a_line_can_be_let_go_and_the_first_stays() -> None:
+    here, there = PLACES[:2]
+    first, *behind = (record(offset, source=here, key=b"a") for offset in range(3))
+    alone, other = record(3, source=here, key=b"b"), record(0, source=there, key=b"a")
+    lines = KeyQueues("key")
+    assert [lines.enqueue(one) for one in (first, *behind, alone, other)] == [True, False, False, True, True]
+    assert lines.shed(here, {3}) == behind
+    assert lines.finish(alone) is None, "its line is gone with it"
+    assert not lines.enqueue(behind[0]), "the first is still out"
+    assert lines.finish(first) is behind[0]
+    assert lines.finish(other) is None

@@ -265,3 +265,21 @@ def test_without_a_failure_a_partition_may_fill_the_lanes_room() -> None:
     rig = rig_of(b"a", room=400 * (RECORD_COST + 2))
     burst(rig, ORDERS, 1, 399)
     assert rig.part().paused is None
+
+
+def test_a_partition_that_is_stopped_lets_go_what_waits_in_its_lines_and_fetches_it_again() -> None:
+    rig = rig_of(b"a", b"a", b"b", b"b", b"c", concurrency=2)
+    rig.answer(Rejected("no"))
+    rig.run(25)
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    rig.answer_all()
+    assert [sent.record.offset for sent in rig.history] == [0, 2, 4], "what was out before the stop"
+    rig.run(500)
+    rig.conclude()
+    assert rig.fetches[-1] == ("resume", ORDERS, 1, 1)
+    rig.take(*(record(offset, key=key) for offset, key in enumerate((b"a", b"b", b"b", b"c"), 1)))
+    rig.answer_all()
+    assert [sent.record.offset for sent in rig.history] == [0, 2, 4, 1, 3], "no other is delivered a second time"
+    rig.settle()
+    assert rig.part(ORDERS).tracker.snapshot() == Progress(5)
+    assert rig.lane.ownership.load == 0

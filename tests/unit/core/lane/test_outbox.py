@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.decide import Commit
-from sidecar.core.lane.outbox import GROUP_FOR, GROUP_MAX, GROUP_MOST, PROGRESS_EVERY, Outbox
+from sidecar.core.lane.outbox import FIRST_RETRY, GROUP_FOR, GROUP_MAX, GROUP_MOST, PROGRESS_EVERY, Outbox
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition
@@ -115,3 +115,44 @@ def test_each_entry_is_written_once_and_none_is_forgotten_but_by_a_rebalance(sto
     assert len(done) == len(set(done))
     assert {offset for offset in range(added) if offset % 3} <= set(done)
     assert not outbox.held
+
+
+def refusing(*refusals: Refusal) -> Outbox:
+    """An outbox that holds these, refused at 0 ms."""
+    outbox = Outbox()
+    for refusal in refusals:
+        outbox.refuse(refusal, Now(0, 0))
+    return outbox
+
+
+def test_an_entry_that_was_never_refused_lets_nobody_go_on() -> None:
+    outbox = refusing(Refusal(entry(0), "topic", "missing", "DLQ"))
+    assert not outbox.accepted(entry(1))
+    assert [offset for _, offset in outbox.held] == [0]
+
+
+def test_a_target_that_takes_one_entry_is_given_all_that_it_refused_at_once() -> None:
+    outbox = refusing(
+        Refusal(entry(0), "topic", "missing", "DLQ"),
+        Refusal(entry(1, OTHER), "topic", "missing", "DLQ"),
+        Refusal(entry(2), "topic", "missing", "5s"),
+        Refusal(entry(3), "record", "too large", "DLQ"),
+    )
+    assert outbox.accepted(entry(0))
+    assert taken(outbox, 1) == [1]
+    assert [offset for _, offset in outbox.held] == [2, 3]
+
+
+def test_a_target_that_took_an_entry_is_asked_at_once_for_what_it_refuses_next() -> None:
+    """Given an entry that waited long for its target, then another of that target waits no longer than a first one."""
+    outbox = refusing(*[Refusal(entry(0), "topic", "missing", "DLQ")] * 4)
+    outbox.accepted(entry(0))
+    outbox.refuse(Refusal(entry(1), "topic", "missing", "DLQ"), Now(0, 1))
+    assert outbox.next_at(False) == 1 + FIRST_RETRY
+
+
+def test_a_record_that_is_accepted_frees_its_partition_once_none_other_of_it_is_held() -> None:
+    outbox = refusing(*[Refusal(entry(offset), "record", "too large") for offset in (0, 1)])
+    outbox.refuse(Refusal(entry(0, OTHER), "record", "too large"), Now(0, 0))
+    assert not outbox.accepted(entry(0))
+    assert outbox.accepted(entry(1))

@@ -65,3 +65,11 @@ def test_together_ends_when_all_suspects_are_answered() -> None:
     assert step(watch, QUIET, load=9) == "stay"
     watch.seen = watch.window
     assert step(watch, QUIET, load=9) == "first"
+
+
+def test_where_no_record_alone_was_the_cause_the_rest_goes_together_with_fewer_deaths_against_it() -> None:
+    before = Suspicion(4, "alone", 7, 100, 12, opening=True, opened=True, met=True, mark=3, left={3}, seen=9)
+    after = before.calmed(3, 20)
+    assert after == Suspicion(1, "together", 7, 100, 12, opening=True, opened=True, met=True, reach=19)
+    assert before.calmed(1, 20).deaths == 0
+    assert Suspicion(4, "alone", reach=5).calmed(3, 20).reach == 5
