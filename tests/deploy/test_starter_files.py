@@ -64,24 +64,34 @@ def test_every_container_passes_the_restricted_profile(mode: str) -> None:
         assert security["capabilities"] == {"drop": ["ALL"]}
 
 
-def compose_faults(text: str) -> list[str]:
-    """What the Compose specification's own schema says against a file."""
-    Path("checked.yaml").write_text(text, "utf-8")
-    words = [sys.executable, "-m", "check_jsonschema", *COMPOSE_SCHEMA, "checked.yaml"]
+def compose_faults(*texts: str) -> list[str]:
+    """What the Compose specification's own schema says against these files."""
+    files = [Path(f"checked-{number}.yaml") for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text, "utf-8")
+    words = [sys.executable, "-m", "check_jsonschema", *COMPOSE_SCHEMA, *map(str, files)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
     said = json.loads(done.stdout)
     assert not said.get("parse_errors"), done.stdout
-    return [error["message"] for error in said.get("errors", [])]
+    return [f"{error['filename']}: {error['message']}" for error in said.get("errors", [])]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_compose_file_is_valid_to_the_last_field(mode: str) -> None:
+def compose_file(mode: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `init --compose` writes into a folder."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     made(mode)
-    assert compose_faults(Path("compose.yaml").read_text("utf-8")) == []
+    return (folder / "compose.yaml").read_text("utf-8")
 
 
-def test_a_misspelled_field_of_a_compose_file_would_be_seen() -> None:
-    made("push")
-    said = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
+def test_the_compose_files_are_valid_to_the_last_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [compose_file(mode, tmp_path / mode, monkeypatch) for mode in MODES]
+    assert compose_faults(*texts) == []
+
+
+def test_a_misspelled_field_of_a_compose_file_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = compose_file("push", tmp_path / "push", monkeypatch)
+    said = yaml.safe_load(good)
     said["services"]["sidecar"]["comand"] = ["run"]
-    assert compose_faults(yaml.safe_dump(said)) != []
+    (fault,) = compose_faults(good, yaml.safe_dump(said))
+    assert fault.startswith("checked-1.yaml: ")
