@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
-from sidecar.kafka.admin.connection import Connection
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.connection import DENIED, Connection
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
 from topics.specs import TopicSpec
+
+LISTED_WITHIN = 30.0
+"""Seconds until a new topic must be listed. On an idle cluster it takes milliseconds."""
+STEP = 0.05
 
 
 class CreateState(StrEnum):
@@ -41,7 +48,8 @@ class TopicAdmin:
         """Create the topics, each by itself. With `only_ask` find out whether the broker would create them.
 
         A topic that another client has created meanwhile is `exists`. The caller must check whether its settings are
-        right.
+        right. The broker that is asked here lists the created topics then: a controller creates a topic before the
+        brokers know (KRaft). Raises BrokerError if they are not listed in `LISTED_WITHIN` seconds.
         """
         if not specs:
             return ()
@@ -63,7 +71,24 @@ class TopicAdmin:
                     results.append(CreateResult(spec.name, CreateState.FAILED, sentence_of(error)))
             else:
                 results.append(CreateResult(spec.name, CreateState.CREATED))
+        if not only_ask:
+            self._await_listed([result.name for result in results if result.state is CreateState.CREATED])
         return tuple(results)
+
+    def _await_listed(self, created: Collection[str]) -> None:
+        until = time.monotonic() + LISTED_WITHIN
+        while created := self._unlisted(created):
+            if time.monotonic() > until:
+                raise BrokerError(f"created, but not listed within {LISTED_WITHIN:.0f} s: {', '.join(created)}")
+            time.sleep(STEP)
+
+    def _unlisted(self, names: Collection[str]) -> list[str]:
+        def send(some: Collection[str]) -> Mapping[str, Future[Any]]:
+            return self._connection.client.describe_topics(TopicCollection(list(some)), request_timeout=ANSWER_SECONDS)
+
+        unknown = KafkaError.UNKNOWN_TOPIC_OR_PART
+        _, refused = self._connection.answers("topic {}".format, names, send, DENIED | {unknown})
+        return [name for name, code in refused.items() if code == unknown]
 
     def delete_records(self, before: Mapping[Place, int]) -> dict[Place, str]:
         """Delete all records below an offset of each partition. Return the broker's reasons where it refuses."""

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from sidecar.observability.cached_answer import LONGEST_HELD
 from tests.support.deadline import T, until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.config import Config, config_of
@@ -80,6 +81,8 @@ class SidecarProcess:
         self._file.write_text(yaml.safe_dump(config_of(group, url, self.port, overrides)))
         self._log = folder / f"{pod}.log"
         self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._scraped = -LONGEST_HELD
+        """When the last answer of `metrics` came."""
 
     def __enter__(self) -> SidecarProcess:
         self.start()
@@ -171,8 +174,10 @@ class SidecarProcess:
         return self.request("GET", "/status").json
 
     def metrics(self) -> str:
-        """`GET /metrics`."""
+        """`GET /metrics`, made after this call: the sidecar gives an answer again for a second at most."""
+        time.sleep(max(0.0, self._scraped + LONGEST_HELD - time.monotonic()))
         reply = self.request("GET", "/metrics")
+        self._scraped = time.monotonic()
         assert reply.status == 200, reply
         return reply.body.decode()
 
