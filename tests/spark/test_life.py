@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from spark.job.cluster import Cluster, UnansweredError
+from spark.job.cluster import FRESH_SECONDS, Cluster, UnansweredError
 from spark.job.listener import Listener
 from spark.job.meters import Meters
 from spark.job.queries import QUERIES, Queries
@@ -47,7 +48,8 @@ class Life:
         self.bootstrap, self.place, self.prefix = bootstrap, place, f"life-{uuid.uuid4().hex[:8]}"
         self.meters, self.said = Meters(QUERIES), list[str]()
         self.kafka = {"kafka.bootstrap.servers": bootstrap}
-        self.cluster = Cluster(spark, self.kafka)
+        self._starts = 0
+        self.cluster = Cluster(spark, self.kafka, lambda: time.monotonic() + 2 * FRESH_SECONDS * self._starts)
         self.listener = Listener(self.meters, self.said.append, self.cluster)
         self._spark = spark
 
@@ -79,7 +81,8 @@ class Life:
 
     @contextmanager
     def running(self, query: str, *words: str) -> Iterator[Callable[[Callable[[], object], str], None]]:
-        """The query while it runs; yields a wait in which it must not fail."""
+        """The query while it runs; yields a wait in which it must not fail. As a new job, it knows no topics yet."""
+        self._starts += 1
         options = parse(["run", f"--checkpoint={self.place}", "--trigger=200ms", "--slow-trigger=200ms", *words])
         assert isinstance(options, Run)
         running = Queries(self._spark, options, self.kafka, self.cluster, self.meters).starts[query]()
