@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sidecar.dev.kafka.node import Node
@@ -41,7 +42,8 @@ def format_folder(
         _copy(kept, node, cluster)
     else:
         _run(node, tool, cluster, features, seconds)
-        _keep(node.plan.data / CHECKPOINT, kept)
+        with suppress(OSError):  # a cache that cannot be written costs the tool at the next start too
+            _keep(node.plan.data / CHECKPOINT, kept)
 
 
 def kept_checkpoint(lock: Path, features: Mapping[str, int]) -> Path:

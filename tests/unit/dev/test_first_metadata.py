@@ -73,6 +73,12 @@ def test_a_tool_that_fails_is_told_with_its_words_and_keeps_nothing(tmp_path: Pa
     assert not kept_checkpoint(lock, {}).exists()
 
 
+def test_a_cache_that_cannot_be_written_costs_the_tool_each_time(tmp_path: Path, lock: Path) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    formatted(node(tmp_path), WRITES, lock)
+    formatted(node(tmp_path, 1), WRITES, lock)
+
+
 def test_a_cluster_that_was_never_formatted_gets_a_new_id(tmp_path: Path) -> None:
     assert cluster_id([tmp_path]) != cluster_id([tmp_path])
     assert len(cluster_id([tmp_path])) == 22
