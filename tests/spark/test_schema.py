@@ -81,11 +81,20 @@ def verdicts(spark: SparkSession, values: list[bytes | None]) -> list[Event | st
     return [found[number] for number in range(len(values))]
 
 
+def is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
 def agree(values: list[bytes | None], told: list[Event | str]) -> None:
     """Good with the same fields, or bad, as `decode_event` says; or refused for what it does not look at."""
     for value, verdict in zip(values, told, strict=True):
         event = decode_event(value)
-        if isinstance(verdict, Event) or verdict not in ELSEWHERE:
+        if verdict == "not UTF-8":  # in a name that nobody knows `decode_event` takes that
+            assert not is_utf8(value), value
+        elif isinstance(verdict, Event) or verdict not in ELSEWHERE:
             assert (verdict == event) if isinstance(event, Event) else isinstance(verdict, str), (value, event, verdict)
 
 
