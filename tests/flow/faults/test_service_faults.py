@@ -28,9 +28,11 @@ from tests.support.service.behaviours import (
 )
 from topics import headers as wire
 
+TIMEOUT = 3
+"""Seconds for an answer: on a full machine the service's own process has stood still for more than one."""
 BROKEN: dict[str, tuple[Behaviour, bytes]] = {
     "hang": (HANG, b"timeout"),
-    "late": (Answer(after=1.5), b"timeout"),
+    "late": (Answer(after=TIMEOUT + 0.5), b"timeout"),
     "close": (CLOSE, b"connection-lost"),
     "close-mid": (CLOSE_MID, b"connection-lost"),
     "garbage": (GARBAGE, b"broken-answer"),
@@ -73,7 +75,7 @@ def broken(new_group: FreshGroup, start_service: StartService, start_sidecar: St
     """Each broken answer once for each of its records, good records between them."""
     group = create_group(new_group())
     service = start_service(by_name({name: (behaviour, OK) for name, (behaviour, _) in BROKEN.items()}))
-    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"timeout": "1s"}})
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"timeout": f"{TIMEOUT}s"}})
     records = [record for name in BROKEN for record in named(name, EACH)] + named("good", GOOD)
     produce(group.bootstrap, group.main, records)
     retried = EACH * len(BROKEN)
@@ -103,11 +105,11 @@ def test_records_between_broken_answers_are_delivered_once(broken: Run) -> None:
 
 
 def test_an_endless_body_and_a_hang_end_at_the_timeout_at_the_latest(broken: Run) -> None:
-    """The retry's due time is the failure + 1 s: the failure came within the timeout of 1 s and a look at deadlines."""
+    """The retry's due time is the failure + 1 s: the failure came within the timeout and a look at deadlines."""
     for name in ("hang", "endless"):
         for ident, (first, _) in broken.of(name).items():
             (copy,) = broken.copies(ident)
-            assert copy.due - 1_000 - first.received < 1_500
+            assert copy.due - 1_000 - first.received < TIMEOUT * 1_000 + 500
 
 
 @pytest.fixture(scope="module")
