@@ -20,8 +20,6 @@ from sidecar.deploy.workload import WrongManifestError, read_annotations, with_s
 from tests.support.kubernetes.kubectl import Object, named, of_kind, overlay
 
 STATUS = "reconsume.io/status"
-PARAMETERS = named(overlay("injection"), "ConfigMap", "reconsume-injection")
-POLICY = of_kind(overlay("injection"), "MutatingAdmissionPolicy")[0]["spec"]
 DYN = cel.Type.DYN
 ESCAPE = cel.FunctionDecl(
     "jsonpatch.escapeKey",
@@ -41,6 +39,16 @@ ENV = cel.NewEnv(
 )
 
 
+def parameters() -> Object:
+    """The policy's parameters, as the overlay has them."""
+    return named(overlay("injection"), "ConfigMap", "reconsume-injection")
+
+
+def policy() -> Any:
+    """The policy's specification."""
+    return of_kind(overlay("injection"), "MutatingAdmissionPolicy")[0]["spec"]
+
+
 def evaluate(expression: str, **data: Any) -> Any:
     """The value of an expression of the policy."""
     plain = re.sub(r"\b(?:Object(?:\.\w+)*|JSONPatch)\{", "{", expression)
@@ -50,14 +58,14 @@ def evaluate(expression: str, **data: Any) -> Any:
 
 def admitted(pod: Object) -> Object:
     """The pod as the API server would store it."""
-    if any(not evaluate(one["expression"], object=pod) for one in POLICY["matchConditions"]):
+    if any(not evaluate(one["expression"], object=pod) for one in policy()["matchConditions"]):
         return pod
     variables: dict[str, Any] = {}
-    for one in POLICY["variables"]:
-        variables[one["name"]] = evaluate(one["expression"], object=pod, params=PARAMETERS, variables=variables)
+    for one in policy()["variables"]:
+        variables[one["name"]] = evaluate(one["expression"], object=pod, params=parameters(), variables=variables)
     made = copy.deepcopy(pod)
-    (mutation,) = POLICY["mutations"]
-    given = {"object": pod, "params": PARAMETERS, "variables": variables}
+    (mutation,) = policy()["mutations"]
+    given = {"object": pod, "params": parameters(), "variables": variables}
     for step in evaluate(mutation["jsonPatch"]["expression"], **given):
         patch(made, step)
     for one in made["spec"]["initContainers"]:
@@ -161,21 +169,21 @@ def test_a_pod_that_the_command_refuses_is_left_alone(spec: Object) -> None:
 
 def test_types_are_used_where_the_server_knows_them() -> None:
     """`Object` and `JSONPatch` are known to mutations alone; a server refuses the whole policy else."""
-    for one in (*POLICY["variables"], *POLICY["matchConditions"]):
+    for one in (*policy()["variables"], *policy()["matchConditions"]):
         assert not re.search(r"\b(Object|JSONPatch)\b", one["expression"]), one["name"]
-    for one in POLICY["matchConditions"]:
+    for one in policy()["matchConditions"]:
         assert "variables" not in one["expression"], one["name"]
 
 
 def test_only_pods_with_the_label_are_asked_about() -> None:
-    constraints = POLICY["matchConstraints"]
+    constraints = policy()["matchConstraints"]
     assert constraints["objectSelector"] == {"matchLabels": {LABEL: "true"}}
     (rule,) = constraints["resourceRules"]
     assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
 
 
 def test_a_pod_starts_without_its_sidecar_rather_than_not_at_all() -> None:
-    assert POLICY["failurePolicy"] == "Ignore"
+    assert policy()["failurePolicy"] == "Ignore"
 
 
 def test_the_binding_names_the_policy_and_its_parameters() -> None:
@@ -185,9 +193,9 @@ def test_the_binding_names_the_policy_and_its_parameters() -> None:
     )
     reference = binding["spec"]["paramRef"]
     assert {key: reference[key] for key in ("name", "namespace")} == {
-        key: PARAMETERS["metadata"][key] for key in ("name", "namespace")
+        key: parameters()["metadata"][key] for key in ("name", "namespace")
     }
-    wish = read_annotations({annotation("config_map"): PARAMETERS["data"]["config-map"]})
-    assert container(wish, 30)["image"] == PARAMETERS["data"]["image"]
-    assert container(wish, 30)["resources"]["limits"]["memory"] == PARAMETERS["data"]["memory-limit"]
-    assert volumes(wish)[0]["configMap"]["name"] == PARAMETERS["data"]["config-map"]
+    wish = read_annotations({annotation("config_map"): parameters()["data"]["config-map"]})
+    assert container(wish, 30)["image"] == parameters()["data"]["image"]
+    assert container(wish, 30)["resources"]["limits"]["memory"] == parameters()["data"]["memory-limit"]
+    assert volumes(wish)[0]["configMap"]["name"] == parameters()["data"]["config-map"]

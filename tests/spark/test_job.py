@@ -76,6 +76,7 @@ def test_an_event_becomes_a_row_of_its_groups_view(world: World) -> None:
     assert (row["group"], row["at"], row["instance"]) == (first, told[2].at, told[2].instance)
 
 
+@pytest.mark.long
 def test_a_group_that_is_made_while_the_job_runs_gets_its_view(world: World) -> None:
     second = create_view_topics(world.bootstrap, world.group("second")).group
     tell(world.bootstrap, [event(second, 7)])

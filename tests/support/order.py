@@ -24,7 +24,6 @@ LONGEST = (
     "tests/cli/retries/test_commands.py",
     "tests/flow/operations/test_demo.py",
     "tests/flow/lifecycle/test_group_changes.py",
-    "tests/sim/test_group_sim.py",
     "tests/flow/lifecycle/test_rebalance.py",
     "tests/flow/faults/test_broker_killed.py",
     "tests/flow/view/test_view_api.py",
@@ -41,9 +40,18 @@ LONGEST = (
     "tests/flow/faults/test_commit_unknown.py",
     "tests/flow/lifecycle/test_pod_shutdown.py",
     "tests/flow/faults/test_two_sidecars_killed.py",
+    "tests/flow/view/test_view_repair.py",
+    "tests/integration/kafka/test_consumer.py",
+    "tests/flow/modes/test_relay.py",
+    "tests/integration/kafka/test_acls.py",
+    "tests/sim/test_group_sim.py",
+    "tests/sim/test_outage_sim.py",
+    "tests/sim/test_client_conformance.py",
     "tests/integration/kafka/test_secured_kafka.py",
 )
 """Files of half a minute and more: begun last, one would keep a single worker busy at the end of the run."""
+WAITING = ("tests/flow/", "tests/integration/", "tests/cli/")
+"""Tests that wait for Kafka and for processes: what computes comes behind them, and fills the cores to the end."""
 SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
 """Tests that share one Spark session, and those beside them that need none."""
 PROXIED = (
@@ -108,6 +116,11 @@ def _has_heavy(work: Mapping[str, Mapping[str, bool]]) -> bool:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first; all others stay as they are."""
+    """Put the tests of the longest files first, then those that wait; all others stay as they are."""
     places = {file: place for place, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.split("::", 1)[0], len(LONGEST)))
+    items.sort(key=lambda item: places.get(item.nodeid.split("::", 1)[0], _by_folder(item.nodeid)))
+
+
+def _by_folder(nodeid: str) -> int:
+    """The place of a test that is in none of the longest files."""
+    return len(LONGEST) + (0 if nodeid.startswith(WAITING) else 1)
