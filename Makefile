@@ -94,7 +94,8 @@ coverage: $(GAUGES)
 	$(BIN)/coverage run -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS); code=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$code
 
-# Goes on where it was stopped; `mutmut results` and `mutmut show NAME` tell of those that no test noticed.
+# Goes on where it was stopped; `mutmut results` and `mutmut show NAME` tell of those that no test noticed. Not beside
+# anything else: mutmut (3.8) ends what has a mutant's pid when its time is over, also another process by then.
 mutants: $(GAUGES)
 	$(BIN)/mutmut run --max-children 2 $(ARGS)
 

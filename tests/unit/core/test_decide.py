@@ -16,6 +16,7 @@ from sidecar.core.decide import (
     after_wait,
     dead_letter_unreadable,
     decide,
+    life_of,
 )
 from sidecar.core.outcome import (
     CANCELLED,
@@ -30,9 +31,15 @@ from sidecar.core.outcome import (
     label_of,
 )
 from tests.sim.samples import WALL, life, policy, record
+from topics.headers import RetryState
 from topics.levels import LONGEST, TABLE
 
 HTTP = Failed("http-500", "boom")
+
+
+def test_a_record_of_a_main_topic_begins_its_life_with_nothing_counted() -> None:
+    expected = RetryState("orders:0:7", "orders", 0, 0, 0, WALL - 9, 0, "")
+    assert life_of(record(7, timestamp=WALL - 9)) == expected
 
 
 def fresh(outcome: Outcome, **more: int) -> Decision:

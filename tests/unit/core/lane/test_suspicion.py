@@ -1,0 +1,82 @@
+"""What an owner suspects of a partition, from the progress that the last owner left."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET, SMALLEST, Stage, Suspicion, suspicion_of
+from sidecar.core.progress import Progress
+from sidecar.core.record import Now
+
+BEGIN = Now(wall=1_000_000, steady=50_000)
+
+
+def of(
+    deaths: int, reach: int | None = None, mark: int | None = None, full: int = 256, *, died: bool = True
+) -> Suspicion:
+    """The suspicion of a partition whose progress is at 100, with three deaths allowed."""
+    return suspicion_of(Progress(100, frozenset({105}), mark=mark, reach=reach), deaths, 3, full, died=died)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "reach", "stage", "kept", "behind"),
+    [
+        (0, 110, "first", 0, None),
+        (1, 110, "together", 1, 99),
+        (2, 110, "alone", 2, 110),
+        (2, 100, "alone", 2, 100),
+        (2, 99, "together", 1, 99),
+        (3, 99, "together", 1, 99),
+        (2, None, "alone", 2, None),
+        (1, 99, "together", 1, 99),
+    ],
+)
+def test_the_stage_follows_from_the_deaths_and_from_what_was_in_flight(
+    deaths: int, reach: int | None, stage: Stage, kept: int, behind: int | None
+) -> None:
+    found = of(deaths, reach)
+    assert (found.stage, found.deaths, found.reach) == (stage, kept, behind)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "mark", "died", "culprit"),
+    [(3, 103, True, 103), (2, 103, True, None), (3, 103, False, None), (3, 105, True, None), (3, 99, True, None)],
+)
+def test_guilty_is_who_was_alone_in_flight_at_one_death_too_many_and_is_not_done(
+    deaths: int, mark: int, died: bool, culprit: int | None
+) -> None:
+    assert of(deaths, 110, mark, died=died).culprit == culprit
+
+
+@pytest.mark.parametrize(
+    ("full", "window", "group"), [(1, FEWEST, SMALLEST), (100, 100, 12), (10_000, MOST, MOST // 8)]
+)
+def test_as_many_are_suspects_as_can_be_in_flight_and_an_eighth_of_them_goes_at_once(
+    full: int, window: int, group: int
+) -> None:
+    found = of(1, 110, full=full)
+    assert (found.window, found.group) == (window, group)
+
+
+def test_alone_go_those_that_the_last_owner_released_and_no_later_one() -> None:
+    found = of(2, 110)
+    assert [found.suspects(offset, 0, BEGIN) for offset in (110, 111)] == [True, False]
+
+
+def test_what_was_due_only_after_a_quiet_beginning_ends_the_suspicion_of_all_that_follow() -> None:
+    found = Suspicion(1, "together", window=2, reach=9)
+    found.begin(BEGIN)
+    early, quiet = Now(0, BEGIN.steady + QUIET - 1), Now(0, BEGIN.steady + QUIET)
+    assert found.suspects(10, BEGIN.wall + 1, early), "the owner has not lived long enough"
+    assert found.suspects(10, BEGIN.wall, quiet), "it was due before, so it may have been in flight"
+    assert not found.suspects(10, BEGIN.wall + 1, quiet)
+    assert not found.suspects(11, BEGIN.wall, quiet), "no later record either"
+
+
+def test_only_as_many_records_are_suspects_as_the_window_holds() -> None:
+    found = Suspicion(1, "together", window=2, reach=9)
+    for offset in (10, 11):
+        assert found.suspects(offset, 0, BEGIN)
+        found.suspect(offset)
+    assert not found.suspects(12, 0, BEGIN)
+    assert found.suspects(11, 0, BEGIN), "it has not been cleared"
