@@ -21,7 +21,7 @@ from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.raw_producer import produce_raw
-from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce
+from tests.support.kafka.topic_io import SECONDS, Out, create_topic, delete_topics, produce
 
 HOUR = 3_600_000
 OWN = (("a", b"1"), ("b", None), ("a", b"\xff"))
@@ -202,9 +202,7 @@ def test_a_topic_that_was_made_anew_and_has_grown_past_our_place_is_read_from_it
     start = reader.initialOffset()
     until(lambda: next_of(reader.latestOffset(), level) == 3, SECONDS, "all are due")
     before = json.loads(json.dumps(reader.latestOffset()))
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([level])[level].result(SECONDS)
-    until(lambda: level not in admin.list_topics(timeout=SECONDS).topics, SECONDS, "it is gone")
+    delete_topics(kafka.bootstrap, level)
     create_topic(kafka.bootstrap, level, 1, {"message.timestamp.type": "LogAppendTime"})
     produce(kafka.bootstrap, level, [b"%d" % number for number in range(5)])
     again = reader_of(kafka, level, 1)

@@ -25,20 +25,12 @@ from spark.job.queries import QUERIES, Queries
 from spark.options import Run, parse
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import SECONDS
+from tests.support.kafka.topic_io import SECONDS, delete_topics
 from tests.support.kafka.view_topics import create_view_topics, event, sums_of, tell, view_of
 from topics.names import Names
 
 SOON = 60.0
 SELDOM = 0.2
-
-
-def delete_topics(bootstrap: str, *topics: str) -> None:
-    """Delete topics, and wait until they are gone."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics(list(topics)).values():
-        future.result(SECONDS)
-    until(lambda: not admin.list_topics(timeout=SECONDS).topics.keys() & set(topics), SECONDS, "the topics are gone")
 
 
 class Life:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -19,7 +18,7 @@ from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 from topics.names import Names
 from topics.policy_record import PaceTold, PolicyHeard
 
@@ -127,14 +126,8 @@ def test_a_topic_that_is_deleted_and_made_anew_is_followed_again(
     produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
     follower.start()
     until(lambda: len(desk.policies()) == 1, SECONDS, "it is read")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([names.policy])[names.policy].result(SECONDS)
-
-    def anew() -> bool:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(compacted, kafka, names.policy).exception() is None
-
-    until(anew, SECONDS, "the topic is made anew")
+    delete_topics(kafka.bootstrap, names.policy)
+    compacted(kafka, names.policy)
     produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
     until(lambda: len(desk.policies()) == 2, 2 * SECONDS, "the new topic is read")
 

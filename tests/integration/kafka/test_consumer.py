@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -22,7 +21,7 @@ from sidecar.kafka.consumer.start_offsets import untouched
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 
 SECONDS = 20.0
 
@@ -104,14 +103,6 @@ def delete_before(bootstrap: str, topic: str, offset: int) -> None:
         future.result(SECONDS)
 
 
-def created(bootstrap: str, name: str) -> bool:
-    """Whether a topic could be made; not yet, while Kafka deletes the old one of its name."""
-    with suppress(KafkaException):
-        create_topic(bootstrap, name)
-        return True
-    return False
-
-
 def partitions_of(bootstrap: str, topic: str) -> int:
     """How many partitions have a leader."""
     found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=SECONDS).topics[topic]
@@ -169,9 +160,8 @@ def test_a_topic_made_anew_is_read_from_its_beginning(kafka: Broker, topic: str,
     produce(kafka.bootstrap, topic, [b"old"] * 10)
     keeper, thread = start(topic)
     until(lambda: len(keeper.offsets()) == 10, SECONDS, "the old one is read")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([topic])[topic].result(SECONDS)
-    until(lambda: created(kafka.bootstrap, topic), SECONDS, "it is made anew")
+    delete_topics(kafka.bootstrap, topic)
+    create_topic(kafka.bootstrap, topic)
     produce(kafka.bootstrap, topic, [b"new"] * 4)
     until(lambda: keeper.offsets()[10:] == [0, 1, 2, 3], SECONDS, "the new one is read")
     assert keeper.grants[-1].progress == untouched(0)
@@ -223,9 +213,8 @@ def test_a_level_that_was_made_anew_while_its_partition_was_parked_is_read_from_
     thread.looks.due_offsets.waits = lambda: {topic: 1_000}
     until(lambda: len(keeper.offsets()) == 3, SECONDS, "the old one is read")
     thread.pause(Partition(topic, 0), keeper.grants[0].epoch)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([topic])[topic].result(SECONDS)
-    until(lambda: created(kafka.bootstrap, topic), SECONDS, "it is made anew")
+    delete_topics(kafka.bootstrap, topic)
+    create_topic(kafka.bootstrap, topic)
     produce(kafka.bootstrap, topic, [b"new"] * 8)
     until(lambda: keeper.offsets()[3:] == list(range(8)), SECONDS, "the new one is read")
     assert keeper.grants[-1].epoch > keeper.grants[0].epoch

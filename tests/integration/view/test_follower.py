@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from sidecar.view.follower import CopyStatus, ViewFollower
 from sidecar.view.query import questions
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import Out, produce
+from tests.support.kafka.topic_io import Out, delete_topics, produce
 from tests.support.kafka.view_topics import create_view_topics, event, tell
 from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
 from topics.events import State
@@ -217,15 +215,8 @@ def test_a_topic_that_was_made_anew_is_read_anew(
     thread = follow(tmp_path)
     known(thread)
     end(thread)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for topic in (names.view, names.stats, names.events):
-        admin.delete_topics([topic])[topic].result(SECONDS)
-
-    def anew() -> bool:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(create_view_topics, kafka.bootstrap, group).exception() is None
-
-    until(anew, SECONDS, "the topics are made anew")
+    delete_topics(kafka.bootstrap, names.view, names.stats, names.events)
+    create_view_topics(kafka.bootstrap, group)
     write(*(out(row)._replace(partition=0) for row in (view_row(3, group=group), new)))  # it is longer than the old one
     again = follow(tmp_path)
     until(lambda: has(again, new), SECONDS, "the new topic is read")

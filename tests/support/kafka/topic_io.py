@@ -56,6 +56,18 @@ def create_topic(
     until(led, SECONDS, f"every partition of {name} has a leader")
 
 
+def delete_topics(bootstrap: str, *topics: str) -> None:
+    """Delete topics, and wait until they are gone.
+
+    Kafka answers when its controller has noted it. A topic that is made anew at once stands beside the old one for a
+    while, whose log still takes what is produced.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics(list(topics)).values():
+        future.result(SECONDS)
+    until(lambda: not admin.list_topics(timeout=SECONDS).topics.keys() & set(topics), SECONDS, f"{topics} are gone")
+
+
 def produce(bootstrap: str, topic: str, records: Iterable[bytes | Out]) -> list[tuple[int, int]]:
     """Produce in order and wait for the broker's word; the partition and offset of each. Raises KafkaException."""
     outs = [record if isinstance(record, Out) else Out(record) for record in records]
