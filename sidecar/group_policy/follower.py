@@ -20,9 +20,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from sidecar.core.record import Partition
 from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
 from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
 from sidecar.kafka.client_config import Config
+from sidecar.kafka.consumer.start_offsets import made_anew
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names
@@ -110,7 +112,7 @@ class PolicyFollower(threading.Thread):
         self._stopping = StopRequest()
         self._said = ""
         self._reading = self._live = False
-        self._end = 0
+        self._end = self._after = self._newest = 0
         self._looked_at = -LOOK_EVERY
 
     def stop(self) -> None:
@@ -172,7 +174,9 @@ class PolicyFollower(threading.Thread):
             error = message.error()
             if error is None:
                 heard.append(parse_record(message.key(), message.value()))
-                caught_up |= (message.offset() or 0) + 1 >= self._end
+                self._after = (message.offset() or 0) + 1
+                self._newest = max(self._newest, message.timestamp()[1])
+                caught_up |= self._after >= self._end
             elif error.code() == KafkaError._PARTITION_EOF:
                 caught_up = True
             else:
@@ -208,12 +212,8 @@ class PolicyFollower(threading.Thread):
             name: len(there[name].partitions) for name in unlisted_levels(place.names, place.topics, there, wanted)
         }
         look = TopicSnapshot(frozenset(there), wanted, undrained_levels(consumer, stray))
-        if self._topic in there and not self._reading:
-            asked = TopicPartition(self._topic, PARTITION)
-            begin, self._end = consumer.get_watermark_offsets(asked, timeout=METADATA_WITHIN, cached=False)
-            # By number: if asked for "the beginning" before the leader is known, librdkafka asks again after 500 ms.
-            consumer.assign([TopicPartition(self._topic, PARTITION, begin)])
-            self._reading, self._live = True, begin >= self._end
+        if self._topic in there and (not self._reading or self._is_other_log(consumer)):
+            self._begin(consumer)
         elif self._topic not in there:
             self._say(
                 f"{self._topic} is missing: each instance applies the retry policy of its configuration, and different "
@@ -222,6 +222,22 @@ class PolicyFollower(threading.Thread):
         self._desk.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
         if self._topic in there:
             self._presence.tell()
+
+    def _is_other_log(self, consumer: Consumer) -> bool:
+        """Whether the topic is not the one that was read, which the client reports only while there is none."""
+        partition = Partition(self._topic, PARTITION)
+        if not made_anew(consumer, {partition: (self._after, self._newest)}, METADATA_WITHIN):
+            return False
+        self._say(f"{self._topic} was deleted and created again; it is read from its beginning")
+        return True
+
+    def _begin(self, consumer: Consumer) -> None:
+        asked = TopicPartition(self._topic, PARTITION)
+        begin, self._end = consumer.get_watermark_offsets(asked, timeout=METADATA_WITHIN, cached=False)
+        # By number: if asked for "the beginning" before the leader is known, librdkafka asks again after 500 ms.
+        consumer.assign([TopicPartition(self._topic, PARTITION, begin)])
+        self._reading, self._live = True, begin >= self._end
+        self._after, self._newest = begin, 0
 
     def _say(self, text: str) -> None:
         """Log what is wrong, once until it changes."""
