@@ -53,6 +53,7 @@ class EmbeddedKafka:
             for plan in plans
         )
         self._guard = OrphanGuard(None if keep else folder)
+        self._cluster = cluster_id([plan.data for plan in plans])
 
     @classmethod
     def start(
@@ -149,10 +150,9 @@ class EmbeddedKafka:
 
     def _format_all(self, lock: Path, features: Mapping[str, int], seconds: float) -> None:
         """Write the cluster id and the first metadata into each empty data folder."""
-        cluster = cluster_id([node.plan.data for node in self.nodes])
         for node in self.nodes:
             if not is_formatted(node.plan.data):
-                format_folder(node, self._storage_tool, lock, cluster, features, seconds)
+                format_folder(node, self._storage_tool, lock, self._cluster, features, seconds)
 
     def _launch_all(self, seconds: float) -> None:
         for node in self.nodes:
@@ -161,7 +161,10 @@ class EmbeddedKafka:
             self._await_node(node, seconds, everyone=True)
 
     def _await_node(self, node: Node, seconds: float = READY_SECONDS, *, everyone: bool = False) -> None:
-        """Wait until `node` itself answers a metadata request that lists it, or all nodes with `everyone`."""
+        """Wait until `node` itself answers a metadata request that lists it, or all nodes with `everyone`.
+
+        Another Kafka may answer on its port, of a program that took it in the meantime: the node then ends.
+        """
         wanted = {other.id for other in self.nodes} if everyone else {node.id}
         until = time.monotonic() + seconds
         client: AdminClient | None = None
@@ -170,7 +173,7 @@ class EmbeddedKafka:
                 raise SetupError(f"Kafka node {node.id} ended while it started:\n{node.log_tail()}")
             if client is None and _listens(node.plan.port):
                 client = AdminClient(QUIET | {"bootstrap.servers": node.address})
-            if client is not None and wanted <= _brokers(client):
+            if client is not None and wanted <= _brokers(client, self._cluster):
                 return
             time.sleep(0.03)
         raise SetupError(f"Kafka node {node.id} did not answer within {seconds:g} s:\n{node.log_tail()}")
@@ -220,9 +223,10 @@ def _listens(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def _brokers(client: AdminClient) -> set[int]:
-    """Return the ids of the brokers that a metadata answer lists; empty if there is no answer."""
+def _brokers(client: AdminClient, cluster: str) -> set[int]:
+    """Return the ids of the brokers that a metadata answer lists; empty if there is none from this cluster."""
     try:
-        return set(client.list_topics(timeout=1).brokers)
+        told = client.list_topics(timeout=1)
     except KafkaException:
         return set()
+    return set(told.brokers) if told.cluster_id == cluster else set()

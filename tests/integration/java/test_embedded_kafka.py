@@ -110,6 +110,12 @@ def test_a_paused_node_does_not_answer_until_it_is_resumed(own: EmbeddedKafka) -
     assert values(own.bootstrap, "paused") == [b"1"]
 
 
+def test_another_kafka_on_its_port_is_not_taken_for_it(own: EmbeddedKafka) -> None:
+    """As when two programs look for a free port at the same time, and both take the same one."""
+    with pytest.raises(SetupError, match=r"ended while it started(.|\n)*Address already in use"):
+        EmbeddedKafka.start(port=own.node(0).plan.port)
+
+
 def test_closing_leaves_no_process_and_no_folder() -> None:
     with EmbeddedKafka.start() as kafka:
         pid, folder = kafka.node(0).pid, kafka.folder
@@ -126,7 +132,7 @@ def test_closing_leaves_no_process_and_no_folder() -> None:
 
 START_AND_WAIT = """
 import sys
-from sidecar.dev.kafka import EmbeddedKafka
+from sidecar.dev.kafka.embedded import EmbeddedKafka
 kafka = EmbeddedKafka.start()
 print(kafka.node(0).pid, kafka.folder, flush=True)
 sys.stdin.read()
