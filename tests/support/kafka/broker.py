@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,10 @@ from tests.support.kafka.one_for_all import one_for_all
 RELEASE, PROTOCOL = "TESTED_KAFKA", "TESTED_GROUP_PROTOCOL"
 """Variables by which a run's options reach what starts brokers and sidecars of its own, in every worker."""
 IMAGE = os.environ.get("RECONSUME_KAFKA_IMAGE", "apache/kafka:4.3.1")
+
+UNFENCED = {"broker.session.timeout.ms": 60_000}
+"""Of a node that nobody stops. After 3 s in which a busy machine gave it no time its own controller would fence it: no
+topic could be made, and no group be listed."""
 
 
 def group_protocol() -> str:
@@ -42,7 +47,7 @@ def broker(kind: str, folder: Path) -> Iterator[Broker]:
     `folder`: the same for all workers of a run, which share the embedded one.
     """
     if release_of(kind) is not None:
-        with one_for_all(folder, embedded) as bootstrap:
+        with one_for_all(folder, partial(embedded, properties=UNFENCED)) as bootstrap:
             yield Broker(bootstrap)
         return
     match kind:
