@@ -12,12 +12,19 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.admin import cluster
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.connection import Connection
+from tests.support.deadline import until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
 
+SECONDS = 20.0
+
+
 def threads() -> set[str]:
-    """The threads of this process by their ids, with those of the Kafka client. Another test's may end meanwhile."""
+    """The threads of this process by their ids, with those of the Kafka client. Another test's may end meanwhile.
+
+    The system lists a thread for a moment after it has been joined.
+    """
     return {thread.name for thread in Path("/proc/self/task").iterdir()}
 
 
@@ -35,7 +42,7 @@ def test_nothing_is_left_of_a_client_that_nobody_needs_any_more() -> None:
     clients = [Connection(NOBODY) for _ in range(8)]
     assert threads() - before
     clients.clear()
-    assert threads() <= before
+    until(lambda: threads() <= before, SECONDS, "their threads are gone")
 
 
 def test_neither_is_after_a_question_that_nobody_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,4 +50,4 @@ def test_neither_is_after_a_question_that_nobody_answered(monkeypatch: pytest.Mo
     before = threads()
     with pytest.raises(BrokerError, match="no broker of"):
         Cluster(NOBODY).find(["orders"])
-    assert threads() <= before
+    until(lambda: threads() <= before, SECONDS, "its threads are gone")
