@@ -13,7 +13,7 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from sidecar.view.file_turns import reading
 from sidecar.view.storm import Failures
 from topics.events import State
 
@@ -161,13 +162,11 @@ def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iter
 @contextmanager
 def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
     """Open the file for queries that take at most `within` seconds together. Raises sqlite3.Error."""
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_SECONDS)
     deadline = time.monotonic() + within
-    try:
+    address = f"file:{quote(str(path))}?mode=ro"
+    with reading(path), closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
         yield ViewQuery(connection)
-    finally:
-        connection.close()
 
 
 def sealed(key: bytes, bound: bytes, place: tuple[int, int]) -> str:

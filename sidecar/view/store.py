@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sidecar.kafka.admin.descriptions import Place
+from sidecar.view.file_turns import opening
 from sidecar.view.tables import PASSED_OVER, PUT_MESSAGE, PUT_SUMS, TABLE, Item, connect, message_values, sums_values
 from topics.names import Kind
 from topics.view_record import Forgotten
@@ -151,7 +152,8 @@ def open_store(folder: Path | None, group: str) -> ViewStore:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     name, lock = _slot(place, group)
     try:
-        return _opened(place / f"{name}.sqlite", lock, folder is None)
+        with opening(path := place / f"{name}.sqlite"):
+            return _opened(path, lock, folder is None)
     except BaseException:
         lock.close()
         raise

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from sidecar.view.query import ViewQuery
+from sidecar.view.file_turns import opening, reading
+from sidecar.view.query import ViewQuery, questions
 from sidecar.view.store import Facts, ViewStore, open_store, retention_of
 from sidecar.view.tables import Item, connect
 from tests.support.view_copy import PLACE, item, take
@@ -117,6 +122,38 @@ def test_two_sidecars_in_one_folder_have_a_file_each(tmp_path: Path) -> None:
     assert three.positions() == {PLACE: 1}
     two.close()
     three.close()
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(b"junk" * 999)])
+def test_a_new_file_waits_for_the_queries_of_the_former(tmp_path: Path, harm: Callable[[Path], object]) -> None:
+    """Else they cut off the new file's log, which is memory of the process: SIGBUS."""
+    store = open_store(tmp_path, GROUP)
+
+    def open_anew() -> None:
+        again = open_store(tmp_path, GROUP)
+        take(again, view_row(1))
+        again.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with questions(store.path) as query:
+            store.close()
+            harm(store.path)
+            opened = pool.submit(open_anew)
+            with pytest.raises(TimeoutError):
+                opened.result(0.2)
+            with suppress(sqlite3.Error):
+                query.counts()
+        opened.result(20)
+
+
+def test_queries_neither_wait_for_a_new_file_nor_hold_it_up_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with reading(path), pytest.raises(sqlite3.OperationalError, match="still read the former"), opening(path, 0.01):
+        raise AssertionError
+    with opening(path), pytest.raises(sqlite3.OperationalError, match="being opened anew"), reading(path):
+        raise AssertionError
+    with reading(path):
+        pass
 
 
 @pytest.mark.parametrize("junk", [b"junk" * 5_000, b"SQLite format 3\0" + b"\xff" * 50_000], ids=["text", "header"])
