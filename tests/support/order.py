@@ -103,6 +103,17 @@ class Shared(LoadScopeScheduling):
                 self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Let the others do what a worker that crashed has left.
+
+        xdist would give them its finished files too. A worker for which a file has no test left waits for ever.
+        """
+        work = self.assigned_work[node]
+        for scope in [scope for scope, tests in work.items() if all(tests.values())]:
+            del work[scope]
+        crashed: str | None = super().remove_node(node)
+        return crashed
+
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
         if file in PROXIED:
