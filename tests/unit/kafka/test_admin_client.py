@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -15,39 +18,37 @@ from sidecar.kafka.admin.connection import Connection
 from tests.support.deadline import until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
-
-
 SECONDS = 20.0
 
 
 def threads() -> set[str]:
-    """The threads of this process by their ids, with those of the Kafka client. Another test's may end meanwhile.
-
-    The system lists a thread for a moment after it has been joined.
-    """
+    """The threads of this process by their ids, with those of the Kafka client."""
     return {thread.name for thread in Path("/proc/self/task").iterdir()}
 
 
-@pytest.fixture(autouse=True)
-def no_collection() -> Iterator[None]:
-    """As in a running sidecar, which looks for cycles so rarely that it may be called never."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def test_nothing_is_left_of_a_client_that_nobody_needs_any_more() -> None:
+def made_and_let_go_of() -> None:
     before = threads()
     clients = [Connection(NOBODY) for _ in range(8)]
-    assert threads() - before
-    clients.clear()
-    until(lambda: threads() <= before, SECONDS, "their threads are gone")
+    assert len(threads() - before) >= len(clients)
 
 
-def test_neither_is_after_a_question_that_nobody_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.5)
-    before = threads()
-    with pytest.raises(BrokerError, match="no broker of"):
+def asked_in_vain() -> None:
+    cluster.ANSWER_SECONDS = 0.5
+    with suppress(BrokerError):
         Cluster(NOBODY).find(["orders"])
-    until(lambda: threads() <= before, SECONDS, "its threads are gone")
+        raise AssertionError
+
+
+def leaves_nothing(use: Callable[[], None]) -> None:
+    """In a process of its own: other tests leave threads behind that start and end."""
+    gc.disable()  # as in a running sidecar, which looks for cycles so rarely that it may be called never
+    before = threads()
+    use()
+    # The system lists a thread for a moment after it has been joined.
+    until(lambda: threads() == before, SECONDS, "its threads are gone")
+
+
+@pytest.mark.parametrize("use", [made_and_let_go_of, asked_in_vain])
+def test_nothing_is_left_of_a_client_that_nobody_needs_any_more(use: Callable[[], None]) -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool.submit(leaves_nothing, use).result()
