@@ -59,7 +59,8 @@ def topics_of(group: GroupTopics) -> set[str]:
 
 def groups_of(group: GroupTopics) -> set[str]:
     """The consumer groups on the broker whose names begin with the group's."""
-    found = AdminClient({"bootstrap.servers": group.bootstrap}).list_consumer_groups().result(SECONDS).valid
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})  # who lets go of it ends what it asks
+    found = admin.list_consumer_groups().result(SECONDS).valid
     return {one.group_id for one in found if one.group_id.startswith(group.group)}
 
 
