@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -22,6 +23,8 @@ from tests.support.sidecar.scene import Proxied, proxied_kafka
 from tests.support.spent import Spent, show
 
 MakeTopic = Callable[..., str]
+
+gc.disable()  # until all tests are collected: little of what that makes is garbage
 
 # For every Spark that a test starts: what the second compiler and G1 cost is not earned back within a minute.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -51,6 +54,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shared:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
     longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, and look only at what the tests make: not at all modules and tests each time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -105,7 +105,7 @@ def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=6))
 def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     plans: list[tuple[int, int, str, str, int]], asked: list[tuple[RedriveRequest, int]]
@@ -117,7 +117,7 @@ def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     assert len(seen) == len(set(seen))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(LETTERS, max_size=12),
     st.lists(st.tuples(WISHES, st.integers(0, 12), st.frozensets(st.integers(0, 12), max_size=3)), max_size=5),
@@ -138,7 +138,7 @@ def test_a_redrive_run_to_its_end_leaves_nothing_that_it_may_take(
     assert not [one for one in seen_by(wish, log) if eligibility(one, wish, past) is Eligibility.READY]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=8))
 def test_no_claim_covers_what_was_not_redriven(
     plans: list[tuple[int, int, str, str, int]], asked: list[tuple[RedriveRequest, int]]
