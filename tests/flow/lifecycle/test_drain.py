@@ -109,6 +109,7 @@ def test_a_service_that_hangs_does_not_hold_up_the_end_and_no_attempt_is_counted
     produce(group.bootstrap, group.main, records)
     sidecar.until(lambda: len(service.ledger.deliveries()) == RECORDS, 20, "all have been delivered")
     sidecar.until(lambda: len(service.ledger.taken()) == RECORDS - hanging, 5, "all others are taken")
+    sidecar.until(lambda: sidecar.status()["in_flight"] == hanging, 5, "the sidecar knows it")
     end = sidecar.stop()
     assert end.code == 0
     assert end.seconds < 1 + 3

