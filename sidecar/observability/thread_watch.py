@@ -19,6 +19,9 @@ survive."""
 FOLLOWER_LIMIT = 600.0
 """Seconds for a follower's turn: opening the view's file checks millions of rows. Records do not wait for followers."""
 
+STOOD_STILL = 30.0
+"""Seconds between two looks at the threads, which are a second apart, after which the process itself did not run."""
+
 _LOG = logging.getLogger("reconsume.run")
 
 
@@ -73,6 +76,10 @@ class WatchedThread:
         self._thread, self._turned_at, self._limit, self._why = thread, turned_at, limit, why
         self._seen_at: float | None = None
 
+    def stood_still(self) -> None:
+        """Count its time from the next look on: until then the whole process did not run."""
+        self._seen_at = None
+
     def problem(self, moment: float) -> str:
         """Return why the thread makes no progress at `moment` (monotonic seconds).
 
@@ -103,6 +110,7 @@ class ThreadWatch:
 
     def __init__(self, parts: Iterable[HasThreads | None]) -> None:
         self._watched = [watched for part in parts if part is not None for watched in part.watched()]
+        self._looked_at: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,8 +118,16 @@ class ThreadWatch:
         return tuple(watched.name for watched in self._watched)
 
     def problems(self, moment: float | None = None) -> list[str]:
-        """Return one sentence for each thread that makes no progress; an empty list if all do."""
+        """Return one sentence for each thread that makes no progress; an empty list if all do.
+
+        If the process was stopped meanwhile (SIGSTOP, a frozen container, a virtual machine that moves), each thread
+        gets its whole time once more.
+        """
         at = time.monotonic() if moment is None else moment
+        if self._looked_at is not None and at - self._looked_at > STOOD_STILL:
+            for watched in self._watched:
+                watched.stood_still()
+        self._looked_at = at
         return [problem for watched in self._watched if (problem := watched.problem(at))]
 
 

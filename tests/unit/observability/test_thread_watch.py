@@ -98,6 +98,20 @@ def test_the_watch_names_those_that_have_a_problem_alone() -> None:
     assert watch.problems() == ["thread policy has ended"]
 
 
+class Slow:
+    """A part whose thread made its last turn at 0."""
+
+    def watched(self) -> list[WatchedThread]:
+        return [WatchedThread("view", Runs(), lambda: 0.0, limit=40.0)]
+
+
+def test_a_process_that_stood_still_gives_its_threads_their_time_once_more() -> None:
+    watch = ThreadWatch([Slow()])
+    looks = [0.0, 20.0, 40.0, 3_600.0, 3_620.0, 3_640.0, 3_641.0]
+    stuck = "thread view has not turned for 41 s, its limit is 40 s"
+    assert [watch.problems(moment) for moment in looks] == [[]] * 6 + [[stuck]]
+
+
 @pytest.fixture
 def hook_kept() -> Iterator[None]:
     """Threads of other tests are told of as before."""
