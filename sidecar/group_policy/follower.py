@@ -112,7 +112,8 @@ class PolicyFollower(threading.Thread):
         self._stopping = StopRequest()
         self._said = ""
         self._reading = self._live = False
-        self._end = self._after = self._newest = 0
+        self._end = 0
+        self._first: tuple[int, int] | None = None
         self._looked_at = -LOOK_EVERY
 
     def stop(self) -> None:
@@ -174,9 +175,9 @@ class PolicyFollower(threading.Thread):
             error = message.error()
             if error is None:
                 heard.append(parse_record(message.key(), message.value()))
-                self._after = (message.offset() or 0) + 1
-                self._newest = max(self._newest, message.timestamp()[1])
-                caught_up |= self._after >= self._end
+                after = (message.offset() or 0) + 1
+                self._first = self._first or (after, message.timestamp()[1])
+                caught_up |= after >= self._end
             elif error.code() == KafkaError._PARTITION_EOF:
                 caught_up = True
             else:
@@ -224,9 +225,12 @@ class PolicyFollower(threading.Thread):
             self._presence.tell()
 
     def _is_other_log(self, consumer: Consumer) -> bool:
-        """Whether the topic is not the one that was read, which the client reports only while there is none."""
-        partition = Partition(self._topic, PARTITION)
-        if not made_anew(consumer, {partition: (self._after, self._newest)}, METADATA_WITHIN):
+        """Whether the topic is not the one whose first record was read; the client reports only that there is none.
+
+        The last record that was read may already be of the new topic.
+        """
+        read = {Partition(self._topic, PARTITION): self._first} if self._first else {}
+        if not made_anew(consumer, read, METADATA_WITHIN):
             return False
         self._say(f"{self._topic} was deleted and created again; it is read from its beginning")
         return True
@@ -237,7 +241,7 @@ class PolicyFollower(threading.Thread):
         # By number: if asked for "the beginning" before the leader is known, librdkafka asks again after 500 ms.
         consumer.assign([TopicPartition(self._topic, PARTITION, begin)])
         self._reading, self._live = True, begin >= self._end
-        self._after, self._newest = begin, 0
+        self._first = (begin, 0) if begin else None
 
     def _say(self, text: str) -> None:
         """Log what is wrong, once until it changes."""

@@ -134,6 +134,22 @@ def test_a_topic_that_is_deleted_and_made_anew_is_followed_again(
     until(lambda: len(desk.policies()) == 2, 2 * SECONDS, "the new topic is read from its beginning")
 
 
+def test_a_topic_made_anew_is_seen_although_the_client_has_read_on_in_it(
+    kafka: Broker, names: Names, desk: Desk, follower: PolicyFollower
+) -> None:
+    """Its next look is a minute away: until then the client reads the new topic from the place in the old one on."""
+    compacted(kafka, names.policy)
+    produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy")])
+    follower.start()
+    until(lambda: len(dump(kafka.bootstrap, names.policy)) == 2, SECONDS, "it is read, and the instance told")
+    delete_topics(kafka.bootstrap, names.policy)
+    compacted(kafka, names.policy)
+    produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy"), *(Out(b"?", b"other%d" % n) for n in range(9))])
+    until(lambda: sum(len(news.heard) for news in list(desk.news)) > 2, SECONDS, "it has read on")
+    desk.hurry = True
+    until(lambda: len(desk.policies()) == 2, SECONDS, "the new topic is read from its beginning")
+
+
 # --- levels that left the policy --------------------------------------------------------------------------------------
 
 
