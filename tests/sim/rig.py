@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
@@ -80,9 +80,11 @@ class Rig:
         self.kafka: dict[Partition, Progress] = {}
         """What was committed last."""
         self.told: list[tuple[str, Partition, int, int]] = []
+        self.recalls: list[tuple[set[Partition], bool]] = []
+        """The partitions whose deliveries were withdrawn, and whether they were lost."""
         self.wake_at = NEVER
         waits = samples.waits(self.policy) if retry else {}
-        ports = Ports(self, self._deliver, self._commit, self._wake, notice=self._notice)
+        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice)
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
         self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
@@ -105,6 +107,9 @@ class Rig:
 
     def _wake(self, at: int) -> None:
         self.wake_at = at  # one timer, as the driver has: what is asked for last counts
+
+    def _recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        self.recalls.append((set(partitions), lost))
 
     def _notice(self, what: str, partition: Partition, deaths: int, offset: int) -> None:
         self.told.append((what, partition, deaths, offset))

@@ -3,14 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from sidecar.core.copies import Copy, writes_of
-from sidecar.core.decide import Commit, DeadLetter, Hop, Retry, dead_letter_unreadable, decide
+from sidecar.core.copies import Copy, redriven_writes, writes_of
+from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, dead_letter_unreadable, decide
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, policy, read, record
 from topics.events import Event, State, decode_event
-from topics.headers import DEAD_LETTER, OURS, Headers
+from topics.headers import DEAD_LETTER, OURS, RETRY_TRACEPARENT, Headers, render_retry_headers
 
 POLICY = policy()
 ANY_KEY = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(sorted(OURS | DEAD_LETTER))
@@ -25,7 +26,7 @@ def own(headers: Headers) -> Headers:
 def event_in(copy: Copy) -> Event:
     event = decode_event(copy.value)
     assert isinstance(event, Event)
-    assert copy.topic == "billing-RETRY-EVENTS"
+    assert (copy.topic, copy.headers) == ("billing-RETRY-EVENTS", [])
     assert copy.key == event.id.encode()
     return event
 
@@ -134,3 +135,27 @@ def test_a_broken_record_is_dead_with_what_can_be_read_of_it(headers: Headers | 
 def test_a_record_without_a_key_keeps_its_partition_number() -> None:
     found = record(source=Partition("orders", 5), key=None)
     assert writes_of(found, Hop(life(1), 1_000), POLICY, WALL)[0].spread == 5
+
+
+@pytest.mark.parametrize("own_headers", [[], [("a", b"1"), ("b", None), ("a", b"1")]])
+def test_what_is_forwarded_is_as_it_was_but_for_the_topic_that_it_is_in(own_headers: Headers) -> None:
+    level = Partition("billing-RETRY-10s", 3)
+    headers = own_headers + render_retry_headers(life(2), "billing", level.topic)
+    found = record(source=level, key=None, value=b"", headers=headers, life=life(2))
+    expected = own_headers + render_retry_headers(life(2), "billing", "billing-RETRY")
+    assert writes_of(found, Forward(life(2)), POLICY, WALL) == (Copy("billing-RETRY", None, b"", expected, 3),)
+
+
+def test_a_redriven_letter_is_due_at_once_and_says_so() -> None:
+    copy, told = redriven_writes(record(life=life(0)), life(0), POLICY, WALL + 9)
+    event = event_in(told)
+    assert copy.topic == "billing-RETRY"
+    assert (event.state, event.level, event.at) == (State.REDRIVEN, None, WALL + 9)
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_the_mark_of_the_attempt_before_is_kept_where_attempts_are_traced(traced: bool) -> None:
+    mark = (RETRY_TRACEPARENT, b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    for headers in ([("a", b"1"), mark], [("a", b"1")]):
+        copy = writes_of(record(headers=list(headers)), Retry(life(1), 10_000), replace(POLICY, traced=traced), WALL)[0]
+        assert (mark in copy.headers) is (traced and mark in headers)

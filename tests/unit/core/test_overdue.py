@@ -232,3 +232,35 @@ def test_main_topics_are_never_overdue() -> None:
         rig.run(EVERY)
         standing.looked({ORDERS: 9}, rig.lane, rig.now)
     assert overdue(rig.lane, standing, rig.now) == {}
+
+
+def test_what_is_due_in_memory_and_is_not_taken_up_is_late() -> None:
+    world = Looked()
+    world.rig.take(due(0, by=-1_000))
+    world.rig.wake_at = 1 << 62  # the timer is lost
+    world.rig.clock.steady += 1_500
+    assert world.late == 500
+
+
+def test_of_what_a_stopped_partition_withholds_the_oldest_counts() -> None:
+    world = Looked(concurrency=2)
+    world.rig.take(due(0), due(1))
+    world.rig.answer(Failed("http-500"))
+    world.rig.part(TEN).withhold(due(2, by=4_000))
+    world.rig.run(25)
+    assert world.late == 4_025
+
+
+def test_the_most_overdue_record_of_a_partition_counts() -> None:
+    world = Looked(concurrency=1)
+    world.rig.take(due(0), due(1, by=3_000), due(2, by=2_000))
+    assert world.late == 3_000
+
+
+def test_a_parked_partition_that_stays_behind_its_time_is_stuck_there() -> None:
+    world = Looked()
+    world.rig.take(due(0, by=-10_000))
+    world.rig.wake_at = 1 << 62  # the timer is lost
+    world.look(head=1, after=60_000)
+    world.look(head=1)
+    assert world.shown == (60_000 + EVERY - 10_000, "stuck: parked")

@@ -234,3 +234,19 @@ def test_a_cut_log_loses_only_what_nobody_has_read() -> None:
         tracker.finish(offset)
     assert tracker.snapshot() == Progress(11)
     assert tracker.cut(4, 10) == 0
+
+
+def test_a_log_that_is_cut_loses_what_was_let_go_below_its_beginning_and_nothing_else() -> None:
+    tracker = Tracker(Progress(0))
+    for offset in range(5):
+        tracker.begin(offset)
+    for offset in (1, 3):
+        tracker.let_go(offset)
+    assert tracker.cut(5, 3) == 1
+    assert (tracker.left, tracker.first, tracker.next) == ({3}, 0, 5)
+    assert tracker.begin(3), "it is still there, and is fetched again"
+
+
+@pytest.mark.parametrize(("wanted", "low", "lost"), [(2, 9, 6), (5, 9, 3), (2, 5, 3), (9, 9, 0), (2, 10, 6)])
+def test_of_what_was_cut_unread_the_done_ones_are_not_lost(wanted: int, low: int, lost: int) -> None:
+    assert Tracker(Progress(2, frozenset({5, 9}))).cut(wanted, low) == lost

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.delay_queue import DelayQueue
+from sidecar.core.lane.delay_queue import HOLD_WITHIN, DelayQueue
 from sidecar.core.record import NEVER, Partition
 from tests.sim.samples import ORDERS, record
 
@@ -31,3 +31,36 @@ def test_partitions_that_are_given_up_take_their_records_along() -> None:
     assert hold.count_by_topic() == {"orders": 6}
     hold.drop({ORDERS})
     assert [found.offset for found in hold.due(99)] == [4, 2, 0]
+
+
+def test_while_a_quarter_of_the_room_waits_no_record_joins_for_long() -> None:
+    weight = record(0).weight
+    hold = DelayQueue(8 * weight)
+    assert hold.patience == NEVER
+    hold.put(record(0), 5)
+    assert hold.patience == NEVER
+    hold.put(record(1), 9)
+    assert hold.patience == HOLD_WITHIN
+    hold.due(5)
+    assert hold.patience == NEVER
+    hold.put(record(2), 9)
+    assert hold.patience == HOLD_WITHIN
+    hold.due(9)
+    assert hold.patience == NEVER
+
+
+def test_what_is_over_and_what_comes_later_part_at_the_time_itself() -> None:
+    hold = DelayQueue()
+    for offset, until in enumerate((4, 5, 6)):
+        hold.put(record(offset), until)
+    assert [found.offset for found in hold.over(5)] == [0, 1]
+    assert [found.offset for found in hold.later(5)] == [2]
+
+
+def test_what_is_taken_of_one_partition_leaves_the_others_and_what_is_retried_in_place() -> None:
+    hold = DelayQueue()
+    for offset in range(4):
+        hold.put(record(offset, source=ORDERS if offset % 2 else OTHER), offset)
+    hold.put(record(5).tried(0), 5)
+    assert [found.offset for found in hold.take(ORDERS)] == [1, 3]
+    assert [found.offset for found in hold.due(99)] == [0, 2, 5]

@@ -6,7 +6,7 @@ from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome,
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS, record
+from tests.sim.samples import ORDERS, life, record
 
 BAD = Failed("http-500")
 OTHER = Partition("orders", 1)
@@ -172,3 +172,120 @@ def test_a_fenced_partition_is_dropped_and_the_rest_of_the_batch_goes_again() ->
     assert [entry.record.source for entry in batch.entries] == [OTHER]
     assert rig.part(OTHER).tracker.snapshot() == Progress(1)
     assert rig.lane.ownership.load == 0
+
+
+def test_deliveries_are_withdrawn_at_a_revocation_and_again_when_the_partition_is_gone() -> None:
+    rig = begun(0)
+    rig.recalls.clear()
+    rig.release(ORDERS)
+    assert rig.recalls == [({ORDERS}, False)]  # what the service has may still be answered
+    rig.answer()
+    rig.conclude()
+    assert rig.recalls[1:] == [({ORDERS}, True)]
+    rig.lane.ownership.lost([OTHER])
+    assert rig.recalls[2:] == [({OTHER}, True)]
+
+
+# --- what goes on from owner to owner ------------------------------------------------------------------------------
+
+
+def test_where_a_group_starts_is_committed_although_nothing_was_done() -> None:
+    """`start: latest`: else a crash of an idle sidecar would move the start."""
+    rig = Rig()
+    rig.assign(ORDERS, resume=Progress(5, ours=False, width=3))
+    rig.take_offsets([5], OTHER)  # of nobody: only a reason to look
+    rig.lane.tick(rig.now)
+    rig.settle()
+    assert rig.kafka == {ORDERS: Progress(5, width=3)}
+
+
+@pytest.mark.parametrize("resume", [Progress(5, width=3), Progress(5, ours=False), Progress(5)])
+def test_a_start_that_is_known_or_the_first_offset_is_not_committed(resume: Progress) -> None:
+    rig = Rig()
+    rig.assign(ORDERS, resume=resume)
+    rig.lane.tick(rig.now)
+    assert rig.settle() == []
+
+
+def test_the_width_of_a_topic_and_the_last_time_of_a_level_go_on_with_every_commit() -> None:
+    rig, retry = Rig(), Rig(retry=True)
+    level = Partition("billing-RETRY-10s", 0)
+    rig.assign(ORDERS, resume=Progress(5, width=3, last_at=9))
+    rig.take_offsets([5])
+    rig.answer()
+    rig.settle()
+    retry.assign(level, resume=Progress(5, last_at=9))
+    retry.take(record(5, source=level, timestamp=0, life=life()))
+    retry.answer()
+    retry.settle()
+    assert rig.kafka == {ORDERS: Progress(6, width=3)}  # only a level has such a time
+    assert retry.kafka == {level: Progress(6, last_at=9)}
+
+
+def test_a_delivery_counts_under_the_name_of_its_level() -> None:
+    rig = Rig(retry=True)
+    for place, topic in enumerate(("billing-RETRY", "billing-RETRY-1s", "billing-RETRY-10s")):
+        rig.assign(Partition(topic, 0))
+        rig.take(record(source=Partition(topic, 0), timestamp=0, life=life()))
+        assert len(rig.history) == place + 1
+    rig.answer_all()
+    assert set(rig.lane.counters.deliveries) == {("orders", name, "commit") for name in ("ready", "1s", "10s")}
+
+
+# --- a log that loses records --------------------------------------------------------------------------------------
+
+
+def test_a_log_that_is_cut_counts_what_was_not_read_and_keeps_what_was() -> None:
+    rig = begun(0, 1)
+    rig.lane.ownership.cut(ORDERS, 1, 2, 7)
+    assert rig.lane.ownership.records_lost == {"orders": 5}
+    rig.answer_all()
+    rig.settle()
+    assert rig.kafka[ORDERS] == Progress(7)
+
+
+def test_the_cut_of_an_idle_log_is_committed() -> None:
+    rig = begun()
+    rig.lane.ownership.cut(ORDERS, 1, 0, 7)
+    rig.lane.ownership.cut(OTHER, 1, 0, 2)
+    rig.lane.tick(rig.now)
+    rig.settle()
+    assert rig.kafka == {ORDERS: Progress(7), OTHER: Progress(2)}
+    assert rig.lane.ownership.records_lost == {"orders": 9}
+
+
+def test_a_cut_of_an_older_assignment_or_of_a_paused_partition_counts_nothing() -> None:
+    rig, level = Rig(retry=True), Partition("billing-RETRY-1m", 0)
+    rig.assign(level)
+    rig.lane.ownership.cut(level, 2, 0, 7)
+    rig.take(record(source=level, life=life(due_at=1 << 45)))
+    assert rig.part(level).paused is not None
+    rig.lane.ownership.cut(level, 1, 0, 7)
+    rig.lane.ownership.cut(OTHER, 1, 0, 7)
+    assert not rig.lane.ownership.records_lost
+
+
+def test_a_log_that_becomes_shorter_loses_what_was_open_behind_its_end() -> None:
+    rig = begun(*range(6))
+    rig.answer(place=1)
+    rig.lane.ownership.truncated(ORDERS, 2)
+    rig.lane.ownership.truncated(Partition("orders", 9), 2)
+    assert rig.lane.ownership.records_lost == {"orders": 4}
+    assert list(rig.lane.ownership.partitions) == [OTHER]
+
+
+def test_what_was_answered_and_not_committed_when_a_partition_went_is_counted() -> None:
+    rig = begun(0, 1)
+    rig.take_offsets([0], OTHER)
+    rig.answer_all()
+    rig.lane.ownership.lost([ORDERS])
+    rig.lane.ownership.lost([OTHER])
+    assert rig.lane.ownership.uncommitted_at_loss == 3
+
+
+def test_what_kafka_refuses_is_shown_with_its_partition() -> None:
+    rig = begun(0)
+    rig.answer(BAD)
+    rig.run(25)
+    rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
+    assert [status.held for status in rig.lane.ownership.status(rig.now.steady)] == [1, 0]

@@ -2,7 +2,7 @@
 
 from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
-from sidecar.core.outcome import Failed, Rejected
+from sidecar.core.outcome import Failed, Rejected, Throttled
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from tests.sim.rig import Rig
@@ -82,6 +82,32 @@ def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() ->
     assert ("resume", ORDERS, 3, 1) in rig.fetches
     rig.take_offsets(range(3, 6))
     assert rig.out_offsets() == [3, 4]
+
+
+def test_what_another_partition_had_in_memory_is_not_let_go() -> None:
+    rig = Rig(concurrency=1)
+    rig.assign(ORDERS, OTHER)
+    rig.take_offsets(range(2))
+    rig.take_offsets(range(3), OTHER)
+    refused(rig, "topic")
+    rig.answer_all()
+    assert [sent.record.offset for sent in rig.history if sent.record.source == OTHER] == [0, 1, 2]
+    assert not rig.part(OTHER).tracker.left
+
+
+def test_a_retry_in_place_of_another_partition_is_not_let_go_either() -> None:
+    rig = Rig(concurrency=1)
+    rig.assign(ORDERS, OTHER)
+    rig.take_offsets([0], OTHER)
+    rig.answer(Throttled(60_000))
+    rig.answer_all()
+    rig.take_offsets(range(2))
+    rig.gate.pace.limit = 1
+    rig.lane.tick(rig.now)
+    refused(rig, "topic")
+    rig.answer_all()
+    rig.run(61_000)
+    assert rig.out_offsets() == [0]
 
 
 def test_a_refused_entry_is_tried_again_alone_and_ever_less_often() -> None:
@@ -252,7 +278,7 @@ def test_with_too_many_refused_records_a_partition_stops_and_others_go_on() -> N
     while rig.batches:
         rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
         rig.run(25)
-    assert rig.part().blocked != ""
+    assert rig.part().blocked == "too many of its copies are refused"
     rig.take_offsets(range(5), OTHER)
     rig.answer_all()
     assert len([sent for sent in rig.history if sent.record.source == OTHER]) == 5
@@ -300,3 +326,17 @@ def test_a_batch_that_kafka_refuses_without_a_name_is_sent_apart() -> None:
         rig.run(25)
     assert max(sizes) > min(sizes) == 1
     assert rig.part().tracker.snapshot() == Progress(5, frozenset({6, 7}))
+
+
+def test_with_as_many_refused_records_as_may_be_held_a_partition_goes_on() -> None:
+    rig = Rig(concurrency=2 * MOST_HELD)
+    rig.assign(ORDERS, OTHER)
+    for source in (ORDERS, OTHER):
+        rig.take_offsets(range(MOST_HELD), source)
+    rig.answer_all(BAD)
+    rig.run(25)
+    while rig.batches and not rig.batches[0].alone:
+        rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
+        rig.run(25)
+    assert len(rig.lane.outbox.held) == 2 * MOST_HELD
+    assert [rig.part(source).blocked for source in (ORDERS, OTHER)] == ["", ""]

@@ -45,6 +45,33 @@ def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early(
     assert rig.out_offsets() == [5, 6]
 
 
+def test_each_parked_partition_goes_on_at_its_own_time() -> None:
+    rig = on_level(waiting(5, source=TEN))
+    minute = Partition("billing-RETRY-1m", 0)
+    for source in (HOURS, minute):
+        rig.assign(source)
+        rig.take(waiting(5, source=source))
+    resumed = [
+        next(ms for ms in range(0, until, 10) if _resumes(rig, source, ms))
+        for source, until in ((TEN, 11_000), (minute, 61_000), (HOURS, 7_201_000))
+    ]
+    assert resumed == [10_000 - RESUME_EARLY, 60_000 - RESUME_EARLY, 7_200_000 - RESUME_EARLY]
+
+
+def _resumes(rig: Rig, source: Partition, ms: int) -> bool:
+    """Whether a partition is resumed by then, `ms` after the beginning."""
+    rig.run(max(0, ms - rig.now.steady))
+    return ("resume", source, 5, 1) in rig.fetches
+
+
+def test_each_pause_of_a_partition_has_a_seek_count_of_its_own() -> None:
+    rig = on_level(waiting(5))
+    rig.run(10_000)
+    rig.take(waiting(5), waiting(6, WALL + 10_000))
+    rig.run(20_000)
+    assert [what for what in rig.fetches if what[0] == "resume"] == [("resume", TEN, 5, 1), ("resume", TEN, 6, 2)]
+
+
 def test_what_was_fetched_before_the_seek_is_dropped() -> None:
     rig = on_level(waiting(5))
     rig.take(waiting(6), turn=0)  # was on its way when the partition was parked

@@ -156,3 +156,62 @@ def test_a_record_that_is_accepted_frees_its_partition_once_none_other_of_it_is_
     outbox.refuse(Refusal(entry(0, OTHER), "record", "too large"), Now(0, 0))
     assert not outbox.accepted(entry(0))
     assert outbox.accepted(entry(1))
+
+
+def test_a_commit_says_how_wide_the_topic_was_and_when_its_last_record_came() -> None:
+    outbox, mine = Outbox(), parts()
+    mine[ORDERS].width, mine[OTHER].last_at = 3, 77
+    for part in mine.values():
+        part.dirty = True
+    batch = outbox.take(mine, Now(0, 0))
+    assert batch is not None
+    assert batch.commits[ORDERS].progress == Progress(0, width=3)
+    assert batch.commits[OTHER].progress == Progress(0, last_at=77)
+    assert not any(part.dirty for part in mine.values())
+
+
+def test_a_refused_entry_and_the_progress_of_others_take_turns() -> None:
+    """Given an entry that is refused each time, then the progress of a partition is not kept back by it for ever."""
+    outbox, mine = refusing(Refusal(entry(0), "record", "too large")), parts()
+    mine[OTHER].tracker.begin(0)
+    mine[OTHER].tracker.finish(0)
+    mine[OTHER].dirty = True
+    seen = []
+    for steady in (10_000, 20_000, 30_000):
+        batch = outbox.take(mine, Now(0, steady))
+        assert batch is not None
+        seen.append((batch.alone, sorted(batch.commits)))
+        outbox.ended(Now(0, steady))
+        for refused in batch.entries:
+            outbox.refuse(Refusal(refused, "record", "too large"), Now(0, steady))
+    assert seen == [(True, [ORDERS]), (False, [OTHER]), (True, [ORDERS])]
+
+
+def test_progress_that_nobody_moved_lets_a_refused_entry_go_each_time() -> None:
+    outbox = refusing(Refusal(entry(0), "record", "too large"))
+    for steady in (10_000, 20_000):
+        assert taken(outbox, steady) == [0]
+        outbox.ended(Now(0, steady))
+        outbox.refuse(Refusal(entry(0), "record", "too large"), Now(0, steady))
+
+
+def test_a_batch_that_kafka_refuses_without_a_name_is_halved_until_one_is_taken() -> None:
+    outbox = Outbox()
+    for offset in range(40):
+        outbox.add(entry(offset))
+    batch = outbox.take(parts(), Now(0, 0))
+    assert batch is not None
+    outbox.ended(Now(0, 0))
+    outbox.apart(batch)
+    outbox.again(batch.entries)
+    assert taken(outbox, 1_000) == list(range(20))
+    outbox.ended(Now(0, 1_000), committed=True)
+    for offset in range(40, 100):
+        outbox.add(entry(offset))
+    assert taken(outbox, 2_000) == list(range(20, 60))
+
+
+def test_an_entry_that_is_forgotten_is_held_no_more() -> None:
+    outbox = refusing(Refusal(entry(0), "record", "too large"), Refusal(entry(1), "record", "too large"))
+    outbox.forget(entry(0))
+    assert [offset for _, offset in outbox.held] == [1]

@@ -80,3 +80,64 @@ def test_only_as_many_records_are_suspects_as_the_window_holds() -> None:
         found.suspect(offset)
     assert not found.suspects(12, 0, BEGIN)
     assert found.suspects(11, 0, BEGIN), "it has not been cleared"
+
+
+def test_next_to_go_alone_is_who_may_have_been_in_flight_and_was_not_cleared() -> None:
+    found = Suspicion(2, "alone", culprit=105, reach=110)
+    found.cleared.add(104)
+    assert [found.follows(offset) for offset in (104, 105, 106, 110, 111)] == [False, False, True, True, False]
+
+
+def test_without_a_reach_as_many_go_alone_as_two_windows_hold() -> None:
+    found = Suspicion(2, "alone", window=2)
+    for offset in range(4):
+        assert found.follows(offset)
+        found.suspect(offset)
+    assert not found.follows(4)
+
+
+def test_who_went_alone_and_was_answered_is_cleared_and_nobody_else_is() -> None:
+    found = Suspicion(2, "alone", reach=110, mark=103)
+    for offset in (103, 104):
+        found.suspect(offset)
+        found.hears(offset, again=False)
+    assert (found.cleared, found.left) == ({103}, set())
+
+
+def test_all_is_outlived_once_the_last_that_was_let_go_is_done() -> None:
+    found = Suspicion(2, "alone", reach=110)
+    assert [found.outlived(first) for first in (110, 111)] == [False, True]
+    found.mark = 108
+    assert not found.outlived(111), "one is still out"
+    assert not Suspicion(2, "alone").outlived(111), "nobody knows how far the last owner came"
+
+
+def test_the_first_record_or_the_end_of_the_log_is_met_once() -> None:
+    found = Suspicion(1, "together")
+    assert [found.meets(BEGIN) for _ in range(3)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("reach", "wanted", "told"), [(110, 112, 112), (112, 110, 112), (90, 91, 99), (None, 112, None)]
+)
+def test_the_next_owner_learns_of_all_that_may_be_delivered(reach: int | None, wanted: int, told: int | None) -> None:
+    found = Suspicion(1, "together", opening=True, reach=reach, wanted=wanted)
+    assert found.stamp(Progress(100)).reach == told
+
+
+def test_a_mark_is_told_until_its_record_is_done_or_the_owner_is_gone_in_peace() -> None:
+    found = Suspicion(2, "alone", opening=True, reach=110, mark=103)
+    assert found.stamp(Progress(100)) == Progress(100, deaths=2, mark=103, reach=110)
+    assert found.stamp(Progress(100, frozenset({103}))).mark is None
+    assert found.stamp(Progress(104)).mark is None
+    assert found.stamp(Progress(100, clean=True)).mark is None
+
+
+def test_to_want_more_takes_a_commit_and_to_want_the_same_does_not() -> None:
+    found = Suspicion(1, "together", group=3, reach=99)
+    assert found.reach_out([100, 101, 102, 103], 0), "and that anything is delivered"
+    assert (found.wanted, found.opening) == (102, True)
+    assert not found.reach_out([100, 101, 102, 103], 0)
+    assert not found.reach_out([103], 3), "there is no room"
+    assert found.reach_out([103], 2)
+    assert found.wanted == 103

@@ -117,3 +117,41 @@ def test_a_new_outage_begins_with_a_short_wait_again() -> None:
 
 def test_an_outage_by_failures_says_how_many_and_the_last() -> None:
     assert rows(5, *[(offset, BAD) for offset in range(5)]).reason == "5 failures in a row, the last http-500"
+
+
+def test_a_word_of_the_health_url_that_has_turned_bad_no_longer_excuses_failures() -> None:
+    """Given a good word, then a bad one, then a full row of failures is doubted as if there had been none."""
+    pace = Pace(8, failures=3, guarded=True)
+    pace.healthy(at(0))
+    probe(pace)
+    pace.note(RECORD, COMMITTED, at(1))
+    pace.unhealthy("http-503", at(2))
+    for offset in (1, 2, 3):
+        pace.note(record(offset), BAD, at(3))
+    assert (pace.limit, pace.doubted > 0) == (0, True)
+
+
+def test_a_storm_begins_an_outage_that_says_so_and_another_one_does_not_begin_it_anew() -> None:
+    pace = Pace(8)
+    pace.storm(at(5))
+    assert (pace.state, pace.reason, pace.probe_at) == (
+        State.OUTAGE,
+        "a storm of failures in the group",
+        5 + FIRST_PROBE,
+    )
+    pace.storm(at(90))
+    assert pace.probe_at == 5 + FIRST_PROBE
+
+
+def test_a_probe_that_ends_is_no_probe_any_more() -> None:
+    """Given two probes out, when one fails, then the other still ends the outage."""
+    pace = probing(8)
+    pace.tick(at(pace.probe_at + PROBE_HANGS), 1)
+    pace.sent(OTHER, at(PROBE_HANGS + 200))
+    pace.note(RECORD, AWAY, at(PROBE_HANGS + 201))
+    assert pace.state is State.OUTAGE
+    probe(pace, record(7), in_flight=1)
+    pace.note(RECORD, COMMITTED, at(PROBE_HANGS + 900))
+    assert pace.state is State.PROBING, "it has been answered already"
+    pace.note(OTHER, COMMITTED, at(PROBE_HANGS + 901))
+    assert (pace.state, pace.limit) == (State.OPEN, 2)
