@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tests.soak.book import MARK, Book, Window, name_of
 from tests.soak.cluster import Cluster, insist
 from tests.soak.history import NEVER, History, done_between
-from tests.support.kafka.topic_io import Row, dump_ended
+from tests.support.kafka.topic_io import Row, dump
 from tests.support.proof.evidence import Copy, Evidence, LifeKey, place_of
 from tests.support.proof.ledger import KEPT, TOOK, Delivery, Ledger
 from topics import headers as wire
@@ -174,7 +174,7 @@ def collect(cluster: Cluster, book: Book, ledger: Ledger) -> SoakEvidence:
         for place, done in insist(lambda asked=asked: cluster.progress(*asked), "the progress is known").items()
     }
     with ThreadPoolExecutor(2) as pool:
-        read = pool.map(lambda topic: dump_ended(group.bootstrap, topic), topics)
+        read = pool.map(lambda topic: dump(group.bootstrap, topic), topics)
         rows = dict(zip(topics, read, strict=True))
     for topic, gone in book.archive().items():
         there = {(row.partition, row.offset) for row in rows.get(topic, ())}

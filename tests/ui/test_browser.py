@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.kafka.topic_io import dump_ended, produce
+from tests.support.kafka.topic_io import dump, produce
 from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
@@ -162,7 +162,7 @@ def test_a_redrive_by_keyboard_alone_from_its_plan_to_each_records_result(open_p
 def brought_back(scene: Scene) -> dict[str, int]:
     """How often each record of the reason bad-sku was brought back."""
     found: dict[str, int] = {}
-    for row in dump_ended(scene.group.bootstrap, scene.group.names.ready):
+    for row in dump(scene.group.bootstrap, scene.group.names.ready):
         headers = dict(row.headers)
         if wire.RETRY_REDRIVES in headers and (headers[wire.RETRY_REASON] or b"").startswith(b"bad-sku"):
             name = (headers[wire.ORIGIN_MESSAGE_ID] or b"").decode()
@@ -189,7 +189,7 @@ def test_a_redrive_is_in_the_audit_log_with_who_did_it_and_a_plan_is_used_once(o
     rows = [row for line in scene.audit.read_text().splitlines() if (row := json.loads(line))["who"] == "bob"]
     assert [row["action"] for row in rows] == ["sign-in", "dry-run", "redrive", "redrive-end"]
     assert (rows[2]["letters"], rows[3]["redriven"]) == (1, 1)
-    told = [decode_event(row.value) for row in dump_ended(scene.group.bootstrap, scene.group.names.events)]
+    told = [decode_event(row.value) for row in dump(scene.group.bootstrap, scene.group.names.events)]
     assert "redrive:bob@ui" in {getattr(event, "instance", "") for event in told}
     page.goto("/audit")
     assert page.locator("tr", has_text="redrive-end").count() >= 1

@@ -14,7 +14,7 @@ from sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
 from sidecar.errors import ConfigError
 from sidecar.runtime.assembly import build_policy
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.kafka.topic_io import dump, dump_ended
+from tests.support.kafka.topic_io import dump
 from tests.support.sidecar.dlq_calls import DAY, Call, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.settings import good
@@ -41,7 +41,7 @@ def test_an_export_is_imported_byte_for_byte_and_twice_is_harmless(
     assert len(dump(group.bootstrap, group.dlq)) == 1
     assert [row["result"] for row in rows(call("import", file, "--yes"))][:2] == ["imported"] * 2
     assert {row["result"] for row in rows(call("import", file, "--yes"))} == {"there already"}
-    after = dump_ended(group.bootstrap, group.dlq)
+    after = dump(group.bootstrap, group.dlq)
     bare = {(row.key, row.value, row.headers) for row in before}
     assert (len(after), {(row.key, row.value, row.headers) for row in after}) == (3, bare)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
-from tests.support.kafka.topic_io import dump, dump_ended
+from tests.support.kafka.topic_io import dump
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.dlq_calls import DAY, Call, actions, now, plant, ready, redriven, rows
 from tests.support.sidecar.redrive import dead_letter
@@ -47,7 +47,7 @@ def test_filters_that_overlap_bring_each_letter_back_once(call: Call, group: Gro
     assert (done[:3], sum(done), done[-1]) == ([2, 9, 3], 30, 0)
     ids = [dict(row.headers)[wire.ORIGIN_MESSAGE_ID] for row in ready(group)]
     assert (len(ids), len(set(ids))) == (30, 30)
-    assert len(dump_ended(group.bootstrap, group.names.events)) == 30
+    assert len(dump(group.bootstrap, group.names.events)) == 30
 
 
 def test_a_letter_that_kafka_refuses_is_left_said_and_tried_again(call: Call, group: GroupTopics) -> None:

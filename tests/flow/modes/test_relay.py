@@ -7,7 +7,7 @@ import pytest
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import Out, Row, dump, dump_ended, produce
+from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, now, post, post_of, waiting
 from topics.headers import OURS
@@ -28,7 +28,7 @@ def relay(group: GroupTopics, start_sidecar: StartSidecar) -> SidecarProcess:
 
 def arrived(group: GroupTopics, topic: str, ident: str) -> list[Row]:
     """The copies of a record in a topic, as a consumer with read_committed sees them."""
-    return [row for row in dump_ended(group.bootstrap, topic) if header(row, "ORIGIN_MESSAGE_ID") == ident.encode()]
+    return [row for row in dump(group.bootstrap, topic) if header(row, "ORIGIN_MESSAGE_ID") == ident.encode()]
 
 
 def header(row: Row, name: str) -> bytes | None:
@@ -56,9 +56,7 @@ def test_a_record_that_a_service_wrote_to_a_level_is_forwarded_when_due_and_not_
     wanted = waiting(group, 101, 2_000)
     [(partition, offset)] = produce(group.bootstrap, level, [wanted])
     copy = await_copy(group, group.names.ready, f"{group.main}:0:101")
-    source = next(
-        row for row in dump_ended(group.bootstrap, level) if (row.partition, row.offset) == (partition, offset)
-    )
+    source = next(row for row in dump(group.bootstrap, level) if (row.partition, row.offset) == (partition, offset))
     assert copy.timestamp >= max(int(header(copy, "RETRY_DUE_AT") or 0), source.timestamp + 2_000)
     assert (copy.key, copy.value) == (wanted.key, wanted.value)
     assert tuple(pair for pair in copy.headers if pair[0] not in OURS) == KEPT
@@ -107,7 +105,7 @@ def test_a_relay_reads_neither_the_main_topic_nor_the_ready_topic(group: GroupTo
     assert relay.status()["mode"] == "relay"
     assert relay.status()["missing_topics"] == []
     forwarded = relay.metric("reconsume_forwarded_total")
-    assert forwarded == len(dump_ended(group.bootstrap, group.names.ready))
+    assert forwarded == len(dump(group.bootstrap, group.names.ready))
     assert relay.metric("reconsume_lateness_seconds_count") == forwarded
 
 
@@ -134,9 +132,7 @@ def test_a_posted_first_failure_waits_and_comes_back(group: GroupTopics, relay: 
     dead = post(relay, post_of(group.names.ready, copy))
     assert (dead.status, dead.json["topic"], dead.json["times"], dead.json["due"]) == (201, group.dlq, 2, None)
     assert len(arrived(group, group.dlq, ident)) == 1
-    states = [
-        (row.value or b"") for row in dump_ended(group.bootstrap, group.names.events) if row.key == ident.encode()
-    ]
+    states = [(row.value or b"") for row in dump(group.bootstrap, group.names.events) if row.key == ident.encode()]
     assert [b'"WAITING_RETRY"' in state for state in states] == [True, True, False]
 
 
@@ -194,7 +190,7 @@ def test_a_post_that_kafka_finds_too_large_is_413_and_its_neighbours_are_written
     large = Row(0, 7, now(), b"k", bytes(9_000), ())
     assert post(relay, post_of(small.main, large)).status == 413
     assert post(relay, post_of(small.main, row)).status == 201
-    assert len(dump_ended(small.bootstrap, small.names.level(1_000, small.main))) == 1
+    assert len(dump(small.bootstrap, small.names.level(1_000, small.main))) == 1
 
 
 def test_a_post_that_needs_a_missing_topic_is_503_and_says_which(

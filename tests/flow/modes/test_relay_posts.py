@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
-from tests.support.kafka.topic_io import Row, dump_ended
+from tests.support.kafka.topic_io import Row, dump
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, now, post, post_of
 from tests.support.sidecar.scene import Proxied
@@ -43,7 +43,7 @@ def failed(offset: int) -> Row:
 def copies(group: GroupTopics, offset: int) -> int:
     ident = f"{group.main}:0:{offset}".encode()
     level = group.names.level(1_000, group.main)
-    return sum(dict(row.headers).get("ORIGIN_MESSAGE_ID") == ident for row in dump_ended(group.bootstrap, level))
+    return sum(dict(row.headers).get("ORIGIN_MESSAGE_ID") == ident for row in dump(group.bootstrap, level))
 
 
 def poster(group: GroupTopics, relay: SidecarProcess) -> str:

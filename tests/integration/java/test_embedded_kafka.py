@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,6 +59,21 @@ def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(kafka: Broker
         end(20)
     until(lambda: values(kafka.bootstrap, topic, False) == [b"yes", b"no"], 10, "both transactions have ended")
     assert values(kafka.bootstrap, topic) == [b"yes"]
+
+
+def test_a_dump_waits_for_the_end_of_a_transaction_that_is_open(kafka: Broker, topic: str, group: str) -> None:
+    """Else a test that reads right behind a commit may miss what was committed."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{group}-tx"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"yes")
+    producer.flush(20)
+    with ThreadPoolExecutor(1) as pool:
+        dumped = pool.submit(values, kafka.bootstrap, topic)
+        with pytest.raises(TimeoutError):
+            dumped.result(0.5)
+        producer.commit_transaction(20)
+        assert dumped.result(60) == [b"yes"]
 
 
 def test_a_consumer_group_is_assigned_without_delay(kafka: Broker, topic: str, group: str) -> None:

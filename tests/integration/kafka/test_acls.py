@@ -19,7 +19,7 @@ from sidecar.kafka.admin.cluster import Cluster
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
-from tests.support.kafka.topic_io import Out, Row, dump, dump_ended, produce
+from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.service.behaviours import FAIL, OK, Script, by_name
@@ -176,7 +176,7 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
     until(lambda: reconsume(*set_policy).exit_code == 0, SECONDS, "the policy is set")
     produce(guarded.bootstrap, group.dlq, [waiting(group, 0, 1_000, RETRY_TOPIC=group.dlq.encode())])
     done("dlq redrive --since 1h --yes")
-    assert [row.value for row in dump_ended(guarded.bootstrap, group.names.ready)] == [b"v"]
+    assert [row.value for row in dump(guarded.bootstrap, group.names.ready)] == [b"v"]
     done(f"dlq purge --until 0s --confirm {group.group}")
     assert dump(guarded.bootstrap, group.dlq) == []
     (found,) = check_rights(Cluster(guarded.login("admin")), permissions_of(User.ADMIN, rights_group(group)), "")

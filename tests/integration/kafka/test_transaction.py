@@ -17,7 +17,7 @@ from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown, TransactionalProducer
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
-from tests.support.kafka.topic_io import SECONDS, create_topic, dump_ended
+from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
 
 SOURCE, TARGET, GROUP, CLIENT = "source", "target", "group", "committer"
@@ -92,7 +92,7 @@ def test_records_that_an_abort_finds_sent_and_not_confirmed_cost_no_later_record
     for number in (1, 2, 3):
         producer.commit(batch_of(number * EACH), outsider, {TARGET: 1})
     producer.end()
-    assert [row.value for row in dump_ended(proxied.kafka.bootstrap, TARGET)] == [b"%d" % n for n in range(4 * EACH)]
+    assert [row.value for row in dump(proxied.kafka.bootstrap, TARGET)] == [b"%d" % n for n in range(4 * EACH)]
 
 
 def test_an_abort_that_finds_all_confirmed_leaves_the_producer_as_good_as_new(
@@ -109,4 +109,4 @@ def test_an_abort_that_finds_all_confirmed_leaves_the_producer_as_good_as_new(
     assert not aborted.value.producer_unusable
     producer.commit(batch, outsider, {topic: 1})
     producer.end()
-    assert [row.value for row in dump_ended(proxied.kafka.bootstrap, topic)] == [b"%d" % n for n in range(EACH)]
+    assert [row.value for row in dump(proxied.kafka.bootstrap, topic)] == [b"%d" % n for n in range(EACH)]

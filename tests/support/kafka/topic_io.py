@@ -100,10 +100,14 @@ def produce(bootstrap: str, topic: str, records: Iterable[bytes | Out]) -> list[
 def dump(bootstrap: str, topic: str, read_committed: bool = True) -> list[Row]:
     """All records up to the end as of the call, by partition and offset.
 
-    The end is the last stable offset, or the high watermark when `read_committed` is False.
+    Transactions that are open at the call are waited for, unless `read_committed` is False. Kafka answers a commit
+    first, and then writes the marks of its end into the partitions one after the other: a reader that comes at once
+    would miss what is committed.
     """
+    with _reader(bootstrap, read_committed=False) as reader:
+        ends = _ends(reader, topic)
     with _reader(bootstrap, read_committed) as consumer:
-        return _part(consumer, topic, _ends(consumer, topic))
+        return _part(consumer, topic, ends)
 
 
 def dump_part(bootstrap: str, topic: str, parts: Mapping[int, tuple[int, int]]) -> list[Row]:
@@ -117,17 +121,8 @@ def _part(consumer: Consumer, topic: str, parts: Mapping[int, tuple[int, int]]) 
     return _read(consumer, {partition: high for partition, (_, high) in parts.items()})
 
 
-def dump_ended(bootstrap: str, topic: str) -> list[Row]:
-    """As `dump`, once no transaction is open."""
-    until(lambda: not open_topics(bootstrap, topic), SECONDS, f"no transaction is open on {topic}")
-    return dump(bootstrap, topic)
-
-
 def open_topics(bootstrap: str, *topics: str) -> list[str]:
-    """Those where a transaction hides records from readers.
-
-    Kafka answers a commit first, and then writes the marks of its end into the partitions one after the other.
-    """
+    """Those where a transaction hides records from readers."""
     with _reader(bootstrap, read_committed=True) as stable, _reader(bootstrap, read_committed=False) as high:
         return [topic for topic in topics if _ends(stable, topic) != _ends(high, topic)]
 

@@ -10,7 +10,7 @@ from typing import Any
 from typer.testing import Result
 
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.kafka.topic_io import Out, Row, dump_ended, produce
+from tests.support.kafka.topic_io import Out, Row, dump, produce
 
 DAY = 86_400_000
 HOSTILE = "\x1b[31m\x9b2J‮"
@@ -26,7 +26,7 @@ def plant(group: GroupTopics, *letters: Out) -> None:
 
 
 def ready(group: GroupTopics) -> list[Row]:
-    return dump_ended(group.bootstrap, group.names.ready)
+    return dump(group.bootstrap, group.names.ready)
 
 
 def now() -> int:
