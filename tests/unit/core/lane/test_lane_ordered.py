@@ -283,3 +283,17 @@ def test_a_partition_that_is_stopped_lets_go_what_waits_in_its_lines_and_fetches
     rig.settle()
     assert rig.part(ORDERS).tracker.snapshot() == Progress(5)
     assert rig.lane.ownership.load == 0
+
+
+def test_a_partition_knows_how_many_of_its_records_are_being_retried_in_place() -> None:
+    rig = rig_of(b"a", b"b", b"c")
+    for outcome in (FAIL, FAIL, COMMITTED):
+        rig.answer(outcome)
+    assert rig.part().retrying == 2
+    rig.run(INTERVAL)
+    rig.answer(FAIL)
+    rig.answer()
+    assert rig.part().retrying == 1
+    rig.run(INTERVAL)
+    rig.answer()
+    assert rig.part().retrying == 0

@@ -62,6 +62,24 @@ def test_what_is_not_due_waits_and_is_forwarded_at_its_time() -> None:
     assert written_after(rig, 100) == ["orders:0:2"]
 
 
+def test_lateness_is_counted_from_the_due_time_whether_it_waited_or_not() -> None:
+    rig = relay()
+    rig.take(waiting(0, due=WALL - 4_000, appended=WALL - 9_000), waiting(1, due=0, appended=WALL - 1_007))
+    assert rig.lane.counters.lateness.total == 4_000 + 7
+    rig.take(waiting(2, appended=WALL - 600))
+    rig.run(400)
+    assert (sum(rig.lane.counters.lateness.counts), rig.lane.counters.lateness.total) == (3, 4_007)
+
+
+def test_runs_that_come_before_a_commit_are_settled_together() -> None:
+    rig = relay()
+    rig.take(waiting(0), waiting(1))
+    rig.take(waiting(2))
+    assert rig.part(LEVEL).unsettled == 3
+    rig.settle()
+    assert (rig.part(LEVEL).unsettled, rig.kafka[LEVEL].next) == (0, 3)
+
+
 def written_after(rig: Rig, ms: int) -> list[str]:
     rig.run(ms)
     ids = [entry.decision.life.id for batch in rig.batches for entry in batch.entries if entry.decision.life]

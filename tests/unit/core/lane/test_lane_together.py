@@ -13,6 +13,7 @@ from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
+from tests.sim.suspect_rigs import commit, died, taken_up
 
 FAILED = Failed("http-500")
 
@@ -100,6 +101,36 @@ def test_a_slow_start_counts_every_record_of_a_batch() -> None:
     rig.take_offsets(range(8))
     tell(rig, lambda _record: COMMITTED)
     assert rig.gate.pace.limit == 4
+
+
+def test_a_batch_that_is_taken_clears_its_suspects() -> None:
+    """Given a partition whose last owner crashed, then an answer to a batch clears each of its records."""
+    rig = taken_up(died(1), *range(6))
+    commit(rig)
+    suspicion = rig.part().suspicion
+    assert suspicion is not None
+    assert suspicion.left == {0, 1, 2, 3}
+    tell(rig, lambda _record: COMMITTED)
+    assert suspicion.left.isdisjoint(range(4))
+    commit(rig)
+    assert rig.out_offsets() == [4, 5]
+
+
+def test_batches_of_two_partitions_count_for_each() -> None:
+    rig = Rig(concurrency=9)
+    sources = [Partition("orders", number) for number in range(2)]
+    rig.assign(*sources)
+    for turn in range(2):
+        for source in sources:
+            rig.take_offsets([2 * turn, 2 * turn + 1], source)
+        tell(rig, lambda _record: COMMITTED)
+    assert rig.lane.counters.deliveries == {("orders", "main", "commit"): 8}
+    assert [rig.part(source).tracker.first for source in sources] == [4, 4]
+    rig.take_offsets([4, 5], sources[0])
+    rig.take_offsets([4], sources[1])
+    rig.lane.ownership.lost(sources)
+    tell(rig, lambda _record: COMMITTED)
+    assert rig.lane.counters.fenced_answers == 3
 
 
 listed = st.lists(
