@@ -11,17 +11,18 @@ import pytest
 from sidecar.audit.facts import Breach, Finding
 from sidecar.cli.audit import kept, row_of, sum_up
 from sidecar.errors import SetupError
+from tests.support.deadline import SOON
 from tests.support.sidecar.cli import reconsume
 
 SETS = ("group=g", "topics=[t]", "kafka={bootstrap.servers: '127.0.0.1:1'}", "deliver.url=http://127.0.0.1:1/")
 GIVEN = tuple(word for text in SETS for word in ("--set", text))
 
 
-def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds() -> None:
+def test_a_broker_that_is_away_is_one_sentence_and_no_long_wait() -> None:
     began = time.monotonic()
     shown = reconsume("audit", *GIVEN)
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < SOON
     assert shown.stderr.splitlines()[-1].startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")
 
 

@@ -12,6 +12,9 @@ PATIENCE = 4
 """How much slower than an idle one a machine may be that runs the tests: a wait that fails costs time, a flake more."""
 STALLED = 60.0
 """Seconds after which what does not move is taken to have stopped."""
+SOON = 30.0
+"""Seconds in which what ends at once, or at a limit of its own of some seconds, has ended even where a machine stands
+still meanwhile. What it must not wait for takes a minute or more."""
 _moves = [0]
 
 

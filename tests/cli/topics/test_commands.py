@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
-from tests.support.deadline import until
+from tests.support.deadline import SOON, until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, create_topic
 from tests.support.sidecar.cli import reconsume
@@ -158,10 +158,10 @@ def test_missing_main_topics_are_named_all_at_once(topics: Call, main_topic: str
     assert main_topic not in shown.stderr
 
 
-def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds(topics: Call) -> None:
+def test_a_broker_that_is_away_is_one_sentence_and_no_long_wait(topics: Call) -> None:
     began = time.monotonic()
     shown = topics("plan", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
     assert shown.stderr.startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")
     assert shown.stderr.count("\n") == 1

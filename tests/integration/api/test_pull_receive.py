@@ -65,7 +65,7 @@ def test_receives_that_wait_are_served_in_their_order_each_once(api: PullApi) ->
 def test_a_receive_that_waits_in_vain_is_empty_when_its_wait_is_over(api: PullApi) -> None:
     begin = time.monotonic()
     assert api.receive(wait="300ms") == []
-    assert 0.3 <= time.monotonic() - begin < 3
+    assert time.monotonic() - begin >= 0.3
     assert api.on_loop(lambda: api.leases.waiting) == 0
 
 

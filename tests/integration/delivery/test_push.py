@@ -92,7 +92,7 @@ def test_an_answer_that_is_late_is_a_failed_attempt_and_is_never_taken_for_the_n
     first = found[0]
     assert isinstance(first, Failed)
     assert (first.reason, first.label) == ("timeout", "timeout")
-    assert SHORT_MS / 1000 <= time.monotonic() - began < 4
+    assert time.monotonic() - began >= SHORT_MS / 1000
     assert found[1] is COMMITTED
     assert service.connections == 2
 

@@ -80,10 +80,8 @@ def test_what_was_written_before_is_read_at_once_and_what_is_written_then_is_liv
 ) -> None:
     compacted(kafka, names.policy)
     produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy"), Out(b"?", b"policy")])
-    began = time.monotonic()
     follower.start()
     until(lambda: any(news.caught_up for news in desk.news), SECONDS, "it has caught up")
-    assert time.monotonic() - began < 3.0  # every start of a sidecar waits for it
     assert len(desk.policies()) == 1
     assert not any(news.live for news in desk.news if any(isinstance(heard, PolicyHeard) for heard in news.heard))
     produce(kafka.bootstrap, names.policy, [Out(None, b"policy")])

@@ -13,6 +13,7 @@ from sidecar.kafka.admin.descriptions import source_of
 from sidecar.kafka.admin.topics import CreateState, TopicAdmin
 from sidecar.kafka.client_config import property_faults
 from tests.conftest import MakeTopic
+from tests.support.deadline import SOON
 from tests.support.kafka.broker import Broker
 from topics.names import Kind
 from topics.specs import TopicSpec
@@ -78,11 +79,11 @@ def test_only_asking_creates_nothing(cluster: Cluster) -> None:
     assert cluster.find([good.name]) == {}
 
 
-def test_a_broker_that_is_away_is_one_sentence_within_ten_seconds() -> None:
+def test_a_broker_that_is_away_is_one_sentence_and_no_long_wait() -> None:
     began = time.monotonic()
     with pytest.raises(BrokerError, match=r"no broker of 127\.0\.0\.1:1 answered within 8 s.*refused") as caught:
         Cluster({"bootstrap.servers": "127.0.0.1:1"}).find(["orders"])
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
     assert "\n" not in str(caught.value)
 
 

@@ -281,9 +281,7 @@ def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(
     outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
     dead.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outsider.consumer_group_metadata(), SECONDS)
     keeper, _ = start(topic)
-    started = time.monotonic()
     until(lambda: keeper.offsets(1) == [0], SECONDS, "the other partition is read")
-    assert time.monotonic() - started < 10.0
     assert keeper.offsets(0) == []
     dead.abort_transaction(SECONDS)
     until(lambda: keeper.offsets(0) == [0], SECONDS, "the partition that was held back is read")
