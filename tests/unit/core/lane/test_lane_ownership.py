@@ -193,7 +193,6 @@ def test_where_a_group_starts_is_committed_although_nothing_was_done() -> None:
     """`start: latest`: else a crash of an idle sidecar would move the start."""
     rig = Rig()
     rig.assign(ORDERS, resume=Progress(5, ours=False, width=3))
-    rig.take_offsets([5], OTHER)  # of nobody: only a reason to look
     rig.lane.tick(rig.now)
     rig.settle()
     assert rig.kafka == {ORDERS: Progress(5, width=3)}

@@ -1,12 +1,16 @@
 """What Kafka will not take: a topic stops its partitions until it is mended, a record holds only itself."""
 
+from msgspec.structs import replace
+
 from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
-from sidecar.core.outcome import Failed, Rejected, Throttled
+from sidecar.core.outcome import Failed, Rejected
+from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
+from tests.sim import samples
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS
+from tests.sim.samples import ORDERS, WALL, life, record
 
 BAD, REFUSED = Failed("http-500"), Rejected("no")
 OTHER = Partition("orders", 1)
@@ -87,27 +91,41 @@ def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() ->
 def test_what_another_partition_had_in_memory_is_not_let_go() -> None:
     rig = Rig(concurrency=1)
     rig.assign(ORDERS, OTHER)
-    rig.take_offsets(range(2))
+    rig.take_offsets(range(4))
     rig.take_offsets(range(3), OTHER)
     refused(rig, "topic")
+    assert rig.part().tracker.left == {2, 3}  # 1 was out
+    assert not rig.part(OTHER).tracker.left
     rig.answer_all()
     assert [sent.record.offset for sent in rig.history if sent.record.source == OTHER] == [0, 1, 2]
-    assert not rig.part(OTHER).tracker.left
+    assert rig.part().load == rig.lane.ownership.load == record().weight  # of the one that is refused
 
 
-def test_a_retry_in_place_of_another_partition_is_not_let_go_either() -> None:
-    rig = Rig(concurrency=1)
-    rig.assign(ORDERS, OTHER)
-    rig.take_offsets([0], OTHER)
-    rig.answer(Throttled(60_000))
-    rig.answer_all()
-    rig.take_offsets(range(2))
-    rig.gate.pace.limit = 1
-    rig.lane.tick(rig.now)
+def test_what_waits_for_its_time_in_a_stopped_partition_is_let_go_too() -> None:
+    rig, level = Rig(retry=True), Partition("billing-RETRY-10s", 0)
+    rig.assign(level)
+    first, *later = (record(n, source=level, timestamp=WALL - 10_000 + 900 * n, life=life()) for n in range(3))
+    rig.take(first, *later)
     refused(rig, "topic")
-    rig.answer_all()
-    rig.run(61_000)
-    assert rig.out_offsets() == [0]
+    assert rig.part(level).tracker.left == {1, 2}
+    assert rig.lane.ownership.load == first.weight
+    rig.run(5_000)
+    assert len(rig.history) == 1
+
+
+def test_a_record_that_is_retried_in_place_is_not_let_go_for_its_count_is_kept_nowhere_else() -> None:
+    rig = Rig(policy=replace(samples.policy(), in_place=InPlace(700, None)), order="key")
+    rig.assign(ORDERS)
+    rig.take(*(record(offset, key=b"%d" % offset) for offset in range(2)))
+    rig.answer(BAD)
+    rig.answer(REFUSED)
+    rig.run(25)
+    rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
+    assert not rig.part().tracker.left
+    rig.run(FIRST_RETRY)
+    rig.conclude()
+    rig.run(700)
+    assert [(sent.record.offset, sent.record.times) for sent in rig.sent] == [(0, 1)]
 
 
 def test_a_refused_entry_is_tried_again_alone_and_ever_less_often() -> None:
