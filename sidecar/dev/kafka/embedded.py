@@ -9,6 +9,7 @@ Plans the cluster, formats its folders, starts it and removes it. Not for produc
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import socket
 import tempfile
@@ -170,7 +171,7 @@ class EmbeddedKafka:
         client: AdminClient | None = None
         while time.monotonic() < until:
             if not node.running:
-                raise SetupError(f"Kafka node {node.id} ended while it started:\n{node.log_tail()}")
+                raise SetupError(_why_ended(node))
             if client is None and _listens(node.plan.port):
                 client = AdminClient(QUIET | {"bootstrap.servers": node.address})
             if client is not None and wanted <= _brokers(client, self._cluster):
@@ -183,6 +184,7 @@ class EmbeddedKafka:
 
 
 LOG4J_FILE = "log4j2.properties"
+TAKEN = re.compile(r"failed to bind to (\S+): Address already in use")
 QUIET: dict[str, str | int | float | bool] = {
     "log_level": 0,
     "reconnect.backoff.ms": 20,
@@ -215,6 +217,13 @@ def _free_ports() -> Iterator[int]:
             except OSError:
                 continue
         yield port
+
+
+def _why_ended(node: Node) -> str:
+    log = node.log_tail()
+    if (taken := TAKEN.search(log)) is not None:
+        return f"Kafka node {node.id} cannot listen on {taken[1]}: another program has that port"
+    return f"Kafka node {node.id} ended while it started:\n{log}"
 
 
 def _listens(port: int) -> bool:

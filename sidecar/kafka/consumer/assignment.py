@@ -20,7 +20,7 @@ from sidecar.kafka.consumer.listeners import AssignmentListener
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.revocation import drop_given_away, release
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, edges, made_anew, untouched
+from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, asked_apart, edges, made_anew, untouched
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -203,9 +203,9 @@ class Assignment:
 
     def _give(self, consumer: Consumer, starts: Sequence[Start]) -> None:
         """Make the client fetch partitions."""
-        consumer.incremental_assign([TopicPartition(*start.partition, start.offset) for start in starts])
-        # A pause outlives `incremental_unassign` (librdkafka 2.16). Without this, a partition that this client had
-        # before, and that was paused then, would never be fetched again.
+        for places in asked_apart(starts):
+            consumer.incremental_assign(places)
+        # A pause outlives `incremental_unassign` (librdkafka 2.16): who was paused before would never be fetched again.
         consumer.resume([TopicPartition(*start.partition) for start in starts])
         paused = [start.partition for start in starts if self.all_paused or self.slots[start.partition].paused]
         consumer.pause([TopicPartition(*partition) for partition in paused])

@@ -130,6 +130,17 @@ def _numbered(start: Start, number: int | None) -> Start:
     return start._replace(offset=number, progress=untouched(number, start.width))
 
 
+def asked_apart(starts: Sequence[Start]) -> list[list[TopicPartition]]:
+    """Return what to assign together: each partition alone for whose offset the client has to ask the group.
+
+    The client asks once for all that it gets together, and repeats the request for all while Kafka holds back one of
+    the offsets (librdkafka 2.16): a dead pod's transaction over one partition would stop the others until it ends.
+    """
+    places = [TopicPartition(*start.partition, start.offset) for start in starts]
+    known = [place for place in places if place.offset != OFFSET_STORED]
+    return [known, *([place] for place in places if place.offset == OFFSET_STORED)]
+
+
 def untouched(first: int, width: int | None = None) -> Progress:
     """Return the progress in a log of which the group has read nothing; it begins at `first`."""
     return Progress(first, ours=False, width=width, last_at=0)

@@ -5,9 +5,12 @@ All in one file, which is one worker's: each takes the usual ports.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -24,6 +27,14 @@ from tests.support.service.service import free_port
 
 PARTS = {"dashboard", "api", "metrics", "brokers", "configuration"}
 QUICK = ("--set", "retry.ladder=[1s]", "--set", "retry.max_reconsume_times=1")
+
+
+@pytest.fixture(autouse=True)
+def usual_ports() -> Iterator[None]:
+    """Runs of the tests beside each other take turns: `dev up` looks for free ports seconds before Kafka has them."""
+    with (Path(tempfile.gettempdir()) / "reconsume-tests-usual-ports").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.mark.long  # as the README's way in every run

@@ -264,28 +264,67 @@ def test_partitions_added_to_a_topic_that_the_group_reads_begin_at_their_beginni
     assert starts[2] == untouched(0)
 
 
+Hold = Callable[[TopicPartition], Producer]
+
+
+@pytest.fixture
+def hold(kafka: Broker, group: str) -> Iterator[Hold]:
+    """`hold(place)`: the transaction of a pod that died over one offset of the group, until it is aborted."""
+    outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+
+    def begin(place: TopicPartition) -> Producer:
+        name = f"dead-{group}-{place.partition}"
+        minutes = {"transaction.timeout.ms": 300_000}  # no wait of a test sees it end by itself
+        dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, **minutes})
+        dead.init_transactions(SECONDS)
+        dead.begin_transaction()
+        dead.send_offsets_to_transaction([place], outsider.consumer_group_metadata(), SECONDS)
+        return dead
+
+    yield begin
+    outsider.close()
+
+
+def one_in_each(kafka: Broker, topic: str, group: str) -> None:
+    """Two partitions with a record each, and a group that has read nothing of them."""
+    for number in range(2):
+        commit(kafka.bootstrap, group, TopicPartition(topic, number, 0))
+    produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(2)])
+
+
 def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(
-    kafka: Broker, make_topic: MakeTopic, group: str, start: Start
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start, hold: Hold
 ) -> None:
     """A dead pod's transaction covers partition 0; partition 1 is read meanwhile, and 0 once it has ended."""
     topic = make_topic(partitions=2)
-    for number in range(2):
-        commit(kafka.bootstrap, group, TopicPartition(topic, number, 0))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for number in range(2):
-        producer.produce(topic, b"x", partition=number)
-    assert producer.flush(SECONDS) == 0
-    dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"dead-{group}"})
-    dead.init_transactions(SECONDS)
-    dead.begin_transaction()
-    outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
-    dead.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outsider.consumer_group_metadata(), SECONDS)
+    one_in_each(kafka, topic, group)
+    dead = hold(TopicPartition(topic, 0, 1))
     keeper, _ = start(topic)
     until(lambda: keeper.offsets(1) == [0], SECONDS, "the other partition is read")
     assert keeper.offsets(0) == []
     dead.abort_transaction(SECONDS)
     until(lambda: keeper.offsets(0) == [0], SECONDS, "the partition that was held back is read")
-    outsider.close()
+
+
+def test_each_of_several_offsets_that_are_held_back_is_waited_for_by_itself(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start, hold: Hold
+) -> None:
+    """Two dead pods, of which one has gone for good: what it held back is read while the other's is not.
+
+    The same becomes of a partition whose offset Kafka was only slow to tell, on a busy machine."""
+    topic = make_topic(partitions=2)
+    one_in_each(kafka, topic, group)
+    dead = [hold(TopicPartition(topic, number, 1)) for number in range(2)]
+    keeper, thread = start(topic)
+    slots = thread.assignment.slots
+    until(
+        lambda: sum(slot.awaits is not None for slot in list(slots.values())) == 2, SECONDS, "the client asks for both"
+    )
+    dead[1].abort_transaction(SECONDS)
+    until(lambda: keeper.offsets(1) == [0], SECONDS, "the partition that is held back no more is read")
+    assert keeper.offsets(0) == []
+    dead[0].abort_transaction(SECONDS)
+    until(lambda: keeper.offsets(0) == [0], SECONDS, "the other one is read")
 
 
 def test_the_end_of_each_partition_is_known(kafka: Broker, topic: str, start: Start) -> None:
