@@ -20,8 +20,9 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.listeners import AssignmentListener
+from sidecar.kafka.consumer.log_checks import Edges
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts
+from sidecar.kafka.consumer.start_offsets import Start, Starts
 
 LOOK_EVERY = 5.0
 """Seconds between looks for new partitions. No record in them is missed, since they are read from their beginning."""

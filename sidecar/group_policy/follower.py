@@ -24,7 +24,7 @@ from sidecar.core.record import Partition
 from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
 from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
 from sidecar.kafka.client_config import Config
-from sidecar.kafka.consumer.start_offsets import made_anew
+from sidecar.kafka.consumer.log_checks import made_anew
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names

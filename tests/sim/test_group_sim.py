@@ -183,6 +183,30 @@ FOUND = {
         stall=30,
         lock=20_000,
     ),
+    # While Kafka was slow a level was taken over unasked, or asked in part, and the place was the former log's.
+    "a level that is made anew while questions have no answer is read from its first record": Plan(
+        seed=3_972_955,
+        records=27,
+        sidecars=2,
+        concurrency=1,
+        room=4_000,
+        deaths=1,
+        failures=3,
+        spread=15_000,
+        weights=Weights(ok=7, fail=8, timeout=1, throttle=3, ask=4, reject=1),
+        fates=(1, 0, 0),
+        faults=(
+            *(Fault("slowness", 3_646, 20_000, 5), Fault("step", 8_655, 30, 9)),
+            *(Fault("recreate", 4_000, 700, 7), Fault("join", 7_478, 3_000, 8)),
+        ),
+        stall=30,
+        lock=20_000,
+        configs=(
+            Config(table=(1_000, 5_000, 10_000), ladder="pulsar"),
+            Config(table=(1_000,), ladder="pulsar"),
+            Config(table=(3_000, 60_000), ladder="pulsar"),
+        ),
+    ),
     # A parked partition's owner had committed an offset of the old topic in the new one, which then ended before it.
     "a level that was made anew is read from its beginning": Plan(
         seed=117,

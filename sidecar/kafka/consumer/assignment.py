@@ -17,10 +17,11 @@ from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import AssignmentListener
+from sidecar.kafka.consumer.log_checks import Edges, edges, made_anew, untouched
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.revocation import drop_given_away, release
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, asked_apart, edges, made_anew, untouched
+from sidecar.kafka.consumer.start_offsets import Start, Starts, asked_apart
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -119,19 +120,18 @@ class Assignment:
     def learn(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> bool:
         """Report to the lane where a partition starts, at its first message, which has `offset`.
 
-        False: Kafka does not say it yet, and the partition is fetched again.
+        False: Kafka does not say it yet, or the partition starts elsewhere. It is fetched again.
         """
         start = slot.awaits
         if start is None:
             return True
-        progress: Progress | None = untouched(offset, start.width)
         if start.offset == OFFSET_STORED:
-            found = self.starts.committed(consumer, [slot.partition])
-            if slot.partition not in found:
+            (start,) = self.starts.find(consumer, [slot.partition])
+            if start.offset != offset:  # nobody knows yet, or the client began at a place in a former log of that name
                 self._anew(consumer, [start])
+                self._begin([start])
                 return False
-            progress = found[slot.partition] or progress
-        self._begin([start._replace(progress=progress)])
+        self._begin([start if start.progress else start._replace(progress=untouched(offset, start.width))])
         return True
 
     def seek(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> None:

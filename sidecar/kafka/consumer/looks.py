@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.due_offsets import DueOffsets
+from sidecar.kafka.consumer.log_checks import made_anew, offsets_at
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from sidecar.kafka.consumer.start_offsets import made_anew, offsets_at
 
 LOOK_EVERY = 10.0
 """Seconds until each question is asked again."""

@@ -9,19 +9,23 @@ partitions of the assignment start meanwhile. The lane learns the start at the f
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
-from msgspec.structs import replace
 
 from sidecar.core.progress import Progress
-from sidecar.core.record import NEVER, Partition
+from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-
-EDGES_WITHIN = 2.0
-"""Seconds for the first or last offsets of all partitions together. A request takes 24 ms for 216 of them (measured).
-"""
+from sidecar.kafka.consumer.log_checks import (
+    EDGES_WITHIN,
+    Edges,
+    checked,
+    first_later,
+    offsets_at,
+    untouched,
+    without_marks_from,
+)
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -39,13 +43,6 @@ class Start(NamedTuple):
     width: int | None = None
 
 
-class Edges(NamedTuple):
-    """The first offset of a partition's log, and the offset after its last stable record."""
-
-    low: int
-    high: int
-
-
 class Starts:
     """The starts of one consumer's partitions.
 
@@ -61,10 +58,7 @@ class Starts:
     def find(self, consumer: Consumer, partitions: Sequence[Partition]) -> list[Start]:
         """Return the start of each partition, in order."""
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
-        known = self.committed(consumer, partitions)
-        read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
-        known |= {source: untouched(first) for source, first in made_anew(consumer, read).items()}
-        known |= within_logs(consumer, known)
+        known = checked(consumer, self.committed(consumer, partitions))
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
         return list(found.values())
@@ -141,11 +135,6 @@ def asked_apart(starts: Sequence[Start]) -> list[list[TopicPartition]]:
     return [known, *([place] for place in places if place.offset == OFFSET_STORED)]
 
 
-def untouched(first: int, width: int | None = None) -> Progress:
-    """Return the progress in a log of which the group has read nothing; it begins at `first`."""
-    return Progress(first, ours=False, width=width, last_at=0)
-
-
 def first_width(consumer: Consumer, topic: str) -> int | None:
     """Return how many of a topic's partitions, from 0 on, belong to the group's first start.
 
@@ -163,89 +152,3 @@ def first_width(consumer: Consumer, topic: str) -> int | None:
         return None
     read = [progress for progress in found.values() if progress is not None]
     return max((progress.width or 0 for progress in read), default=len(every))
-
-
-def edges(consumer: Consumer, partition: Partition) -> Edges | None:
-    """Return where a partition's log begins and ends now; None if Kafka does not answer."""
-    low = offsets_at(consumer, [TopicPartition(*partition, OFFSET_BEGINNING)]).get(partition)
-    high = offsets_at(consumer, [TopicPartition(*partition, OFFSET_END)]).get(partition)
-    return None if low is None or high is None else Edges(low, high)
-
-
-def made_anew(
-    consumer: Consumer, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
-) -> dict[Partition, int]:
-    """Return the partitions whose log is another one than was read, and where each of these logs begins.
-
-    Their topics were deleted and created again. `read`: for each partition the offset below which it was read, and the
-    greatest timestamp (epoch ms) of what was read. The client does not report a new log: it reads on at the old offset
-    as soon as the new log is that long.
-    """
-    asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
-    found = offsets_at(consumer, asked, within)
-    younger = {source: first for source, first in found.items() if first < read[source][0]}
-    # All of another log is younger than what was read. In the same log only a transaction's marker can be younger and
-    # lie below the place: a search by time finds markers too, and what was read lies before it.
-    begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
-    return {source: first for source, first in younger.items() if begins.get(source) == first}
-
-
-def reach(progress: Progress) -> int:
-    """Return the offset after the last record that the progress says is done."""
-    return max(progress.next, max(progress.done, default=-1) + 1)
-
-
-def without_marks_from(progress: Progress, end: int) -> Progress:
-    """Return the progress without the marks of done records at `end` or behind it."""
-    return replace(progress, done=frozenset(offset for offset in progress.done if offset < end))
-
-
-def within_logs(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress]:
-    """Return progress without what lies behind the end of the log, where it has some.
-
-    That is of a former log, and would pass over records of this one as soon as it is that long: marks of done records,
-    and the place itself if the log is still empty. Later, the records themselves show that it is another log.
-    """
-    reached = {source: got for source, got in known.items() if got is not None and reach(got) > 0}
-    ends = offsets_at(consumer, [TopicPartition(*source, OFFSET_END) for source in reached])
-    beyond = {source: got for source, got in reached.items() if reach(got) > ends.get(source, NEVER)}
-    short = [source for source, got in beyond.items() if got.next > ends[source]]
-    begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in short])
-    empty = {source for source in short if begins.get(source) == ends[source]}
-    return {
-        source: untouched(ends[source]) if source in empty else without_marks_from(got, ends[source])
-        for source, got in beyond.items()
-    }
-
-
-def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None:
-    """Return the first offset of a record that is younger than `at` (epoch ms); `OFFSET_END` if there is none.
-
-    None if Kafka does not answer.
-    """
-    try:
-        (place,) = consumer.offsets_for_times([TopicPartition(*partition, at + 1)], timeout=EDGES_WITHIN)
-    except KafkaException as refusal:
-        _LOG.warning("cannot look up offsets by time yet: %s", refusal, extra={"event": "offsets-unanswered"})
-        return None
-    return place.offset if place.error is None else None
-
-
-def offsets_at(consumer: Consumer, places: list[TopicPartition], within: float = EDGES_WITHIN) -> dict[Partition, int]:
-    """Return the offset of the record behind each logical offset or time in `places`.
-
-    Partitions whose leader does not answer, or that have no such offset, are left out.
-    """
-    asked = [place for place in places if place.offset != OFFSET_STORED]
-    if not asked:
-        return {}
-    try:
-        found = consumer.offsets_for_times(asked, timeout=within)
-    except KafkaException as refusal:
-        _LOG.warning("cannot look up first or last offsets yet: %s", refusal, extra={"event": "offsets-unanswered"})
-        return {}
-    return {
-        Partition(place.topic, place.partition): place.offset
-        for place in found
-        if place.error is None and place.offset >= 0
-    }

@@ -17,7 +17,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.client_config import consumer_config
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.consumer.start_offsets import untouched
+from sidecar.kafka.consumer.log_checks import untouched
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker

@@ -67,8 +67,9 @@ def test_a_consumer_that_ends_by_what_comes_out_of_a_callback_is_named(
     assert not thread.is_alive()
     (problem,) = watch.problems()
     assert problem.startswith("thread consumer-main has ended")
-    (line,) = (record for record in caplog.records if record.levelname == "ERROR")
-    assert vars(line)["event"] in ("thread-ended", "consumer-ended")
+    # Clients of earlier tests may say something too, as long as they are being destroyed.
+    ends = [record for record in caplog.records if vars(record).get("event") in ("thread-ended", "consumer-ended")]
+    assert [record.levelname for record in ends] == ["ERROR"]
     assert "_UNKNOWN_PARTITION" in caplog.text
     assert "Traceback" in caplog.text
 

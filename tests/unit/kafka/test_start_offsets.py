@@ -20,7 +20,8 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.start_offsets import Edges, Start, Starts, made_anew, reach, untouched, within_logs
+from sidecar.kafka.consumer.log_checks import Edges, checked, made_anew, reach, untouched
+from sidecar.kafka.consumer.start_offsets import Start, Starts
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)
@@ -163,12 +164,30 @@ def test_what_lies_behind_the_end_of_the_log_is_a_former_logs(
 ) -> None:
     """As soon as the log is that long it would pass over its records."""
     client = cast("Consumer", Ends({PLACE: ends}))
-    assert within_logs(client, {PLACE: known}).get(PLACE, known) == left
+    assert checked(client, {PLACE: known}) == {PLACE: left}
 
 
-def test_where_the_end_is_not_known_all_stays() -> None:
-    assert within_logs(cast("Consumer", Ends({})), {PLACE: Progress(0, frozenset({2}))}) == {}
-    assert within_logs(cast("Consumer", Ends({})), {PLACE: None}) == {}
+@pytest.mark.parametrize("known", [Progress(0, frozenset({2})), None])
+def test_where_the_end_of_a_main_topic_is_not_known_all_stays(known: Progress | None) -> None:
+    assert checked(cast("Consumer", Ends({})), {PLACE: known}) == {PLACE: known}
+
+
+@pytest.mark.parametrize(("answers", "sure"), [(0, False), (1, False), (2, True)])
+def test_a_level_is_not_read_before_it_is_known_that_its_log_is_the_one_that_was_read(answers: int, sure: bool) -> None:
+    """Where a retry could be skipped, no answer is no leave: neither about its records' times nor about its end."""
+
+    class Level:
+        def __init__(self) -> None:
+            self.left = answers
+
+        def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+            self.left -= 1
+            if self.left < 0:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return [answer(9 if place.offset == OFFSET_END else OFFSET_END) for place in places]
+
+    known = Progress(9, last_at=READ_AT)
+    assert checked(cast("Consumer", Level()), {PLACE: known}) == ({PLACE: known} if sure else {})
 
 
 def test_the_reach_of_progress_is_behind_its_last_mark() -> None:
