@@ -179,8 +179,21 @@ def test_events_of_a_topic_that_was_made_anew_while_the_job_was_stopped_are_read
 
 
 def test_events_that_were_deleted_before_they_were_read_are_counted_and_named(life: Life) -> None:
-    group = life.group("late")
+    """Where Kafka does not answer in time it is said that they may be uncounted: then it is tried with other events."""
+    for name in ("late", "later", "last"):
+        group = life.group(name)
+        said = said_of_seven_deleted_events(life, group)
+        if not said.startswith("the first offsets cannot be read"):
+            break
     events = Names(group).events
+    assert said.startswith(f"7 events of {events} were deleted before the view read them")
+    assert life.meters.registry.get_sample_value("reconsume_view_events_lost_total", {"topic": events}) == 7
+
+
+def said_of_seven_deleted_events(life: Life, group: str) -> str:
+    """Stop the view after its first event, and delete the next seven before it goes on."""
+    events = Names(group).events
+    life.said.clear()
     tell(life.bootstrap, [event(group, 1)])
     with life.running("view", f"--groups={group}") as wait:
         wait(lambda: view_of(life.bootstrap, group), "the first has a row")
@@ -193,8 +206,7 @@ def test_events_that_were_deleted_before_they_were_read_are_counted_and_named(li
         wait(lambda: life.said, "what was lost is told")
         wait(lambda: life.told(events) == life.ends(events), "how far the view has read is told")
     [said] = life.said
-    assert said.startswith(f"7 events of {events} were deleted before the view read them")
-    assert life.meters.registry.get_sample_value("reconsume_view_events_lost_total", {"topic": events}) == 7
+    return said
 
 
 @pytest.mark.parametrize(

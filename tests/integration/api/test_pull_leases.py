@@ -36,7 +36,7 @@ def test_a_lease_that_nobody_answers_expires_and_its_handle_with_it(api: PullApi
 def test_a_short_lease_ends_in_time_after_a_long_one_was_made(api: PullApi) -> None:
     api.add(0, 1, 2)
     api.receive(max=1, invisible="1h")
-    api.receive(max=1, invisible="300ms")
+    api.receive(max=1, invisible="3s")
     api.receive(max=1, invisible="100ms")
     api.until_ended(2)
     assert [one.offset for one in api.ended] == [2, 1]

@@ -47,4 +47,4 @@ def test_a_broadcast_needs_no_right_on_groups_or_transactions(tmp_path: Path) ->
                 sidecar.until(lambda: len(service.ledger.taken()) == 20, 20, "all are taken")
                 assert sidecar.status()["last_error"] is None
                 assert sidecar.stop().code == 0
-            assert "warning" not in sidecar.log()
+            assert "AUTHORIZATION" not in sidecar.log().upper()
