@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.deadline import SOON
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import produce
 from tests.support.proof.checker import Report, check
@@ -68,7 +69,7 @@ def test_a_stop_while_busy_answers_what_is_out_sends_nothing_new_and_costs_no_du
         acknowledged = 0
     end = sidecar.stop()
     assert end.code == 0
-    assert end.seconds < SLOW + 3
+    assert end.seconds < 9, "it has not waited for the end of the drain, which may take 10 s"
     assert len(service.ledger.deliveries()) == acknowledged or how == "SIGTERM"
     unanswered = [delivery for delivery in service.ledger.deliveries() if delivery.answered is None]
     assert unanswered == [], "an answer was not waited for"
@@ -112,7 +113,7 @@ def test_a_service_that_hangs_does_not_hold_up_the_end_and_no_attempt_is_counted
     sidecar.until(lambda: sidecar.status()["in_flight"] == hanging, 5, "the sidecar knows it")
     end = sidecar.stop()
     assert end.code == 0
-    assert end.seconds < 1 + 3
+    assert end.seconds < SOON, "it has not waited for the answers, which may take 60 s"
     assert all(rows == () for rows in collect(group, service.ledger).retries.values())
     report = finish(group, service, start_sidecar)
     assert report.duplicates == hanging, report
@@ -132,4 +133,4 @@ def test_a_second_sigterm_ends_at_once(
     sidecar.until(lambda: sidecar.status()["state"] == "draining", 5, "the drain has begun")
     end = sidecar.stop()
     assert end.code == 1
-    assert end.seconds < 1
+    assert end.seconds < 9, "it has not waited for the end of the drain, which may take 10 s"

@@ -130,7 +130,7 @@ def test_without_faults_nothing_is_delivered_twice(run: Run) -> None:
 
 def test_the_sidecar_ends_with_code_0(run: Run) -> None:
     assert run.end.code == 0
-    assert run.end.seconds < 5
+    assert run.end.seconds < 9, "nothing was left that a drain of 10 s would wait for"
 
 
 @pytest.mark.parametrize("number", range(POISON))
