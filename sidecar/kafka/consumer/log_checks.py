@@ -115,12 +115,7 @@ def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None
 
     None if Kafka does not answer.
     """
-    try:
-        (place,) = consumer.offsets_for_times([TopicPartition(*partition, at + 1)], timeout=EDGES_WITHIN)
-    except KafkaException as refusal:
-        _LOG.warning("cannot look up offsets by time yet: %s", refusal, extra={"event": "offsets-unanswered"})
-        return None
-    return place.offset if place.error is None else None
+    return _answers(consumer, [TopicPartition(*partition, at + 1)], EDGES_WITHIN).get(partition)
 
 
 def offsets_at(consumer: Consumer, places: list[TopicPartition], within: float = EDGES_WITHIN) -> dict[Partition, int]:
