@@ -122,9 +122,18 @@ def run(words: list[str], folder: Path, bootstrap: str, *, interrupt: socket.soc
         if interrupt is not None:
             await_call(process, interrupt)
             process.send_signal(signal.SIGINT)
-        return Ended(process.wait(SECONDS), out.read_text(), told.read_text())
+        return Ended(as_a_shell_shows(process.wait(SECONDS)), out.read_text(), told.read_text())
     finally:
         process.send_signal(signal.SIGKILL)
+
+
+def as_a_shell_shows(code: int) -> int:
+    """The exit code; 128 and its number for a signal.
+
+    CPython ends `python -m` by SIGINT itself, whatever was caught, if the interrupt met code that was compiled from a
+    string, such as a named tuple's that is just being imported (`unhandled_keyboard_interrupt`, bpo-1054041).
+    """
+    return 128 - code if code < 0 else code
 
 
 def await_call(process: Forked, listener: socket.socket) -> None:
