@@ -159,6 +159,23 @@ TAKEN_OVER_EMPTY = Plan(
 """The group has a place in the former log, which the new one has a moment later. Nothing else tells them apart."""
 
 FOUND = {
+    # A record that was set aside, of an earlier assignment, counted as one that waits for its turn alone.
+    "what was set aside before its partition was lost keeps nobody waiting": Plan(
+        seed=698,
+        records=29,
+        partitions=1,
+        concurrency=16,
+        room=1,
+        deaths=1,
+        failures=3,
+        weights=Weights(1, 2, 0, 0, 3, 0),
+        fates=(2, 1, 1),
+        faults=(
+            *(Fault("truncate", 21_743, 20_000, 7), Fault("lose", 0, 700, 8), Fault("unled", 359, 30, 7)),
+            *(Fault("join", at, lasts, whom) for at, lasts, whom in ((280, 20_000, 2), (280, 20_000, 0))),
+            *(Fault("freeze", 2_444, 700, 3), Fault("freeze", 9_111, 20_000, 6), Fault("join", 359, 3_000, 5)),
+        ),
+    ),
     "a level that is made anew and taken over empty is read from its first record": TAKEN_OVER_EMPTY,
     "and so with the deliveries of another seed": TAKEN_OVER_EMPTY._replace(seed=38),
     # The former owner had passed over nothing but markers of aborted transactions, whose time nobody learns.

@@ -233,7 +233,8 @@ class Quarantine:
 
     def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
         ready = chain(self._parts.ready, self._dispatcher.aside) if watch.stage == "alone" else ()
-        waits = any(record.source == part.source for record in ready)
+        # Those of an earlier assignment of the partition may still be aside. They never go: all would wait for ever.
+        waits = any(record.source == part.source and record.epoch == part.epoch for record in ready)
         match after_time(watch, part, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
             case "first":
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.

@@ -281,6 +281,22 @@ def test_a_partition_that_has_nothing_to_deliver_keeps_the_others_waiting_for_mo
     assert [sent.record.source for sent in rig.history] == [ORDERS]
 
 
+def test_what_was_set_aside_of_an_earlier_assignment_keeps_nobody_waiting() -> None:
+    """It is not sent any more, and waited as if it were: all other partitions stood still for ever."""
+    rig = rig_of()
+    rig.assign(ORDERS, resume=died(2))
+    rig.assign(OTHER, resume=Progress(0, clean=True))
+    rig.take_offsets([0], OTHER)
+    work(rig, 500)
+    rig.lane.ownership.lost([OTHER])
+    rig.assign(OTHER, epoch=2, resume=died(2))
+    rig.lane.ownership.lost([ORDERS])
+    rig.assign(ORDERS, epoch=2, resume=Progress(0, clean=True))
+    rig.take_offsets([0], epoch=2)
+    work(rig, 5_000)
+    assert [sent.record.source for sent in rig.history] == [ORDERS]
+
+
 def test_a_suspect_that_comes_back_waits_for_those_that_were_not_tried_yet() -> None:
     rig = taken_up(Progress(0, deaths=1, reach=2), 0, 1, 2)
     commit(rig)
