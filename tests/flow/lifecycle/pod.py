@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tests.support.service.pod_service import REPOSITORY, ServiceProcess
+from tests.support.sidecar.forked import Forked
 from tests.support.sidecar.process import Exit, SidecarProcess
 
 LEAST_GRACE = 2.0
@@ -101,10 +102,10 @@ class Pod:
         self._service_gone.wait(self._left)
         return (drained, acknowledged), self._terminate(self.sidecar.process)
 
-    def _terminate(self, process: subprocess.Popen[bytes]) -> Exit:
+    def _terminate(self, process: subprocess.Popen[bytes] | Forked) -> Exit:
         process.send_signal(signal.SIGTERM)  # does nothing to one that has ended
         try:
             process.wait(max(LEAST_GRACE, self._left))
         except subprocess.TimeoutExpired:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         return Exit(process.wait(60), time.monotonic() - self._began)
