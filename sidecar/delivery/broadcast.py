@@ -100,10 +100,11 @@ class AllPartitions(Assignment):
             if place.error is None and place.offset >= 0:
                 self.kept[Partition(place.topic, place.partition)] = Progress(place.offset)
         known = [source for source in new if source in self.kept]
-        consumer.incremental_assign([TopicPartition(*source, self.kept[source].next) for source in known])
+        starts = [Start(source, self.kept[source].next, self.kept[source]) for source in known]
+        self.client.give(consumer, starts)
         for source in known:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
-        self._begin([Start(source, self.kept[source].next, self.kept[source]) for source in known])
+        self._begin(starts)
 
     def _take_membership(self, consumer: Consumer) -> None:
         """Do nothing: nothing is committed, so no transaction needs the membership."""

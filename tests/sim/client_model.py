@@ -3,6 +3,9 @@
 `test_client_conformance.py` compares it with the real one. What is easily taken to be kinder than it is:
 
 - a pause belongs to the partition's entry in the client, which stays: it outlives `incremental_unassign`;
+- the offsets of all partitions that are assigned together at `OFFSET_STORED` are asked for in one request, which is
+  repeated for all of them while an open transaction holds one of them back; if the assignment has changed since, it is
+  not repeated, and they end as partitions without an offset;
 - an offset that is not in the log ends the fetching with one error, which neither pause nor unassign takes back;
   from then on a seek fails, and only unassign and assign set it going;
 - pause, seek and unassign purge what was fetched and not yet consumed; the end is told anew after each of them.
@@ -16,7 +19,7 @@ from random import Random
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, TopicPartition
 
 from sidecar.core.record import Partition
 from tests.sim.client_parts import Event, Toppar
@@ -37,6 +40,8 @@ class ClientModel(Questions):
         self.metadata: object = None
         """What the group's coordinator last told it of its membership."""
         self._random = random
+        self._changes = 0
+        """Of the assignment."""
         self._callbacks: dict[str, Callback] = {}
         self._rebalances: deque[tuple[str, Sequence[Partition]]] = deque()
 
@@ -52,9 +57,13 @@ class ClientModel(Questions):
         asked = [(self._toppar(place), place) for place in places]
         if any(toppar.assigned for toppar, _ in asked):
             raise failure(KafkaError._CONFLICT)
+        stored = [Partition(place.topic, place.partition) for _, place in asked if place.offset == OFFSET_STORED]
+        self._changes += 1
         for toppar, place in asked:
             toppar.assigned = toppar.fetching = True
             toppar.consumed = None
+            toppar.asked_with = stored if place.offset == OFFSET_STORED else ()
+            toppar.asked_at = self._changes
             toppar.begin_anew(place.offset)
 
     def incremental_unassign(self, places: Iterable[TopicPartition]) -> None:
@@ -62,6 +71,7 @@ class ClientModel(Questions):
         toppars = [self._toppar(place) for place in places]
         if not all(toppar.assigned for toppar in toppars):
             raise failure(KafkaError._INVALID_ARG)
+        self._changes += 1
         for toppar in toppars:
             toppar.assigned = toppar.fetching = False
             toppar.consumed = None
@@ -106,11 +116,21 @@ class ClientModel(Questions):
         log, toppar = self.kafka.logs.get(source), self.toppars[source]
         if log is None or not log.led or toppar.paused or not toppar.fetching:
             return False
+        if self._held(toppar):
+            return toppar.asked_at != self._changes
         return toppar.position != log.end or toppar.told_end != log.end
+
+    def _held(self, toppar: Toppar) -> bool:
+        """Whether it has no offset yet, as the group's are held back."""
+        return toppar.position == OFFSET_STORED and self._held_back(toppar.asked_with)
 
     def _fetch(self, source: Partition, toppar: Toppar, most: int) -> None:
         log = self.kafka.logs.get(source)
         if not toppar.assigned or not toppar.fetching or log is None or not log.led:
+            return
+        if self._held(toppar):
+            if toppar.asked_at != self._changes:
+                self._stop(source, toppar, None)
             return
         if toppar.position < 0:
             self._look_up(source, toppar)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,6 +61,10 @@ class Toppar:
     """It has a position that is in the log, as far as the client knows."""
     start: int = OFFSET_INVALID
     """An offset or a logical one: where it fetches from after each change of its state, until something is consumed."""
+    asked_with: Sequence[Partition] = ()
+    """The partitions whose offsets are asked of the group in one request, its own among them."""
+    asked_at: int = 0
+    """After how many changes of the assignment."""
     position: int = OFFSET_INVALID
     """The next offset to fetch, or the logical one that is to be looked up first."""
     consumed: int | None = None

@@ -48,13 +48,15 @@ class Questions:
     def committed(self, places: Iterable[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's offsets."""
         self._slow("committed")
-        found = []
-        for place in places:
-            offset, metadata = self.kafka.committed.get(
-                (self.group, Partition(place.topic, place.partition)), (OFFSET_INVALID, "")
-            )
-            found.append(TopicPartition(place.topic, place.partition, offset, metadata))
-        return found
+        sources = [Partition(place.topic, place.partition) for place in places]
+        if self._held_back(sources):
+            raise failure(KafkaError._TIMED_OUT)
+        known = self.kafka.committed
+        return [TopicPartition(*source, *known.get((self.group, source), (OFFSET_INVALID, ""))) for source in sources]
+
+    def _held_back(self, sources: Iterable[Partition]) -> bool:
+        """Whether a request for these offsets is repeated, for one of them waits for a transaction's end."""
+        return any(self.kafka.held[self.group, source] for source in sources)
 
     def get_watermark_offsets(
         self, place: TopicPartition, timeout: float = -1, cached: bool = False

@@ -106,6 +106,7 @@ class ConsumerSide(DriverModel):
 
     def _turn(self) -> None:
         self.assignment.answer(self._client)
+        self.assignment.request_offsets(self._client, self.world.steady / 1000)
         self.consumer._run_commands()
         if self.consumer.looks.is_time(self.world.steady / 1000):
             self.consumer._look(self.world.steady / 1000)
@@ -124,6 +125,8 @@ class ConsumerSide(DriverModel):
             self.consumer._hand_over(messages)
         if any(toppar.queue for toppar in self.client.toppars.values()):
             self.turn_soon(3)
+        if self.assignment.client.waiting:
+            self.turn_soon(LOOK)
         for source in self.client.assignment_now:
             if self.client.hungry(source):
                 self.turn_soon(max(3, self._cold.get(source, 0) - self.world.steady))
@@ -169,7 +172,7 @@ class ConsumerSide(DriverModel):
             return
         self.client.forget_rebalances()
         self.world.broken |= self.tenures()
-        self.client.rebalance("on_lost", self.client.assignment_now)
+        self.client.rebalance("on_lost", self._owned())
         self.turn_soon()
 
     def close(self, then: Callable[[], None]) -> None:
@@ -181,12 +184,16 @@ class ConsumerSide(DriverModel):
         """In lockstep, as the thread's end."""
         self._rebalance()
         self.assignment.leave(self._client)
-        if places := self.client.assignment_now:
+        if places := self._owned():
             self.client.rebalance("on_revoke", places)
             self._rebalance()
         self.coordinator.leave(self)
         self.closed = True
         self.process.later(0, self._then)
+
+    def _owned(self) -> list[Partition]:
+        """What the group has given it, and the client may not have yet."""
+        return [slot.partition for slot in self.assignment.slots.values()]
 
     def abandon(self) -> None:
         """End a thread that waits in a rebalance."""

@@ -61,6 +61,14 @@ class KafkaFaults:
     def _answers(self) -> None:
         self.questions_hang -= 1
 
+    def _hold(self, fault: Fault) -> None:
+        """Open transactions of a pod that has died hold back some of a group's offsets."""
+        for group in ("billing", "billing-RETRY"):
+            for source in sorted(self.world.kafka.logs):
+                if self.random.random() < 0.5:
+                    self.world.kafka.hold(group, source)
+                    self.world.later(fault.lasts, partial(self.world.kafka.let_go, group, source))
+
     def _unled(self, fault: Fault) -> None:
         """A partition has no leader: nothing of it is read or written."""
         self._without(fault, "led")

@@ -6,6 +6,7 @@ Who may commit is told by `group_model.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -92,6 +93,8 @@ class KafkaModel:
         self.sizes: dict[str, int] = {}
         """How many partitions each topic has."""
         self.committed: dict[tuple[str, Partition], tuple[int, str]] = {}
+        self.held: Counter[tuple[str, Partition]] = Counter()
+        """By how many open transactions each group's offset is held back (KIP-447)."""
         self.refusing: set[str] = set()
         self.deleted: list[tuple[Partition, Log]] = []
         """Logs of topics that were deleted: what was in them is known to the checks."""
@@ -153,6 +156,15 @@ class KafkaModel:
         """An aborted transaction: its records are never seen, but their offsets and the markers' are gone."""
         for place in {self.target(copy) for copy in copies}:
             self.mark(place, aborted=1)
+
+    def hold(self, group: str, source: Partition) -> None:
+        """A transaction over a group's offset is open, and nobody knows how it ends."""
+        self.held[group, source] += 1
+
+    def let_go(self, group: str, source: Partition) -> None:
+        """It ends, aborted."""
+        self.held[group, source] -= 1
+        self.appended(source)
 
     def progress(self, group: str, source: Partition) -> Progress:
         """What the group has committed."""

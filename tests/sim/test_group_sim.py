@@ -85,6 +85,12 @@ def test_slow_and_unanswered_calls_of_the_client(plan: Plan) -> None:
 
 
 @story
+@given(plans("hold", "hold", "slowness", "recreate", *PODS, weights=FAILING))
+def test_offsets_that_the_transactions_of_dead_pods_hold_back(plan: Plan) -> None:
+    check(World(plan).run())
+
+
+@story
 @given(plans(faults=LATER, start=st.just("latest"), fates=st.just((1, 0, 0)), stall=st.just(30)))
 def test_a_group_that_began_at_the_latest_record_skips_nothing_later(plan: Plan) -> None:
     check(World(plan).run())
@@ -94,7 +100,7 @@ def test_a_group_that_began_at_the_latest_record_skips_nothing_later(plan: Plan)
 @given(
     plans(
         *("grow", "rollout", "unled", "underreplicated", "hang", "slowness", "step", "refuse", "oversize"),
-        *("cut", "truncate", "recreate", "outage", "failing", *PODS),
+        *("cut", "truncate", "recreate", "hold", "outage", "failing", *PODS),
         configs=ROLLOUTS,
         skews=st.sampled_from([(0,), (0, 120_000), (-60_000, 0)]),
     )

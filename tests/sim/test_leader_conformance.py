@@ -4,13 +4,11 @@ import pytest
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dev.kafka.node import Node
-from tests.sim.twin import Twin, twin
+from tests.sim.twin import IN_VAIN, Twin, twin
 from tests.sim.twin_broker import SECONDS, Broker
 from tests.support.deadline import until
 
 pytestmark = [pytest.mark.three, pytest.mark.long]
-IN_VAIN = 1.0
-"""Seconds that a question is given that nobody can answer."""
 
 
 def leader_of(cluster: EmbeddedKafka, pair: Twin, number: int) -> Node:

@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_STORED,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from sidecar.core.record import Partition
 from sidecar.kafka.client_config import consumer_config
@@ -24,6 +32,8 @@ from tests.sim.twin_broker import SECONDS, Broker, unused_name
 from tests.support.deadline import until
 from tests.support.kafka.topic_io import create_topic
 
+IN_VAIN = 1.0
+"""Seconds that a question is given that has no answer."""
 EOF = "_PARTITION_EOF"
 BEATS = 2
 """Records on the beat: the first may come with an answer that was asked for before the command."""
@@ -75,6 +85,17 @@ class Twin:
         self.broker.transact(place, 0, True, [at], self.real.consumer_group_metadata())
         self.kafka.committed[self.group, place] = (offset, "said")
 
+    def hold(self, number: int, offset: int) -> None:
+        """A transaction over the group's offset stays open, as one of a pod that died."""
+        at = TopicPartition(*self.places[number], offset, "said")
+        self.broker.hold(at, self.real.consumer_group_metadata())
+        self.kafka.hold(self.group, self.places[number])
+
+    def let_go(self, number: int) -> None:
+        """Kafka aborts it."""
+        self.broker.let_go()
+        self.kafka.let_go(self.group, self.places[number])
+
     def cut(self, number: int, before: int) -> None:
         """Lose the log below an offset; what was fetched already is consumed first, so that both know the same."""
         self.settle()
@@ -96,6 +117,15 @@ class Twin:
         self._await_error(number)
         if offset < 0:
             self.beat()
+
+    def assign_together(self, *numbers: int) -> None:
+        """Begin with all of these at once, at the group's offsets."""
+        self.both(lambda client: client.incremental_assign([self._at(number, OFFSET_STORED) for number in numbers]))
+        self.beat()
+
+    def ask_in_vain(self, number: int) -> None:
+        """What is committed, while nobody may know."""
+        self.both(lambda client: client.committed([self._at(number)], IN_VAIN))
 
     def unassign(self, number: int) -> None:
         """End."""

@@ -29,20 +29,11 @@ class Broker:
         self._transactional = Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": unused_name("twin"), "retry.backoff.ms": 5}
         )
-        until(self._prepared, SECONDS, "there is a transactional producer")
+        until(lambda: _prepared(self._transactional), SECONDS, "there is a transactional producer")
+        self._open: Producer | None = None
         self._reader = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": "twin", "isolation.level": "read_committed"}
         )
-
-    def _prepared(self) -> bool:
-        """A broker that has just begun does not know its coordinators yet."""
-        try:
-            self._transactional.init_transactions(SECONDS)
-        except KafkaException as failure:
-            if not failure.args[0].retriable():
-                raise
-            return False
-        return True
 
     def close(self) -> None:
         """End the client that reads."""
@@ -71,6 +62,19 @@ class Broker:
             raise
         (producer.commit_transaction if committed else producer.abort_transaction)(SECONDS)
 
+    def hold(self, offset: TopicPartition, metadata: Any) -> None:
+        """Begin a transaction over a group's offset, and leave it open."""
+        self._open = producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": unused_name("open")})
+        until(lambda: _prepared(producer), SECONDS, "there is a transactional producer")
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([offset], metadata, SECONDS)
+
+    def let_go(self) -> None:
+        """Abort the transaction that is open."""
+        assert self._open is not None
+        self._open.abort_transaction(SECONDS)
+        self._open = None
+
     def await_end(self, place: Partition, end: int) -> None:
         """The markers are written a moment after the transaction's end is acknowledged."""
 
@@ -83,3 +87,14 @@ class Broker:
         """Lose what lies below an offset."""
         for future in self.admin.delete_records([TopicPartition(*place, before)]).values():
             future.result(SECONDS)
+
+
+def _prepared(producer: Producer) -> bool:
+    """Whether a producer may begin; a broker that has just begun does not know its coordinators yet."""
+    try:
+        producer.init_transactions(SECONDS)
+    except KafkaException as failure:
+        if not failure.args[0].retriable():
+            raise
+        return False
+    return True

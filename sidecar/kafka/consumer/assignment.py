@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 
-from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import AssignmentListener
-from sidecar.kafka.consumer.log_checks import Edges, edges, made_anew, untouched
+from sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, made_anew, untouched
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
+from sidecar.kafka.consumer.owned_partitions import OwnedPartitions
 from sidecar.kafka.consumer.revocation import drop_given_away, release
-from sidecar.kafka.consumer.start_offsets import Start, Starts, asked_apart
+from sidecar.kafka.consumer.start_offsets import Start, Starts
 
 _LOG = logging.getLogger("reconsume.assignment")
 
 
-class Assignment:
+class Assignment(OwnedPartitions):
     """The partitions of one consumer.
 
     `lock_timeout`: seconds that a revoked partition waits for its deliveries. `stepwise`: as in GroupMembership.
@@ -38,13 +38,9 @@ class Assignment:
     def __init__(
         self, listener: AssignmentListener, *, start_at: str, lock_timeout: float, stepwise: bool = True
     ) -> None:
-        self.slots: dict[Key, OwnedPartition] = {}
+        super().__init__(listener, Starts(start_at))
         self.lock_timeout = lock_timeout
-        self.all_paused = False
-        """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
-        self._listener = listener
-        self.starts = Starts(start_at)
         self.group = GroupMembership(stepwise=stepwise)
         self._epochs = count(1)
         self._asked = threading.Event()
@@ -88,7 +84,8 @@ class Assignment:
         starts = self.starts.find(consumer, sources)
         for source in sources:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
-        self._give(consumer, starts)
+        self.client.give(consumer, starts)
+        self._pause_again(consumer, sources)
         self._asked.clear()
         self.group.rebalanced(consumer, self._owned())
         self._begin(starts)
@@ -105,7 +102,6 @@ class Assignment:
         else:
             self._take_membership(consumer)  # the last transactions of these partitions need the present generation
             release(sources, self._listener, self.lock_timeout, lambda: self.group.has_moved_on(consumer))
-        consumer.incremental_unassign(partitions)
         self._forget(consumer, sources)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -113,26 +109,8 @@ class Assignment:
         self.rebalances["lost"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
         self._listener.dropped(sources)
-        consumer.incremental_unassign(partitions)
         self.group.lose()
         self._forget(consumer, sources)
-
-    def learn(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> bool:
-        """Report to the lane where a partition starts, at its first message, which has `offset`.
-
-        False: Kafka does not say it yet, or the partition starts elsewhere. It is fetched again.
-        """
-        start = slot.awaits
-        if start is None:
-            return True
-        if start.offset == OFFSET_STORED:
-            (start,) = self.starts.find(consumer, [slot.partition])
-            if start.offset != offset:  # nobody knows yet, or the client began at a place in a former log of that name
-                self._anew(consumer, [start])
-                self._begin([start])
-                return False
-        self._begin([start if start.progress else start._replace(progress=untouched(offset, start.width))])
-        return True
 
     def seek(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> None:
         """Continue a partition at an offset."""
@@ -143,22 +121,17 @@ class Assignment:
             self._anew(consumer, [Start(slot.partition, offset, None)])
 
     def out_of_range(self, consumer: Consumer, slot: OwnedPartition, wanted: int) -> None:
-        """Continue a partition whose next offset is not in the log, or for which the group has no offset.
+        """Continue a partition whose next offset is not in the log.
 
         If the log was cut and begins after the offset, what was read stays under way, and only unread records are lost.
         If the log ends before the offset (an unclean leader election, or the topic was created again), the partition
         gets a new epoch. It then continues at the group's progress. While Kafka does not say what the log holds, the
         same offset is requested again.
         """
-        if slot.awaits is not None:
-            starts = self.starts.find(consumer, [slot.partition])
-            self._anew(consumer, starts)
-            self._begin(starts)
-            return
         wanted = wanted if slot.sought is None else min(wanted, slot.sought)
         found = edges(consumer, slot.partition)
         if found is not None and wanted < found.low:
-            _log_loss(slot, wanted, found)
+            log_loss(slot.partition, wanted, found)
             self._anew(consumer, [Start(slot.partition, found.low, None)])
             self._listener.cut(slot.partition, slot.epoch, wanted, found.low)
         elif slot.last_at is not None and made_anew(consumer, {slot.partition: (wanted, slot.last_at)}):
@@ -166,7 +139,7 @@ class Assignment:
         elif found is None or wanted <= found.high:
             self._anew(consumer, [Start(slot.partition, wanted, None)])
         else:
-            _log_loss(slot, wanted, found)
+            log_loss(slot.partition, wanted, found)
             self._go_back(consumer, slot, wanted, found)
 
     def made_anew(self, consumer: Consumer, slot: OwnedPartition) -> None:
@@ -195,38 +168,8 @@ class Assignment:
         self._take_membership(consumer)
         self._begin(starts)
 
-    def _anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
-        """Make the client fetch partitions from other offsets."""
-        # Not by a seek: a partition that is out of range takes none.
-        consumer.incremental_unassign([TopicPartition(*start.partition) for start in starts])
-        self._give(consumer, starts)
-
-    def _give(self, consumer: Consumer, starts: Sequence[Start]) -> None:
-        """Make the client fetch partitions."""
-        for places in asked_apart(starts):
-            consumer.incremental_assign(places)
-        # A pause outlives `incremental_unassign` (librdkafka 2.16): who was paused before would never be fetched again.
-        consumer.resume([TopicPartition(*start.partition) for start in starts])
-        paused = [start.partition for start in starts if self.all_paused or self.slots[start.partition].paused]
-        consumer.pause([TopicPartition(*partition) for partition in paused])
-
-    def _begin(self, starts: Collection[Start]) -> None:
-        """Report to the lane which partitions start where.
-
-        Call this after the membership is taken: the lane may commit at once.
-        """
-        grants = []
-        for start in starts:
-            slot = self.slots[start.partition]
-            slot.awaits = start if start.progress is None else None
-            if start.progress is not None:
-                slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at or None
-                slot.sought = start.progress.next
-                grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
-        if grants:
-            self._listener.assigned(grants)
-
-    def _forget(self, consumer: Consumer, sources: Iterable[Partition]) -> None:
+    def _forget(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+        self.client.take_back(consumer, sources)
         for source in sources:
             self.slots.pop(source, None)
         if self._leaving:
@@ -242,9 +185,3 @@ class Assignment:
 
     def _owned(self) -> dict[Partition, int]:
         return {slot.partition: slot.epoch for slot in self.slots.values()}
-
-
-def _log_loss(slot: OwnedPartition, wanted: int, found: Edges) -> None:
-    extra = {"event": "offset-lost", "partition": str(slot.partition), "offset": wanted}
-    text = "%s: offset %d is not in the log, which holds %d to %d"
-    _LOG.error(text, slot.partition, wanted, found.low, found.high, extra=extra)

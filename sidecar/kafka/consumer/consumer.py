@@ -134,6 +134,7 @@ class ConsumerThread(threading.Thread):
         if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
         self.assignment.answer(self._consumer)
+        self.assignment.request_offsets(self._consumer, self.last_poll_at)
         self._run_commands()
         if self.looks.is_time(self.last_poll_at):
             self._look(self.last_poll_at)
@@ -232,6 +233,9 @@ class ConsumerThread(threading.Thread):
         assert error is not None  # `_hand_over` checks it
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self.assignment.in_group:
             return  # the client looks for a group's coordinator even if it never joins one
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None and slot.awaits is not None:
+            self.assignment.without_offset(self._consumer, slot)
+            return
         self.last_error = f"{error.name()}: {error.str()}"
         if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None:
             self.assignment.out_of_range(self._consumer, slot, message.offset() or 0)

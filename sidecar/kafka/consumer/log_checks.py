@@ -43,6 +43,13 @@ def edges(consumer: Consumer, partition: Partition) -> Edges | None:
     return None if low is None or high is None else Edges(low, high)
 
 
+def log_loss(partition: Partition, wanted: int, found: Edges) -> None:
+    """Log that the next offset of a partition is not in its log."""
+    extra = {"event": "offset-lost", "partition": str(partition), "offset": wanted}
+    text = "%s: offset %d is not in the log, which holds %d to %d"
+    _LOG.error(text, partition, wanted, found.low, found.high, extra=extra)
+
+
 def checked(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
     """Return committed progress without what is of a former log, and without the levels whose leader does not answer.
 

@@ -19,8 +19,8 @@ Key: TypeAlias = tuple[str | None, int | None]
 class OwnedPartition:
     """One assigned partition.
 
-    `awaits`: the start that only the client can resolve; None once the lane knows it. `paused`: whether the lane has
-    stopped its fetching.
+    `awaits`: the start that is not known for sure before the first message; None once the lane knows it. `paused`:
+    whether the lane has stopped its fetching.
     """
 
     partition: Partition

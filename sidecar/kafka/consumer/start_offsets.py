@@ -2,8 +2,9 @@
 
 This is called on the consumer's thread, inside rebalance callbacks. So each request to the cluster has a time limit,
 covers all partitions at once, and never raises. Some partitions cannot be answered for now (no leader, an open
-transaction over the offset). The client gets these at a logical offset, which it resolves by itself. The other
-partitions of the assignment start meanwhile. The lane learns the start at the first message (`Assignment.learn`).
+transaction over the offset). The client gets these at an offset that is to be checked, or a logical one, which it
+resolves by itself. The other partitions of the assignment start meanwhile. The lane learns the start at the first
+message (`OwnedPartitions.learn`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _LOG = logging.getLogger("reconsume.assignment")
 class Start(NamedTuple):
     """Where a partition starts.
 
-    `offset` may be logical (`OFFSET_STORED`, `OFFSET_BEGINNING`, `OFFSET_END`): then `progress` is None until the first
-    message. `width`: as in `Progress`, where the group begins at the latest record.
+    `offset` may be logical (`OFFSET_STORED`, `OFFSET_BEGINNING`, `OFFSET_END`), or one of a log that is not known to be
+    the one that was read. Then `progress` is None until the first message. `width`: as in `Progress`, where the group
+    begins at the latest record.
     """
 
     partition: Partition
@@ -55,17 +57,21 @@ class Starts:
         version's."""
         self._latest = start_at == "latest"
 
-    def find(self, consumer: Consumer, partitions: Sequence[Partition]) -> list[Start]:
-        """Return the start of each partition, in order."""
+    def find(self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True) -> list[Start]:
+        """Return the start of each partition, in order. `patient`: as in `committed`."""
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
-        known = checked(consumer, self.committed(consumer, partitions))
+        answered = self.committed(consumer, partitions, patient=patient)
+        found |= {source: Start(source, got.next, None) for source, got in answered.items() if got is not None}
+        known = checked(consumer, answered)
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
         return list(found.values())
 
-    def committed(self, consumer: Consumer, partitions: Sequence[Partition]) -> dict[Partition, Progress | None]:
+    def committed(
+        self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True
+    ) -> dict[Partition, Progress | None]:
         """Return what the function of this name returns, for partitions that are taken over now."""
-        return committed(consumer, partitions, self._pass_over)
+        return committed(consumer, partitions, self._pass_over, patient=patient)
 
     def _pass_over(self, source: Partition, why: str) -> None:
         """Log that a partition continues by its offset alone.
@@ -122,17 +128,6 @@ def _numbered(start: Start, number: int | None) -> Start:
     if number is None:
         return start
     return start._replace(offset=number, progress=untouched(number, start.width))
-
-
-def asked_apart(starts: Sequence[Start]) -> list[list[TopicPartition]]:
-    """Return what to assign together: each partition alone for whose offset the client has to ask the group.
-
-    The client asks once for all that it gets together, and repeats the request for all while Kafka holds back one of
-    the offsets (librdkafka 2.16): a dead pod's transaction over one partition would stop the others until it ends.
-    """
-    places = [TopicPartition(*start.partition, start.offset) for start in starts]
-    known = [place for place in places if place.offset != OFFSET_STORED]
-    return [known, *([place] for place in places if place.offset == OFFSET_STORED)]
 
 
 def first_width(consumer: Consumer, topic: str) -> int | None:

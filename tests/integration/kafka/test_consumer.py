@@ -264,32 +264,32 @@ def test_partitions_added_to_a_topic_that_the_group_reads_begin_at_their_beginni
     assert starts[2] == untouched(0)
 
 
-Hold = Callable[[TopicPartition], Producer]
+Hold = Callable[..., Producer]
 
 
 @pytest.fixture
 def hold(kafka: Broker, group: str) -> Iterator[Hold]:
-    """`hold(place)`: the transaction of a pod that died over one offset of the group, until it is aborted."""
+    """`hold(*places)`: the transaction of a pod that died over offsets of the group, until it is aborted."""
     outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
 
-    def begin(place: TopicPartition) -> Producer:
-        name = f"dead-{group}-{place.partition}"
+    def begin(*places: TopicPartition) -> Producer:
+        name = f"dead-{group}-{places[0].partition}"
         minutes = {"transaction.timeout.ms": 300_000}  # no wait of a test sees it end by itself
         dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, **minutes})
         dead.init_transactions(SECONDS)
         dead.begin_transaction()
-        dead.send_offsets_to_transaction([place], outsider.consumer_group_metadata(), SECONDS)
+        dead.send_offsets_to_transaction(list(places), outsider.consumer_group_metadata(), SECONDS)
         return dead
 
     yield begin
     outsider.close()
 
 
-def one_in_each(kafka: Broker, topic: str, group: str) -> None:
-    """Two partitions with a record each, and a group that has read nothing of them."""
-    for number in range(2):
+def one_in_each(kafka: Broker, topic: str, group: str, partitions: int = 2) -> None:
+    """Partitions with a record each, and a group that has read nothing of them."""
+    for number in range(partitions):
         commit(kafka.bootstrap, group, TopicPartition(topic, number, 0))
-    produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(2)])
+    produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(partitions)])
 
 
 def test_an_offset_that_an_open_transaction_holds_back_stops_no_other_partition(
@@ -325,6 +325,68 @@ def test_each_of_several_offsets_that_are_held_back_is_waited_for_by_itself(
     assert keeper.offsets(0) == []
     dead[0].abort_transaction(SECONDS)
     until(lambda: keeper.offsets(0) == [0], SECONDS, "the other one is read")
+
+
+def test_offsets_that_are_held_back_cost_the_other_partitions_nothing(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start, hold: Hold, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No call waits for them: each would stop the consumer's thread for seconds, and it would be the next one's turn.
+
+    The client itself gives up an offset that is held back as soon as it is given another partition."""
+    topic = make_topic(partitions=6)
+    one_in_each(kafka, topic, group, 6)
+    dead = hold(*(TopicPartition(topic, number, 1) for number in range(5)))
+    keeper, _ = start(topic)
+    until(lambda: keeper.offsets(5) == [0], SECONDS, "the other partition is read")
+    asked, producer = len(caplog.records), Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    for offset in range(1, 41):
+        producer.produce(topic, b"y", partition=5)
+        assert producer.flush(SECONDS) == 0
+        until(lambda: keeper.offsets(5)[-1] == offset, SECONDS, "its next record is read")  # noqa: B023 - called at once
+    assert [record.message for record in caplog.records[asked:]] == []
+    assert {number for number in range(6) if keeper.offsets(number)} == {5}
+    dead.abort_transaction(SECONDS)
+    until(lambda: all(keeper.offsets(number) for number in range(6)), SECONDS, "what was held back is read")
+    assert [keeper.offsets(number) for number in range(5)] == [[0]] * 5
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_offsets_that_are_held_back_may_change_hands_with_their_partitions(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start, hold: Hold, order: tuple[int, int]
+) -> None:
+    """The group has given them to a member whose client does not have them yet, when another one comes or goes."""
+    topic = make_topic(partitions=4)
+    one_in_each(kafka, topic, group, 4)
+    dead = hold(*(TopicPartition(topic, number, 1) for number in range(3)))
+    members = [start(topic)]
+    until(lambda: members[0][0].offsets(3) == [0], SECONDS, "the other partition is read")
+    members.append(start(topic))
+    until(lambda: all(len(thread.assignment.slots) == 2 for _, thread in members), SECONDS, "both have their share")
+    stays, goes = (members[number] for number in order)
+    goes[1].stop(1.0)
+    until(lambda: len(stays[1].assignment.slots) == 4, SECONDS, "one has all again")
+    dead.abort_transaction(SECONDS)
+    until(lambda: all(stays[0].offsets(number) == [0] for number in range(3)), SECONDS, "what was held back is read")
+    assert not any(goes[0].offsets(number) for number in range(3))
+
+
+def test_a_new_group_begins_though_the_first_offsets_of_a_dead_pod_are_held_back(
+    kafka: Broker, make_topic: MakeTopic, group: str, start: Start, hold: Hold
+) -> None:
+    """It died in its first transaction: when that ends, there is no offset at all."""
+    topic = make_topic(partitions=4)
+    produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(4)])
+    dead = [hold(*(TopicPartition(topic, number, 1) for number in numbers)) for numbers in ((0, 1), (2, 3))]
+    keeper, thread = start(topic)
+    slots = thread.assignment.slots
+    until(
+        lambda: sum(slot.awaits is not None for slot in list(slots.values())) == 4, SECONDS, "the client asks for all"
+    )
+    dead[0].abort_transaction(SECONDS)
+    until(lambda: keeper.offsets(0) == keeper.offsets(1) == [0], SECONDS, "the first two are read")
+    assert keeper.offsets(2) == keeper.offsets(3) == []
+    dead[1].abort_transaction(SECONDS)
+    until(lambda: keeper.offsets(2) == keeper.offsets(3) == [0], SECONDS, "all are read")
 
 
 def test_the_end_of_each_partition_is_known(kafka: Broker, topic: str, start: Start) -> None:

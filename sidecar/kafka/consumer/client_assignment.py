@@ -1,0 +1,119 @@
+"""The client's own assignment: what it fetches, and whose committed offset it requests from the group by itself.
+
+An open transaction may hold an offset back for minutes (KIP-447). A call that waits for it (`Consumer.committed`)
+blocks the consumer's thread, and with it all partitions. A partition that is assigned at `OFFSET_STORED` blocks
+nothing: it starts as soon as Kafka returns the offset. But two traits of the client matter (librdkafka 2.16):
+
+- It may request the offsets of several partitions together, and repeats the request for all of them while Kafka holds
+  back one.
+- It repeats a request only while the assignment stays the same (`rd_kafka_assignment_handle_OffsetFetch`). After a
+  change it reports a partition whose offset is held back as one that has no offset. The report may come after up to
+  `retry.backoff.max.ms`, and meet a later request for the same partition.
+
+So one partition at a time has its turn. Until then the client does not have the others, though the group has given them
+to this member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from confluent_kafka import OFFSET_STORED, Consumer, TopicPartition
+
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.start_offsets import Start
+
+SHORTEST_TURN = 0.25
+"""Seconds. An offset that is not held back comes within 5 ms, and the first record or the end of the log soon after."""
+LONGEST_TURN = 4.0
+"""Seconds, on a slow cluster. Turns become longer while all of them are in vain."""
+REST = 2.0
+"""Seconds from a partition's turn to its next one. `retry.backoff.max.ms` is 1 s."""
+
+
+class ClientAssignment:
+    """What one consumer's client has; used on the consumer's thread."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Partition, float] = {}
+        """The partitions that the client does not have, in the order of their turns, and until when each of them rests
+        (monotonic seconds)."""
+        self._changes = 0
+        """How often the client's assignment has changed."""
+        self._turn_of: Partition | None = None
+        self._turn_since = 0
+        """After which change the turn began."""
+        self._turn_ends = 0.0
+        self._turn_lasts = SHORTEST_TURN
+        self._in_vain: set[Partition] = set()
+        """The partitions that had a turn since the last one that was not in vain."""
+
+    def give(self, consumer: Consumer, starts: Sequence[Start]) -> None:
+        """Make the client fetch partitions that the group has given: now, or after their turns. For the callback."""
+        self._assign(consumer, [start for start in starts if start.offset != OFFSET_STORED])
+        self.waiting |= {start.partition: 0.0 for start in starts if start.offset == OFFSET_STORED}
+
+    def take_back(self, consumer: Consumer, partitions: Collection[Partition]) -> None:
+        """Make the client fetch partitions no more that the group takes back. For the callbacks."""
+        self._unassign(consumer, [source for source in partitions if source not in self.waiting])
+        for source in partitions:
+            self.waiting.pop(source, None)
+
+    def give_anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
+        """Make the client fetch partitions from other offsets. Not by a seek: one that is out of range takes none."""
+        # The client may take a call for the answer to a rebalance (`membership.py`): no call without a partition.
+        if gone := [start.partition for start in starts if start.partition not in self.waiting]:
+            self._unassign(consumer, gone)
+            self.waiting |= dict.fromkeys(gone, 0.0)
+        if known := [start for start in starts if start.offset != OFFSET_STORED]:
+            self._assign(consumer, known)
+            for start in known:
+                del self.waiting[start.partition]
+
+    def next_turn(self, consumer: Consumer, now: float) -> Partition | None:
+        """If it is time, end the turn and begin the next one; return the partition whose turn it is from now on.
+
+        `now`: monotonic seconds.
+        """
+        if now < self._turn_ends:
+            return None
+        source = next((source for source, rests_until in self.waiting.items() if rests_until <= now), None)
+        if source is None:
+            return None
+        if (last := self._turn_of) is not None:
+            self._unassign(consumer, [last])
+            self.waiting[last] = now + REST
+        del self.waiting[source]
+        if source in self._in_vain:
+            self._turn_lasts = min(2 * self._turn_lasts, LONGEST_TURN)
+            self._in_vain.clear()
+        self._in_vain.add(source)
+        self._assign(consumer, [Start(source, OFFSET_STORED, None)])
+        self._turn_of, self._turn_since, self._turn_ends = source, self._changes, now + self._turn_lasts
+        return source
+
+    def has_no_offset(self, partition: Partition) -> bool:
+        """Return whether the client's report that the group has no offset of a partition can be believed."""
+        if partition == self._turn_of:
+            return self._turn_since == self._changes
+        return partition not in self.waiting
+
+    def started(self, partition: Partition) -> None:
+        """Note that it is known where a partition starts: the next one has its turn."""
+        if partition == self._turn_of:
+            self._end_turn()
+            self._turn_lasts = SHORTEST_TURN
+            self._in_vain.clear()
+
+    def _end_turn(self) -> None:
+        self._turn_of, self._turn_ends = None, 0.0
+
+    def _assign(self, consumer: Consumer, starts: Sequence[Start]) -> None:
+        consumer.incremental_assign([TopicPartition(*start.partition, start.offset) for start in starts])
+        self._changes += 1
+
+    def _unassign(self, consumer: Consumer, partitions: Sequence[Partition]) -> None:
+        consumer.incremental_unassign([TopicPartition(*source) for source in partitions])
+        self._changes += 1
+        if self._turn_of in partitions:
+            self._end_turn()
