@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -52,9 +53,10 @@ class Repository:
                 self.send_response(status)
                 self.send_header("Content-Length", str(promised))
                 self.end_headers()
-                self.wfile.write(body[: len(body) // 2])
-                repository.meeting.wait(60)
-                self.wfile.write(body[len(body) // 2 :])
+                with suppress(ConnectionError):  # whoever refuses an answer hangs up
+                    self.wfile.write(body[: len(body) // 2])
+                    repository.meeting.wait(60)
+                    self.wfile.write(body[len(body) // 2 :])
 
             def log_message(self, *_: object) -> None:
                 """Say nothing on stderr."""
