@@ -53,7 +53,7 @@ def log_loss(partition: Partition, wanted: int, found: Edges) -> None:
 def checked(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
     """Return committed progress without what is of a former log, and without the levels whose leader does not answer.
 
-    Those must not be read from there: nobody knows whether the place is one of this log, and a retry may be skipped.
+    Nothing of those may be delivered yet: nobody knows if the place is one of this log, and a retry may be skipped.
     """
     read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
     begins = _begins(consumer, read, EDGES_WITHIN)
