@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias
 
+from sidecar.dev.stop_listening import stop_listening
 from tests.support.kafka.proxy_rules import Fate, Moment, Passing, Rule, parse
 
 HOST = "127.0.0.1"
@@ -90,16 +91,13 @@ class KafkaProxy:
         self.address = "{}:{}".format(*server.sockets[0].getsockname())
         self._started.set()
         await self._ended.wait()
-        server.close()
+        await stop_listening(server)
         for writer in self._open.values():
             writer.close()
         if self._open:
             await asyncio.wait(self._open, timeout=START_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._ended.is_set():  # a task would be cancelled before its first step, which is to close this
-            writer.close()
-            return
         task = self._loop.create_task(self._on_client(reader, writer))
         self._open[task] = writer
         task.add_done_callback(self._open.pop)

@@ -21,13 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sidecar.dev.stop_listening import stop_listening
 from tests.support.proof.ledger import BROKEN, FAILED, THROTTLED, TOOK, Delivery, Ledger
 from tests.support.service.behaviours import OK, Answer, Break, Request, Script
 from tests.support.service.envelopes import ENVELOPE, BatchScript, Said, deliveries_of, delivery_of, one_by_one
 
 SECONDS = 30.0
-ROUNDS = 3
-"""Looks for connections that are to be cut."""
 PORTS = range(12_000, 20_000)
 """Below the ports of outgoing connections: while the service is down, a client that connects to such a port could be
 given it as its own and connect to itself. And below those of the embedded Kafka."""
@@ -100,13 +99,13 @@ class Service:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20, backlog=1024)
 
     async def _close(self, *, cut: bool) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for _ in range(ROUNDS if cut else 0):  # one that was accepted a moment ago comes into being later
-            for writer in tuple(self._open):
+        server, self._server = self._server, None
+        if server is not None:
+            await stop_listening(server)
+        if cut:
+            for writer in self._open:
                 writer.transport.abort()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # the loop closes the sockets in its next turn
 
     async def _retire(self, in_flight: int, seconds: float) -> None:
         self._gate.clear()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sidecar.dev.demo.ledger import Verdict, clock
 from sidecar.dev.demo.shop.order_log import OrderLog
+from sidecar.dev.stop_listening import stop_listening
 
 HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections. While the port is closed, a client that keeps trying
@@ -114,7 +115,7 @@ class WebFront:
     async def close(self) -> None:
         """Close the port and cut every connection, answered or not."""
         assert self._server is not None
-        self._server.close()
+        await stop_listening(self._server)
         self._counter.closed()
         for writer in self._writers:
             writer.close()
