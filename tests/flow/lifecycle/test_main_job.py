@@ -190,8 +190,3 @@ def test_a_delay_that_no_level_has_is_made_of_hops(run: Run) -> None:
     assert first.answered is not None
     assert second.times == 1
     assert second.received >= first.answered + 3_500 - GRAIN
-
-
-def test_retries_come_within_the_targeted_lateness(run: Run) -> None:
-    """The aim is 20 ms at p99 on an idle machine; the bound here leaves room for a busy one."""
-    assert run.report.late(0.5) < 250, run.report
