@@ -60,18 +60,18 @@ class AllPartitions(Assignment):
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
         """Take every partition as soon as Kafka answers. A second call continues at each partition's progress."""
-        self._topics, self._leaving, self._look_at = topics, False, 0.0
+        self._topics, self._leave_by, self._closing, self._look_at = topics, None, False, 0.0
         self.answer(consumer)
 
     def leave(self, consumer: Consumer) -> None:
         """Wait for the deliveries that are out, for at most `lock_timeout`, then give up all partitions."""
-        self._leaving = True
+        super().leave(consumer)
         # No group revokes these partitions, so it is done here.
         self.on_revoke(consumer, [slot.place for slot in self.slots.values()])
 
     def answer(self, consumer: Consumer) -> None:
         """Look for new partitions if it is time."""
-        if self._leaving or time.monotonic() < self._look_at:
+        if self._leave_by is not None or time.monotonic() < self._look_at:
             return
         try:
             self._look(consumer)

@@ -36,6 +36,8 @@ class ConsumerSide(DriverModel):
         self.member = ""
         """As the coordinator knows it."""
         self.closing = self.closed = False
+        self.leaving = self._leave_begins = False
+        """Whether it waits for what is under way, before it is closed: it takes part in rebalances meanwhile."""
         self.client = ClientModel(self.world.kafka, group, self.random, self.world.faults.slow)
         start = self.world.plan.start if group == "billing" else "earliest"
         self.assignment = Assignment(self, start_at=start, lock_timeout=0.0)  # the lock is waited for in `release`
@@ -183,7 +185,9 @@ class ConsumerSide(DriverModel):
     def _close(self) -> None:
         """In lockstep, as the thread's end."""
         self._rebalance()
+        self.leaving = self._leave_begins = True
         self.assignment.leave(self._client)
+        self.leaving = False
         if places := self._owned():
             self.client.rebalance("on_revoke", places)
             self._rebalance()
@@ -208,7 +212,8 @@ class ConsumerSide(DriverModel):
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         """In lockstep: give partitions up, and wait for that as long as the lock allows."""
-        over = [False]
+        over, leaves = [False], self._leave_begins
+        self._leave_begins = False
 
         def given_up() -> None:
             over[0] = True
@@ -220,9 +225,11 @@ class ConsumerSide(DriverModel):
         deadline = self.world.steady + self.world.plan.lock
         while not over[0] and self.world.steady < deadline:
             self._wait(min(LOOK, deadline - self.world.steady))
-            if self.assignment.group.has_moved_on(self._client):
+            if leaves:
+                self.assignment.answer(self._client)
+                self._rebalance()
+            elif self.assignment.group.has_moved_on(self._client):
                 break
         self.world.gives_up(self, partitions)  # what Kafka refuses since
         if not over[0]:
-            self.world.broken |= {self.tenure(source) for source in partitions}
-            self.world.given_up |= set(partitions)
+            self.world.given_away(self, partitions)

@@ -82,7 +82,7 @@ class Coordinator:
 
     def held(self, host: LaneHost) -> list[Partition]:
         """What a member owns and has not been asked to give up."""
-        owners = {} if host.closing else self.model.owners
+        owners = self.model.owners if takes_part(host) else {}
         return [source for source, owner in owners.items() if owner == host.member and source not in self.leaving]
 
     def deal_soon(self, ms: int) -> None:
@@ -100,7 +100,7 @@ class Coordinator:
             if self._not_before.get(source, 0) > self.world.steady:
                 self.deal_soon(self._not_before[source] - self.world.steady)
                 continue
-            takers = [name for name, host in self.hosts.items() if source.topic in host.topics and not host.closing]
+            takers = [name for name, host in self.hosts.items() if source.topic in host.topics and takes_part(host)]
             if takers:
                 dealt.setdefault(self.world.random.choice(takers), []).append(source)
         for name, places in dealt.items():
@@ -160,3 +160,8 @@ class Coordinator:
         for source in places:
             self._not_before[source] = max(self._not_before.get(source, 0), self.world.steady + after)
         self.changed()
+
+
+def takes_part(host: LaneHost) -> bool:
+    """Whether a member is given partitions, and asked for them: also while it waits before it leaves."""
+    return host.leaving or not host.closing

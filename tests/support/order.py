@@ -58,6 +58,7 @@ PROXIED = (
     "tests/flow/operations/test_redrive.py",
     "tests/flow/faults/test_sidecar_killed.py",
     "tests/flow/faults/test_commit_unknown.py",
+    "tests/flow/lifecycle/test_drain_in_rebalance.py",
     "tests/flow/modes/test_relay_killed.py",
     "tests/flow/modes/test_relay_posts.py",
     "tests/integration/kafka/test_transaction.py",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Sequence
 from itertools import count
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -22,6 +23,9 @@ from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.owned_partitions import OwnedPartitions
 from sidecar.kafka.consumer.revocation import drop_given_away, release
 from sidecar.kafka.consumer.start_offsets import Start, Starts
+
+LEFT_OVER = 500
+"""Messages that are dropped at a time while everything is given up; callbacks wait behind them."""
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -44,7 +48,10 @@ class Assignment(OwnedPartitions):
         self.group = GroupMembership(stepwise=stepwise)
         self._epochs = count(1)
         self._asked = threading.Event()
-        self._leaving = False
+        self._leave_by: float | None = None
+        """Until when what is under way may end (monotonic seconds); None for a member that stays."""
+        self._closing = False
+        """Whether nothing is under way any more, and nothing more is asked of the client."""
 
     @property
     def membership(self) -> Membership | None:
@@ -61,12 +68,21 @@ class Assignment(OwnedPartitions):
 
         It is called again for other topics, or with a new client.
         """
-        self._leaving = False
+        self._leave_by, self._closing = None, False
         consumer.subscribe(list(topics), on_assign=self.on_assign, on_revoke=self.on_revoke, on_lost=self.on_lost)
 
     def leave(self, consumer: Consumer) -> None:
-        """Note that from now on partitions are given up for good. Closing the consumer then revokes all of them."""
-        self._leaving = True
+        """Wait until nothing is under way, for at most `lock_timeout`. Closing the consumer then revokes everything.
+
+        The member takes part in rebalances meanwhile. A client that is closing ignores the answer to the JoinGroup that
+        it has sent (`rd_kafka_cgrp_handle_JoinGroup`, 2.16), and Kafka takes no commit of the generation before: where
+        two pods ended one after the other, nothing more of the second could be committed.
+        """
+        self._leave_by = time.monotonic() + self.lock_timeout
+        consumer.pause([slot.place for slot in self.slots.values()])
+        sources = [slot.partition for slot in self.slots.values()]
+        release(sources, self._listener, self.lock_timeout, lambda: self._serve(consumer))
+        self._closing = True
 
     def ask_membership(self) -> None:
         """Request a renewal of the membership, from any thread. It is replaced once that is done."""
@@ -81,6 +97,9 @@ class Assignment(OwnedPartitions):
         """Start each partition at its committed offset."""
         self.rebalances["assigned"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
+        if self._leave_by is not None:
+            self._hold(consumer, sources)
+            return
         starts = self.starts.find(consumer, sources)
         for source in sources:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
@@ -97,11 +116,8 @@ class Assignment(OwnedPartitions):
         """
         self.rebalances["revoked"] += 1
         sources = [Partition(place.topic, place.partition) for place in partitions]
-        if self.group.is_overtaken(consumer):
-            drop_given_away(sources, self._listener)
-        else:
-            self._take_membership(consumer)  # the last transactions of these partitions need the present generation
-            release(sources, self._listener, self.lock_timeout, lambda: self.group.has_moved_on(consumer))
+        if not self._closing:
+            self._give_up(consumer, sources)
         self._forget(consumer, sources)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -151,6 +167,27 @@ class Assignment(OwnedPartitions):
             _LOG.warning(text, slot.partition, extra=extra)
             self._restart(consumer, slot, found, untouched(found.low))
 
+    def _give_up(self, consumer: Consumer, sources: Sequence[Partition]) -> None:
+        if self.group.is_overtaken(consumer):
+            drop_given_away(sources, self._listener)
+            return
+        self._take_membership(consumer)  # the last transactions of these partitions need the present generation
+        within = self.lock_timeout if self._leave_by is None else self._leave_by - time.monotonic()
+        release(sources, self._listener, within, lambda: self.group.has_moved_on(consumer))
+
+    def _serve(self, consumer: Consumer) -> bool:
+        """Let the client call back, and drop what it has read; False: what a rebalance takes away is dropped there."""
+        self.answer(consumer)
+        consumer.consume(LEFT_OVER, 0)
+        return False
+
+    def _hold(self, consumer: Consumer, sources: Sequence[Partition]) -> None:
+        """Take partitions that the group gives to a member that is about to leave, and read nothing of them."""
+        self.client.give(consumer, [Start(source, OFFSET_END, None) for source in sources])
+        consumer.pause([TopicPartition(*source) for source in sources])
+        self._asked.clear()
+        self.group.rebalanced(consumer, self._owned())
+
     def _go_back(self, consumer: Consumer, slot: OwnedPartition, wanted: int, found: Edges) -> None:
         progress = self.starts.after_truncation(consumer, slot.partition, found)
         if progress is None:
@@ -172,7 +209,7 @@ class Assignment(OwnedPartitions):
         self.client.take_back(consumer, sources)
         for source in sources:
             self.slots.pop(source, None)
-        if self._leaving:
+        if self._closing:
             # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
             # GIL: with Kafka unreachable the whole process stood still (2.16).
             self.group.end()
