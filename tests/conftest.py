@@ -130,9 +130,17 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def proxied() -> Iterator[Proxied]:
-    """One node behind a proxy, for the files in `support/order.py` that one worker runs; each clears its rules."""
+    """One node behind a proxy, for the files in `support/order.py` that one worker runs; take `cleared` with it."""
     with proxied_kafka() as shared:
         yield shared
+
+
+@pytest.fixture
+def cleared(proxied: Proxied) -> Iterator[Proxied]:
+    """The node behind a proxy, whose rules are cleared after the test. What a rule's action raised fails it."""
+    yield proxied
+    proxied.proxy.clear()
+    assert proxied.proxy.problems == []
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tests.support.service.behaviours import Script
 from tests.support.service.service import Service
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.scene import Proxied, Scene
 
 FreshGroup = Callable[..., GroupTopics]
 StartService = Callable[[Script], Service]
@@ -50,6 +51,13 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """A ledger of one test, for a service that calls."""
     with closing(Ledger(tmp_path / "ledger.jsonl")) as ledger:
         yield ledger
+
+
+@pytest.fixture
+def scene(cleared: Proxied, tmp_path: Path) -> Iterator[Scene]:
+    """A sidecar behind the proxy, with a group under load; what it starts is ended before the rules are cleared."""
+    with ExitStack() as stack:
+        yield Scene(cleared, tmp_path, stack)
 
 
 @pytest.fixture(scope="module")

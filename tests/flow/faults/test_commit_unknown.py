@@ -5,30 +5,18 @@ The same process goes on, with what it has in memory: nothing is delivered a sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-
 import pytest
 from confluent_kafka import Producer
 
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Request, Rule
 from tests.support.rings import inner
-from tests.support.sidecar.scene import SOON, Proxied, Scene
+from tests.support.sidecar.scene import SOON, Scene
 
 LANES = ("main", "retry")
 NTH = 8
 ALWAYS = 1_000
 STUCK_WITHIN = 45.0
 """Seconds: the sidecar gives a call 20 s, then makes a new producer and asks Kafka."""
-
-
-@pytest.fixture
-def scene(proxied: Proxied, tmp_path: Path) -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(proxied, tmp_path, stack)
-    proxied.proxy.clear()
-    assert proxied.proxy.problems == []
 
 
 def fence(scene: Scene, lane: str) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,19 +16,11 @@ from tests.support.proof.checker import Report
 from tests.support.proof.load import uneven
 from tests.support.rings import inner
 from tests.support.service.behaviours import HANG, Behaviour, Request
-from tests.support.sidecar.scene import SOON, Proxied, Scene
+from tests.support.sidecar.scene import SOON, Scene
 
 LANES = ("main", "retry")
 NTH = 5
 """The transaction of the lane in which it is killed: by then successes, failures and slow records are under way."""
-
-
-@pytest.fixture
-def scene(proxied: Proxied, tmp_path: Path) -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(proxied, tmp_path, stack)
-    proxied.proxy.clear()
-    assert proxied.proxy.problems == []
 
 
 @pytest.fixture

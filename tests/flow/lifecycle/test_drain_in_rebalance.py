@@ -61,11 +61,9 @@ class TwoPods:
 
 
 @pytest.fixture
-def pods(proxied: Proxied, tmp_path: Path) -> Iterator[TwoPods]:
+def pods(cleared: Proxied, tmp_path: Path) -> Iterator[TwoPods]:
     with ExitStack() as stack:
-        yield TwoPods(proxied, tmp_path, stack)
-    proxied.proxy.clear()
-    assert proxied.proxy.problems == []
+        yield TwoPods(cleared, tmp_path, stack)
 
 
 @pytest.mark.skipif(group_protocol() != "classic", reason="by the newer protocol no member joins a generation")

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,8 @@ from tests.support.kafka.topic_io import Row, dump
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, waiting
 from tests.support.sidecar.scene import Proxied
+
+pytestmark = pytest.mark.usefixtures("cleared")
 
 SOON = 40.0
 STEP = 0.02
@@ -67,12 +68,6 @@ class Feed(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-
-
-@pytest.fixture(autouse=True)
-def cleared(proxied: Proxied) -> Iterator[None]:
-    yield
-    proxied.proxy.clear()
 
 
 def forwarded(group: GroupTopics) -> Counter[bytes | None]:

@@ -14,6 +14,8 @@ from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, now, post, post_of
 from tests.support.sidecar.scene import Proxied
 
+pytestmark = pytest.mark.usefixtures("cleared")
+
 MANY = 60
 
 
@@ -28,12 +30,6 @@ def relay(proxied: Proxied, group: GroupTopics, tmp_path_factory: pytest.TempPat
     with SidecarProcess(group, "", tmp_path_factory.mktemp("relay"), overrides=config) as relay:
         relay.wait_ready()
         yield relay
-
-
-@pytest.fixture(autouse=True)
-def cleared(proxied: Proxied) -> Iterator[None]:
-    yield
-    proxied.proxy.clear()
 
 
 def failed(offset: int) -> Row:

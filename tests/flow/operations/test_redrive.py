@@ -27,6 +27,8 @@ from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.redrive import SECONDS, DlqProcess, brought_back, dlq, let_die, lives_once_redriven
 from tests.support.sidecar.scene import Proxied
 
+pytestmark = pytest.mark.usefixtures("cleared")
+
 COUNT = 60
 RATE = ("--rate", "40", "--yes")
 """Transactions of 20."""
@@ -65,13 +67,6 @@ def stage(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         report = check(collect(group, service.ledger))
         assert report.waiting == 0
         assert report.duplicates == 0
-
-
-@pytest.fixture(autouse=True)
-def clear(stage: Stage) -> Iterator[None]:
-    yield
-    stage.proxied.proxy.clear()
-    assert stage.proxied.proxy.problems == []
 
 
 def back(stage: Stage, name: str) -> Counter[tuple[bytes, int]]:

@@ -20,6 +20,8 @@ from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
 
+pytestmark = pytest.mark.usefixtures("cleared")
+
 SOURCE, TARGET, GROUP, CLIENT = "source", "target", "group", "committer"
 EACH = 5
 
@@ -29,12 +31,6 @@ def proxied(proxied: Proxied) -> Proxied:
     create_topic(proxied.kafka.bootstrap, SOURCE)
     create_topic(proxied.kafka.bootstrap, TARGET)
     return proxied
-
-
-@pytest.fixture(autouse=True)
-def cleared(proxied: Proxied) -> Iterator[None]:
-    yield
-    proxied.proxy.clear()
 
 
 @pytest.fixture
