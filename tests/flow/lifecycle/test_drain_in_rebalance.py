@@ -18,6 +18,7 @@ from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
 from tests.support.service.service import Service
+from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.scene import Proxied
 
@@ -25,11 +26,6 @@ PARTITIONS, HALF = 6, 3
 SOON = 30.0
 LATER = 2.0
 """Seconds from the signal to the answer of JoinGroup: other members were asked meanwhile."""
-
-
-def owned(sidecar: SidecarProcess) -> int:
-    """How many main partitions a sidecar holds."""
-    return sum(part["lane"] == "main" for part in sidecar.status()["partitions"])
 
 
 class TwoPods:
@@ -44,7 +40,7 @@ class TwoPods:
         self.first, self.second = (stack.enter_context(self._sidecar(pod)) for pod in ("pod-0", "pod-1"))
         for sidecar in (self.first, self.second):
             sidecar.wait_ready()
-        self.first.until(lambda: owned(self.first) == owned(self.second) == HALF, SOON, "each has half")
+        self.first.until(lambda: len(owned(self.first)) == len(owned(self.second)) == HALF, SOON, "each has half")
 
     def _script(self, request: Request) -> Behaviour:
         return Answer(until=self.let_go) if request.path.endswith("pod-1") else OK

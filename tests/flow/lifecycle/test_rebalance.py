@@ -18,6 +18,7 @@ from tests.support.proof.evidence import collect
 from tests.support.proof.load import Load
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request
 from tests.support.service.service import Service
+from tests.support.sidecar.owned import owned
 from tests.support.sidecar.pace_run import warm_up
 from tests.support.sidecar.process import SidecarProcess
 
@@ -64,11 +65,6 @@ def until_answered(service: Service, sidecar: SidecarProcess, count: int) -> Non
         return sum(delivery.answered is not None for delivery in service.ledger.deliveries()) >= count
 
     sidecar.until(given, 5, f"{count} answers are given")
-
-
-def owned(sidecar: SidecarProcess) -> set[int]:
-    """The main partitions that a sidecar holds."""
-    return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
 
 
 class Joined(NamedTuple):

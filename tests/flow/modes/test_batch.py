@@ -16,7 +16,7 @@ from tests.support.proof.ledger import FAILED, THROTTLED, Delivery
 from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, by_name, verdict
 from tests.support.service.envelopes import LEFT_OUT, Said, Told, batches_of, sizes_of
 from tests.support.sidecar.config import Config
-from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.owned import owned
 from topics import headers as wire
 
 SIZE = 16
@@ -193,11 +193,6 @@ def test_a_body_is_no_longer_than_it_may_be_and_a_larger_record_goes_alone(
     for batch in batches_of(evidence.deliveries):
         length = int(dict(batch[0].headers)["content-length"])
         assert length <= 2_048 or (len(batch) == 1 and (batch[0].value or b"").startswith(b"large"))
-
-
-def owned(sidecar: SidecarProcess) -> set[int]:
-    """The main partitions that a sidecar holds."""
-    return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
 
 
 @pytest.mark.long

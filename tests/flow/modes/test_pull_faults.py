@@ -16,7 +16,8 @@ from tests.support.proof.ledger import Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.rings import inner
 from tests.support.service.puller import PULL, Got, Puller
-from tests.support.sidecar.process import Exit, SidecarProcess
+from tests.support.sidecar.owned import owned
+from tests.support.sidecar.process import Exit
 
 PARTITIONS = 4
 
@@ -37,11 +38,6 @@ def receive_all(puller: Puller, count: int, invisible: str = "10m") -> list[Got]
 def receive_some(puller: Puller) -> list[Got]:
     """Receive at least one record, and leave it leased."""
     return until(lambda: puller.receive(128, "10m", "200ms"), 30, "something is received")
-
-
-def owned(sidecar: SidecarProcess) -> set[int]:
-    """The main partitions that a sidecar holds."""
-    return {part["partition"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
 
 
 def spread(count: int) -> list[Out]:
