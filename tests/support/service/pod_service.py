@@ -9,6 +9,7 @@ at once, or `ignore` the signal.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
 import json
 import os
@@ -30,6 +31,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 STEADY, SLOW = 0.15, 2.5
 """Seconds that an answer takes."""
 LEAVES_WITHIN = 30.0
+STILL = 0.3
+"""Seconds without a new request after which none is on its way, as no answer leaves."""
 STOPPING = threading.Event()
 """Set at SIGTERM, in the service's process."""
 NEVER = threading.Event()
@@ -55,8 +58,17 @@ class Leaving(Service):
 
     def leave(self) -> None:
         """Accept nothing more, and wait until all that is here has its answer."""
-        self._await(self._close(cut=False))
+        self._await(self._leave())
         until(lambda: self.in_flight == 0, LEAVES_WITHIN, "all requests are answered")
+
+    async def _leave(self) -> None:
+        """Close the port while no answer leaves, as `retire` does; how many requests there will be is not known."""
+        self._gate.clear()
+        seen = -1
+        while seen != (seen := len(self.ledger.deliveries())):
+            await asyncio.sleep(STILL)
+        await self._close(cut=False)
+        self._gate.set()
 
 
 def main() -> int:

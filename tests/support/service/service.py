@@ -23,7 +23,7 @@ from typing import Any
 
 from sidecar.dev.stop_listening import stop_listening
 from tests.support.proof.ledger import BROKEN, FAILED, THROTTLED, TOOK, Delivery, Ledger
-from tests.support.service.behaviours import OK, Answer, Break, Request, Script
+from tests.support.service.behaviours import OK, Answer, Behaviour, Break, Request, Script
 from tests.support.service.envelopes import ENVELOPE, BatchScript, Said, deliveries_of, delivery_of, one_by_one
 
 SECONDS = 30.0
@@ -82,7 +82,10 @@ class Service:
 
     def retire(self, in_flight: int, seconds: float = SECONDS) -> None:
         """Go down in order: once `in_flight` requests (all that the sidecar may have out) are here, stop to listen,
-        then answer each and close its connection. So no request is ever cut, which would be an attempt."""
+        then answer each and close its connection. So no request is ever cut, which would be an attempt.
+
+        No answer leaves meanwhile: who has one calls anew, and would wait in the backlog, unread, as the port closes.
+        """
         self._await(self._retire(in_flight, seconds))
 
     # --- on the loop -------------------------------------------------------------------------------------------------
@@ -132,6 +135,7 @@ class Service:
         self.in_flight += 1
         try:
             numbers, said = self._take(headers, body)
+            await _work(said.behaviour)
             await self._gate.wait()
             if isinstance(said.behaviour, Break):
                 self._note(numbers, said.behaviour.how, [BROKEN] * len(numbers))
@@ -164,15 +168,21 @@ class Service:
     async def _answer(
         self, numbers: Sequence[int], answer: Answer, means: Sequence[str] | None, writer: asyncio.StreamWriter
     ) -> bool:
-        if answer.after:
-            await asyncio.sleep(answer.after)
-        while answer.until is not None and not answer.until.is_set():
-            await asyncio.sleep(0.01)
         close = answer.close or self._server is None
         self._note(numbers, str(answer.status), means or [answer.means or _meaning(answer)] * len(numbers))
         writer.write(_render(answer, close))
         await writer.drain()
         return not close
+
+
+async def _work(behaviour: Behaviour) -> None:
+    """Take the time that an answer takes."""
+    if isinstance(behaviour, Break):
+        return
+    if behaviour.after:
+        await asyncio.sleep(behaviour.after)
+    while behaviour.until is not None and not behaviour.until.is_set():
+        await asyncio.sleep(0.01)
 
 
 def _meaning(answer: Answer) -> str:

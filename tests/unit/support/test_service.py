@@ -1,0 +1,60 @@
+"""The tests' service goes down in order: a request that it never read would be an attempt that it never saw."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.deadline import until
+from tests.support.service.behaviours import Answer
+from tests.support.service.service import Service
+
+CLIENTS = 4
+SECONDS = 20.0
+REQUEST = b"""POST /events HTTP/1.1\r
+Reconsume-Id: orders:0:%d\r
+Reconsume-Times: 0\r
+Reconsume-Redrives: 0\r
+Idempotency-Key: orders:0:%d/0/0\r
+Content-Length: 0\r
+\r
+"""
+
+
+def test_no_answer_leaves_a_service_that_is_about_to_close_its_port(tmp_path: Path) -> None:
+    """Who has one would call anew, into a backlog that is thrown away."""
+    done = threading.Event()
+    with (
+        ThreadPoolExecutor(CLIENTS) as pool,
+        Service(tmp_path / "ledger", lambda _request: Answer(until=done)) as service,
+    ):
+        clients = [pool.submit(call_until_refused, service.port, number) for number in range(CLIENTS - 1)]
+        until(lambda: service.in_flight == CLIENTS - 1, SECONDS, "all but one have called")
+        with pytest.raises(TimeoutError, match="only 3"):
+            service.retire(CLIENTS, 0)
+        done.set()
+        with pytest.raises(TimeoutError, match="only 3"):
+            service.retire(CLIENTS, 0.2)
+        assert [delivery.answer for delivery in service.ledger.deliveries()] == [""] * (CLIENTS - 1)
+        clients.append(pool.submit(call_until_refused, service.port, CLIENTS))
+        service.retire(CLIENTS)
+        assert [client.result(SECONDS) for client in clients] == [1] * CLIENTS
+
+
+def call_until_refused(port: int, number: int) -> int:
+    """Call again and again until the port is closed, and return how often there was an answer. Raises if a call has
+    none."""
+    answers = 0
+    while True:
+        try:
+            connection = socket.create_connection(("127.0.0.1", port), SECONDS)
+        except ConnectionRefusedError:
+            return answers
+        with connection:
+            connection.sendall(REQUEST % (number, number))
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
+        answers += 1
