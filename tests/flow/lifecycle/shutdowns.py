@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
-from tests.flow.lifecycle.pod import Deletion, Pod
+from tests.flow.lifecycle.pod import LEAST_GRACE, Deletion, Pod
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group, fresh_group
 from tests.support.kafka.topic_io import open_topics, produce
@@ -148,9 +148,10 @@ def impatient(play: Play) -> Deletion:
 
 
 def too_short(play: Play) -> Deletion:
-    """The service's hook takes all the time there is, and the service goes on hanging."""
+    """The service's hook takes all the time there is and a little more, and the service goes on hanging: were it killed
+    first, the sidecar could use the moment that is left to end in order."""
     play.busy()
-    play.pod.pre_stop = time.sleep
+    play.pod.pre_stop = lambda seconds: time.sleep(seconds + LEAST_GRACE / 2)
     return play.pod.delete()
 
 
