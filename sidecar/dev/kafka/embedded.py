@@ -168,13 +168,10 @@ class EmbeddedKafka:
         """
         wanted = {other.id for other in self.nodes} if everyone else {node.id}
         until = time.monotonic() + seconds
-        client: AdminClient | None = None
         while time.monotonic() < until:
             if not node.running:
                 raise SetupError(_why_ended(node))
-            if client is None and _listens(node.plan.port):
-                client = AdminClient(QUIET | {"bootstrap.servers": node.address})
-            if client is not None and wanted <= _brokers(client, self._cluster):
+            if _listens(node.plan.port) and wanted <= _brokers(node.address, self._cluster):
                 return
             time.sleep(0.03)
         raise SetupError(f"Kafka node {node.id} did not answer within {seconds:g} s:\n{node.log_tail()}")
@@ -232,8 +229,13 @@ def _listens(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def _brokers(client: AdminClient, cluster: str) -> set[int]:
-    """Return the ids of the brokers that a metadata answer lists; empty if there is none from this cluster."""
+def _brokers(address: str, cluster: str) -> set[int]:
+    """Return the ids of the brokers that a metadata answer lists; empty if there is none from this cluster.
+
+    Each call has a client of its own. A node that has just woken lists topics and no broker, itself included. Once in
+    50 times a client that asked then got no answer any more, where a new one did (as in librdkafka#5301).
+    """
+    client = AdminClient(QUIET | {"bootstrap.servers": address})
     try:
         told = client.list_topics(timeout=1)
     except KafkaException:
