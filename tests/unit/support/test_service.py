@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,12 @@ from tests.support.service.service import Service
 
 CLIENTS = 4
 SECONDS = 20.0
-REQUEST = b"""POST /events HTTP/1.1\r
-Reconsume-Id: orders:0:%d\r
-Reconsume-Times: 0\r
-Reconsume-Redrives: 0\r
-Idempotency-Key: orders:0:%d/0/0\r
-Content-Length: 0\r
-\r
-"""
+HEADERS = {
+    "Reconsume-Id": "orders:0:0",
+    "Reconsume-Times": "0",
+    "Reconsume-Redrives": "0",
+    "Idempotency-Key": "orders:0:0/0/0",
+}
 
 
 def test_no_answer_leaves_a_service_that_is_about_to_close_its_port(tmp_path: Path) -> None:
@@ -32,7 +31,7 @@ def test_no_answer_leaves_a_service_that_is_about_to_close_its_port(tmp_path: Pa
         ThreadPoolExecutor(CLIENTS) as pool,
         Service(tmp_path / "ledger", lambda _request: Answer(until=done)) as service,
     ):
-        clients = [pool.submit(call_until_refused, service.port, number) for number in range(CLIENTS - 1)]
+        clients = [pool.submit(call_until_refused, service.port) for _ in range(CLIENTS - 1)]
         until(lambda: service.in_flight == CLIENTS - 1, SECONDS, "all but one have called")
         with pytest.raises(TimeoutError, match="only 3"):
             service.retire(CLIENTS, 0)
@@ -40,21 +39,21 @@ def test_no_answer_leaves_a_service_that_is_about_to_close_its_port(tmp_path: Pa
         with pytest.raises(TimeoutError, match="only 3"):
             service.retire(CLIENTS, 0.2)
         assert [delivery.answer for delivery in service.ledger.deliveries()] == [""] * (CLIENTS - 1)
-        clients.append(pool.submit(call_until_refused, service.port, CLIENTS))
+        clients.append(pool.submit(call_until_refused, service.port))
         service.retire(CLIENTS)
         assert [client.result(SECONDS) for client in clients] == [1] * CLIENTS
 
 
-def call_until_refused(port: int, number: int) -> int:
+def call_until_refused(port: int) -> int:
     """Call again and again until the port is closed, and return how often there was an answer. Raises if a call has
     none."""
     answers = 0
     while True:
-        try:
-            connection = socket.create_connection(("127.0.0.1", port), SECONDS)
-        except ConnectionRefusedError:
-            return answers
-        with connection:
-            connection.sendall(REQUEST % (number, number))
-            assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
+        with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
+            try:
+                connection.connect()
+            except ConnectionRefusedError:
+                return answers
+            connection.request("POST", "/events", headers=HEADERS)
+            assert connection.getresponse().status == 200
         answers += 1
