@@ -1,7 +1,8 @@
 """A TCP proxy in front of a broker that knows which Kafka request passes, and lets a test act at that very moment.
 
 It reads of each request only its prefix (size, api key, version, correlation id, client id) and of each response the
-correlation id; everything else is bytes. So the product needs no hooks for "killed between Produce and EndTxn".
+correlation id; everything else is bytes. So the product needs no hooks for "killed between Produce and EndTxn". It can
+also lose what clients send, packet by packet (`packets_lost`).
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from sidecar.dev.stop_listening import stop_listening
-from tests.support.kafka.proxy_rules import Fate, Moment, Passing, Rule, parse
+from tests.support.kafka.packet_loss import lose_packets
+from tests.support.kafka.proxy_rules import Fate, Late, Moment, Passing, Rule, parse
 
 HOST = "127.0.0.1"
+R = TypeVar("R", bound=Rule)
 FRAME = struct.Struct(">i")
 START_SECONDS = 30.0
 Handle: TypeAlias = Callable[[bytes, "Connection", bool], Awaitable[Fate]]
@@ -33,6 +36,8 @@ class Connection:
     broker: asyncio.StreamWriter
     under_way: dict[int, Passing] = field(default_factory=dict)
     """By correlation id."""
+    keeps: bool = False
+    """Whether a request of it comes late: its broker's side stands then, even if the client has gone."""
 
 
 class CutError(ConnectionError):
@@ -51,6 +56,8 @@ class KafkaProxy:
         self.problems: list[BaseException] = []
         """What a rule's action raised; a test that ends well has none."""
         self._target = 0
+        self._listener: Any = None
+        self._lossy = False
         self._rules: list[Rule] = []
         self._connections = 0
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -66,6 +73,7 @@ class KafkaProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clear()
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(START_SECONDS)
 
@@ -73,14 +81,38 @@ class KafkaProxy:
         """The broker's own port; until it is set, connections are closed at once."""
         self._target = port
 
-    def add(self, rule: Rule) -> Rule:
+    def add(self, rule: R) -> R:
         """From the next request on the rule holds; gives it back."""
         self._rules.append(rule)
         return rule
 
     def clear(self) -> None:
-        """Everything passes again, except on connections that were silenced."""
+        """Everything passes again, except on connections that were silenced. What is kept is never delivered."""
+        for rule in self._rules:
+            if isinstance(rule, Late):
+                rule.drop()
         self._rules.clear()
+
+    @contextmanager
+    def packets_lost(self) -> Iterator[None]:
+        """Lose every packet that clients send, also those that open a connection; what the broker answers arrives.
+
+        Nobody is told. Each client's kernel repeats a packet after 0.2, 0.4, 0.8 … s, also for a closed connection.
+        """
+        self._now(self._lose(lossy=True))
+        try:
+            yield
+        finally:
+            self._now(self._lose(lossy=False))
+
+    def _now(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
+
+    async def _lose(self, *, lossy: bool) -> None:
+        self._lossy = lossy
+        open_ones = [writer for writer in self._open.values() if not writer.transport.is_closing()]
+        for sock in (self._listener, *(writer.get_extra_info("socket") for writer in open_ones)):
+            lose_packets(sock, lossy=lossy)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -88,7 +120,8 @@ class KafkaProxy:
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._accept, HOST, 0)
-        self.address = "{}:{}".format(*server.sockets[0].getsockname())
+        self._listener = server.sockets[0]
+        self.address = "{}:{}".format(*self._listener.getsockname())
         self._started.set()
         await self._ended.wait()
         await stop_listening(server)
@@ -98,6 +131,8 @@ class KafkaProxy:
             await asyncio.wait(self._open, timeout=START_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._lossy:  # its handshake was over before
+            lose_packets(writer.get_extra_info("socket"), lossy=True)
         task = self._loop.create_task(self._on_client(reader, writer))
         self._open[task] = writer
         task.add_done_callback(self._open.pop)
@@ -137,17 +172,37 @@ class KafkaProxy:
         passing = Passing(request, tuple(rule for rule in self._rules if rule.takes(request)))
         connection.under_way[request.correlation] = passing
         fate = await passing.at(Moment.ARRIVED)
+        if fate is Fate.KEEP and passing.late is not None:
+            return await self._keep(frame, connection, passing.late)
         if fate is Fate.PASS and not silenced:
             await write(connection.broker, frame)
             await passing.at(Moment.FORWARDED)
         return fate
 
+    async def _keep(self, frame: bytes, connection: Connection, late: Late) -> Fate:
+        """Pass a request on when the test says so, and wait for its answer: its client may have hung up by then."""
+        connection.keeps = True
+        if late.cut:
+            connection.client.transport.abort()
+        if not await late.due():
+            return Fate.CUT
+        await write(connection.broker, frame)
+        await late.heard()
+        connection.keeps = False
+        return Fate.CUT if late.cut else Fate.PASS
+
     async def _response(self, frame: bytes, connection: Connection, silenced: bool) -> Fate:
         passing = connection.under_way.pop(FRAME.unpack_from(frame)[0])
         fate = await passing.at(Moment.ANSWERED)
         if fate is Fate.PASS and not silenced:
-            await write(connection.client, frame)
+            try:
+                await write(connection.client, frame)
+            except ConnectionError:
+                if not connection.keeps:
+                    raise
             await passing.at(Moment.DONE)
+        if passing.late is not None:
+            passing.late.hear(frame)
         return fate
 
 

@@ -39,6 +39,7 @@ class Fate(Enum):
     """What becomes of the request (ARRIVED) or of its response (ANSWERED), the gravest last."""
 
     PASS = "it goes on"
+    KEEP = "it goes on later, and all that follows it on the connection waits (a request, `Late`)"
     DROP = "it is not passed on"
     SILENCE = "nothing more is passed on in this direction of the connection"
     CUT = "the connection is closed on both sides"
@@ -48,24 +49,33 @@ GRAVEST = tuple(reversed(Fate))
 
 
 class Request(NamedTuple):
-    """What is known of one request; `connection` numbers the client's connections from 1."""
+    """What is known of one request; `connection` numbers the client's connections from 1.
+
+    `body`: what follows the client id. Its form depends on the api and the version.
+    """
 
     api: int
     version: int
     correlation: int
     client: str
     connection: int
+    body: bytes = b""
 
 
 def parse(frame: bytes, connection: int) -> Request:
     """The request's prefix; a client id may be null (length −1)."""
     api, version, correlation, length = PREFIX.unpack_from(frame)
-    client = frame[PREFIX.size : PREFIX.size + max(0, length)].decode()
-    return Request(api, version, correlation, client, connection)
+    end = PREFIX.size + max(0, length)
+    return Request(api, version, correlation, frame[PREFIX.size : end].decode(), connection, frame[end:])
 
 
 def nothing(_request: Request) -> None:
     """The action of a rule that only delays or drops."""
+
+
+def every(_request: Request) -> bool:
+    """The choice of a rule that takes each request of its api and client."""
+    return True
 
 
 @dataclass
@@ -83,13 +93,17 @@ class Rule:
     times: int = 1
     fate: Fate = Fate.PASS
     delay: float = 0.0
+    only: Callable[[Request], bool] = every
+    """Which of these requests count."""
+    behind: Late | None = None
+    """A kept request that the broker gets, and answers, before this one goes on."""
     fired: threading.Event = field(default_factory=threading.Event)
     """Set once `action` has run for the first time."""
     seen: int = 0
 
     def takes(self, request: Request) -> bool:
         """Count the request; whether it is one to act on."""
-        if request.api != self.api or self.client not in request.client:
+        if request.api != self.api or self.client not in request.client or not self.only(request):
             return False
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
@@ -98,9 +112,65 @@ class Rule:
         """Do what the rule says."""
         self.action(request)
         self.fired.set()
+        if self.behind is not None:
+            self.behind.deliver()
+            await self.behind.heard()
         if self.delay:
             await asyncio.sleep(self.delay)
         return self.fate
+
+
+@dataclass
+class Late(Rule):
+    """Keeps one request from the broker until `deliver`, as a packet that comes late.
+
+    What the client sends behind it on its connection waits too. The broker's side stands in any case. A client whose
+    side is `cut` sends the request again on a new connection at once; another one when its own time is over.
+    """
+
+    moment: Moment = Moment.ARRIVED
+    fate: Fate = Fate.KEEP
+    cut: bool = False
+    request: Request | None = None
+    """What is kept, once `fired`."""
+    answer: bytes | None = None
+    """The broker's response to it, from the correlation id on, once `answered`."""
+    answered: threading.Event = field(default_factory=threading.Event)
+    _loop: asyncio.AbstractEventLoop | None = None
+    _goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+    _dropped: bool = False
+
+    async def act(self, request: Request) -> Fate:
+        """Keep the request."""
+        self.request, self._loop = request, asyncio.get_running_loop()
+        return await super().act(request)
+
+    def deliver(self) -> None:
+        """Let the broker have it; any thread."""
+        assert self._loop is not None, f"no request was kept: {self.api.name} of {self.client}"
+        self._loop.call_soon_threadsafe(self._goes_on.set)
+
+    def drop(self) -> None:
+        """Never deliver it, if it was kept and waits; any thread."""
+        self._dropped = True
+        if self._loop is not None:
+            self.deliver()
+
+    async def due(self) -> bool:
+        """Wait for `deliver`, or for `drop`: then it is False."""
+        await self._goes_on.wait()
+        return not self._dropped
+
+    def hear(self, response: bytes) -> None:
+        """Take the broker's response."""
+        self.answer = response
+        self._heard.set()
+        self.answered.set()
+
+    async def heard(self) -> None:
+        """Wait for the broker's response."""
+        await self._heard.wait()
 
 
 class Passing(NamedTuple):
@@ -113,3 +183,8 @@ class Passing(NamedTuple):
         """Let the rules of this moment act; the gravest fate counts."""
         fates = [await rule.act(self.request) for rule in self.rules if rule.moment is moment]
         return next((fate for fate in GRAVEST if fate in fates), Fate.PASS)
+
+    @property
+    def late(self) -> Late | None:
+        """The rule that keeps the request."""
+        return next((rule for rule in self.rules if isinstance(rule, Late)), None)

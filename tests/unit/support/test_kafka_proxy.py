@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.deadline import until
 from tests.support.kafka.proxy import FRAME, HOST, KafkaProxy
-from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Moment, Request, Rule
+from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Late, Moment, Request, Rule
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="packets are lost by a socket filter of Linux")
 
 SECONDS = 30.0
 SOON = 0.2
@@ -207,6 +211,98 @@ def test_a_delay_holds_the_response_back(client: Client, proxy: KafkaProxy) -> N
     client.send(Api.PRODUCE, 1)
     assert client.hears_nothing()
     assert client.answer() == 1
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_late_request_is_delivered_on_its_old_connection_after_its_repetition(
+    client: Client, proxy: KafkaProxy, echo: Echo, cut: bool
+) -> None:
+    """Whether the proxy cuts the client off, or the client gives up."""
+    late = proxy.add(Late(Api.END_TXN, "pod", cut=cut))
+    kept = client.send(Api.END_TXN, 1)
+    assert late.fired.wait(SECONDS)
+    if cut:
+        assert client.socket.recv(1) == b""
+    client.socket.close()
+    again = Client(proxy.address)
+    repeated = again.send(Api.END_TXN, 2)
+    assert again.answer() == 2
+    assert echo.got == [repeated]
+    late.deliver()
+    assert late.answered.wait(SECONDS)
+    assert echo.got == [repeated, kept]
+    assert late.answer == struct.pack(">ii", 1, len(kept))
+    again.socket.close()
+
+
+def test_what_follows_a_late_request_on_its_connection_waits_for_it(
+    client: Client, proxy: KafkaProxy, echo: Echo
+) -> None:
+    late = proxy.add(Late(Api.END_TXN, "pod"))
+    sent = [client.send(Api.END_TXN, 1), client.send(Api.FETCH, 2)]
+    assert client.hears_nothing()
+    late.deliver()
+    assert [client.answer(), client.answer()] == [1, 2]
+    assert echo.got == sent
+
+
+def test_a_rule_puts_its_request_behind_a_late_one(client: Client, proxy: KafkaProxy, echo: Echo) -> None:
+    late = proxy.add(Late(Api.END_TXN, "pod", cut=True))
+    kept = client.send(Api.END_TXN, 1)
+    assert late.fired.wait(SECONDS)
+    proxy.add(Rule(Api.ADD_OFFSETS_TO_TXN, "pod", Moment.ARRIVED, behind=late))
+    again = Client(proxy.address)
+    sent = again.send(Api.ADD_OFFSETS_TO_TXN, 2)
+    assert again.answer() == 2
+    assert echo.got == [kept, sent]
+    again.socket.close()
+
+
+def test_a_late_request_is_the_first_that_the_rule_wants(client: Client, proxy: KafkaProxy, echo: Echo) -> None:
+    late = proxy.add(Late(Api.END_TXN, "pod", only=lambda request: request.body == b"abort"))
+    passed = client.send(Api.END_TXN, 1, body=b"commit")
+    assert client.answer() == 1
+    client.send(Api.END_TXN, 2, body=b"abort")
+    assert late.fired.wait(SECONDS)
+    assert echo.got == [passed]
+
+
+def test_what_is_kept_when_the_rules_are_cleared_never_arrives(client: Client, proxy: KafkaProxy, echo: Echo) -> None:
+    late = proxy.add(Late(Api.END_TXN, "pod"))
+    client.send(Api.END_TXN, 1)
+    assert late.fired.wait(SECONDS)
+    proxy.clear()
+    assert client.socket.recv(1) == b""
+    assert echo.got == []
+
+
+@linux
+def test_lost_packets_arrive_when_the_loss_is_over_without_being_sent_again(
+    client: Client, proxy: KafkaProxy, echo: Echo
+) -> None:
+    """The client's kernel repeats them, also for a connection that the client has closed."""
+    other = Client(proxy.address)
+    for number, each in enumerate((client, other)):  # both connections stand
+        each.send(Api.FETCH, number)
+        assert each.answer() == number
+    with proxy.packets_lost():
+        sent = [client.send(Api.END_TXN, 2), other.send(Api.END_TXN, 3)]
+        other.socket.close()
+        assert client.hears_nothing()
+        assert len(echo.got) == 2
+    assert client.answer() == 2
+    until(lambda: len(echo.got) == 4, SECONDS, "both arrive")
+    assert sorted(echo.got[2:]) == sorted(sent)
+
+
+@linux
+def test_no_connection_is_made_while_packets_are_lost(proxy: KafkaProxy, echo: Echo) -> None:
+    with proxy.packets_lost(), pytest.raises(TimeoutError):
+        socket.create_connection(("127.0.0.1", int(proxy.address.split(":")[1])), SOON)
+    after = Client(proxy.address)
+    after.send(Api.FETCH, 1)
+    assert after.answer() == 1
+    after.socket.close()
 
 
 def test_a_broker_that_is_down_closes_the_clients_connection(proxy: KafkaProxy) -> None:
