@@ -40,24 +40,30 @@ class BlockingCalls:
         except Empty:
             self.stuck = True
             raise CallTimeoutError(getattr(function, "__name__", "call")) from None
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            # The traceback refers to this frame: an error that the frame names would hold itself, and all its callers.
+            del failure
 
-    @property
-    def idle(self) -> bool:
-        """Whether no call is under way. A call that did not return in time may have returned since."""
-        return not self.stuck or not self._answers.empty()
+    def end(self, last: list[Any]) -> None:
+        """End the thread once it is idle. Let it destroy the client, the only element of `last`.
 
-    def end(self) -> None:
-        """End the thread once it is idle."""
+        To destroy a client takes as long as its own threads take to end. With a call under way it may never return.
+        """
+        self._jobs.put((last.clear, ()))
         self._jobs.put(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            function, args = job
-            try:
-                function(*args)
-            except BaseException as failure:  # noqa: BLE001 - passed to the caller, which raises it
-                self._answers.put(failure)
-            else:
-                self._answers.put(None)
+            self._answers.put(_failure_of(*job))
+            del job  # while the thread waits, it must not hold the client by a bound method
+
+
+def _failure_of(function: Callable[..., Any], args: tuple[Any, ...]) -> BaseException | None:
+    try:
+        function(*args)
+    except BaseException as failure:  # noqa: BLE001 - the caller raises it
+        return failure
+    return None

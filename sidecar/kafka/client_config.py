@@ -92,7 +92,8 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
         # After a coordinator is lost, send_offsets can hang for ever: 0 of 11 times with these two, 3 of 7 times by
         # default (librdkafka#5511, #5456).
         "metadata.max.age.ms": 3_000,
-        "connections.max.idle.ms": 4_000,
+        # From 4 000 on the client takes up to 2 s off at random. What is unanswered for so long is sent twice.
+        "connections.max.idle.ms": 3_999,
         # The first request of a transaction arrives while the markers of the one before are still written. It is sent
         # again after this time: 100 ms by default.
         "retry.backoff.ms": 5,

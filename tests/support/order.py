@@ -61,6 +61,7 @@ PROXIED = (
     "tests/flow/lifecycle/test_drain_in_rebalance.py",
     "tests/flow/modes/test_relay_killed.py",
     "tests/flow/modes/test_relay_posts.py",
+    "tests/integration/kafka/test_late_ends.py",
     "tests/integration/kafka/test_transaction.py",
 )
 """Files that share a broker behind a proxy."""

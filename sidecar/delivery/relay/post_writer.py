@@ -183,7 +183,7 @@ class PostWriter(threading.Thread):
 
     def _try(self, jobs: Sequence[PendingPost]) -> tuple[Sequence[PendingPost], str]:
         """Run one transaction. Return the posts to try again, and the result for the metrics."""
-        producer = self._supply.producer
+        producer = self._supply.usable()
         if producer is None:  # stopped before there was one
             return jobs, "unknown"
         try:

@@ -113,14 +113,14 @@ class Committer(threading.Thread):
 
         Returns the result (None: try again) and the label of the transaction's result in the metrics.
         """
+        producer = self._supply.usable()
+        if producer is None:  # stopped before there was a producer
+            return None, "unknown"
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
         if refusals := self._supply.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
-        producer = self._supply.producer
-        if producer is None:  # stopped before there was a producer
-            return None, "unknown"
         try:
             producer.commit(batch, membership.metadata, self._supply.partitions)
         except Aborted as aborted:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Set
+
 from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
+from sidecar.core.record import Partition
 
 RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
 TOPIC_ERRORS = frozenset(
@@ -31,6 +35,8 @@ PLACE_ERRORS = frozenset(
 PRODUCER_ERRORS = frozenset(
     {
         KafkaError._FENCED,
+        KafkaError._FATAL,
+        KafkaError._STATE,
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._PURGE_QUEUE,
@@ -68,6 +74,26 @@ def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal |
     else:  # an unknown kind: it is reported for this record, so the other records are not the cause
         about = "record"
     return Refusal(entry, about, f"{where}: {error.str()}", where)
+
+
+def denials(entries: Iterable[SettledRecord], topics: Set[str]) -> list[Refusal]:
+    """Return a refusal for each entry that writes to one of these topics, because a right on the topic is missing."""
+    return [
+        Refusal(entry, "topic", f"a right is missing: WRITE on topic {copy.topic}", copy.topic)
+        for entry in (entries if topics else ())
+        for copy in entry.writes
+        if copy.topic in topics
+    ]
+
+
+OFFSET_OF = re.compile(r"([\w.-]+)\(\(null\)\)\[(\d+)\]\(")
+"""A partition in the text of a refused TxnOffsetCommit (`rd_kafka_topic_partition_list_str`, 2.16). The client names as
+many as 256 characters hold."""
+
+
+def refused_offsets(error: KafkaError) -> frozenset[Partition]:
+    """Return the partitions whose offsets Kafka refuses, as far as the client names them."""
+    return frozenset(Partition(topic, int(number)) for topic, number in OFFSET_OF.findall(error.str()))
 
 
 def error_in(failure: BaseException) -> KafkaError:

@@ -19,8 +19,9 @@ from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.credentials.registry import ClientCredentials
 
-REBUILD_EVERY = 0.2
-"""Seconds between two tries to make a new producer while the cluster is unreachable."""
+REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
+"""Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one: a
+right on the transactional id that is missing takes an operator, and each try costs a client with its threads."""
 SLOTS = 8
 """Transactional ids that are used in turn. A transaction cannot end if it included a partition with too few replicas in
 sync. It keeps its id until these are back. Its outcome is decided by then; the committed progress shows it."""
@@ -39,6 +40,8 @@ class ReplaceableProducer:
     def __init__(self, config: Mapping[str, object], stopping: threading.Event, credentials: ClientCredentials) -> None:
         self.producer: TransactionalProducer | None = None
         """The current producer. None before the first `replace`, and if it was stopped before there was one."""
+        self.replaced = 0
+        """How many producers have been replaced."""
         self.partitions: dict[str, int] = {}
         """The number of partitions of each topic that existed at the last look."""
         self.places = RefusingPartitions()
@@ -49,19 +52,13 @@ class ReplaceableProducer:
         self._slot = 0
         """The index of the transactional id in use. Another one is used while a transaction of this one cannot end."""
         self._stopping = stopping
-        self._abandoned: list[TransactionalProducer] = []
-        """Producers with a call under way. They are kept until it returns, because to destroy one may block for ever.
-        """
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
 
     def replace(self) -> None:
         """Make a new producer. The old one may have a call under way."""
-        producer = None
-        if self.producer is not None:
-            self._abandoned.append(self.producer)
-        self.producer = None
-        self._clear_away()
+        self._give_up()
+        producer, pause = None, REBUILD_EVERY
         while not self._stopping.is_set():
             try:
                 producer = producer or TransactionalProducer(self.credentials.adopt(self._identified()))
@@ -73,11 +70,30 @@ class ReplaceableProducer:
                 if _cannot_end(failure):
                     self._slot = (self._slot + 1) % SLOTS
                 # Otherwise try the same producer again: an outage must not leave many of them behind.
-                if not _retriable(failure) or _cannot_end(failure) or self.credentials.outdated:
-                    self._abandoned += [] if producer is None else [producer]
+                if producer and (not _retriable(failure) or _cannot_end(failure) or self.credentials.outdated):
+                    producer.end()  # at once: it would go on requesting an id, beside all that come after it
                     producer = None
-                    self._clear_away()  # at once: it would go on requesting an id, beside all that come after it
-                self._stopping.wait(REBUILD_EVERY)
+                pause = REBUILD_EVERY if _passes(failure) else min(2 * pause, REBUILD_MOST)
+                self._stopping.wait(pause)
+        if producer is not None:
+            producer.end()
+
+    def _give_up(self) -> None:
+        old, self.producer = self.producer, None
+        if old is not None:
+            self.replaced += 1
+            old.end()
+
+    def usable(self) -> TransactionalProducer | None:
+        """Return the producer for the next transaction, a new one where the old one must not be used any more.
+
+        None if the thread is to stop.
+        """
+        if self.producer is not None and self.producer.doubtful:
+            text = "a request of the last transaction may have been sent twice, so the producer is replaced"
+            _LOG.info(text, extra={"event": "producer-renewed"})
+            self.replace()
+        return self.producer
 
     def _identified(self) -> dict[str, object]:
         """Return the configuration with the transactional id of the current slot; the first slot has the plain id."""
@@ -85,13 +101,6 @@ class ReplaceableProducer:
             f"{self._config['transactional.id']}~{self._slot}" if self._slot else self._config["transactional.id"]
         )
         return {**self._config, "transactional.id": identity}
-
-    def _clear_away(self) -> None:
-        """Destroy the abandoned producers that have no call under way: each has 5 threads and 0.35 MB."""
-        idle = [producer for producer in self._abandoned if producer.idle]
-        self._abandoned = [producer for producer in self._abandoned if not producer.idle]
-        while idle:
-            threading.Thread(target=_destroy, args=([idle.pop()],), name="producer-end", daemon=True).start()
 
     def take_credentials(self) -> bool:
         """Apply pending credentials, on any thread. False: the producer must be made again, by `refresh`.
@@ -180,14 +189,14 @@ class ReplaceableProducer:
         _LOG.warning(text, *args, extra={"event": event})
 
 
-def _destroy(last: list[TransactionalProducer]) -> None:
-    """Drop the last reference to a producer, on a thread of its own: the client then waits for its own threads."""
-    last.pop().end()
-
-
 def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:
     """Whether the id's last transaction is decided, but its markers cannot be written."""
     return isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError.CONCURRENT_TRANSACTIONS
+
+
+def _passes(failure: KafkaException | CallTimeoutError) -> bool:
+    """Whether the cause may be over in a moment. Only a refusal that Kafka itself calls final is not."""
+    return isinstance(failure, CallTimeoutError) or not failure.args[0].fatal()
 
 
 def _retriable(failure: KafkaException | CallTimeoutError) -> bool:

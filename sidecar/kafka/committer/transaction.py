@@ -3,6 +3,13 @@
 `begin → produce the copies and events → send the offsets with the consumer's group metadata → commit`. Every error has
 one of three answers. Make the same call again (retriable); abort and commit again (`Aborted`); or replace the producer
 (`OutcomeUnknown`: only Kafka knows what happened).
+
+A producer whose request may have been sent twice is replaced as well, even after a success (`doubtful`). The client
+speaks the old transaction protocol: all transactions of a producer have one epoch, also on Kafka 4. When a connection
+breaks before the answer, the client sends the request again on a new one. Its first copy may reach Kafka later, by a
+slower way: a packet that the kernel repeats, a proxy. It then ends the *next* transaction (EndTxn), or moves the
+group's offsets back (TxnOffsetCommit), and every call succeeds (measured on 3.9 and 4.3). A new producer has a new
+epoch, and Kafka refuses what comes late under the old one.
 """
 
 from __future__ import annotations
@@ -19,7 +26,8 @@ from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
-from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, error_in, refusal_of
+from sidecar.kafka.committer.client_log import ClientLog
+from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, denials, error_in, refusal_of, refused_offsets
 from sidecar.kafka.committer.refusing_partitions import State
 
 API_LIMIT = 5.0
@@ -38,6 +46,10 @@ whole batch."""
 ANSWER_LIMIT = 1.0
 """Seconds in which a reachable cluster answers a metadata request."""
 
+DOUBT_AFTER = 3.0
+"""Seconds of one call after which its request may have been sent twice, whatever the client's log says. The client
+closes a connection without an answer after 4 s (`connections.max.idle.ms`)."""
+
 STALE_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -49,13 +61,17 @@ STALE_MEMBER = frozenset(
 
 
 STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
+REFUSED = KafkaError(KafkaError._FAIL, "records were refused", False, False, True)
+DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
 
+Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 Report: TypeAlias = partial[None]
 
 
 class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
     """The transaction certainly did not happen. `refusals` are the entries that the broker refuses.
 
+    `refused_offsets`: the partitions whose progress Kafka refuses, as far as it names them.
     `producer_unusable`: the producer must not be used any more. librdkafka gives the sequence numbers of records that
     an abort has purged to the next records. The broker may have the purged ones: sent, but not confirmed when the
     connection was lost. It then takes the next records for duplicates: confirmed, committed, and not in the topic
@@ -66,6 +82,7 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
         super().__init__(error.str())
         self.refusals = refusals
         self.producer_unusable = producer_unusable
+        self.refused_offsets = refused_offsets(error)
         self.stale_member = error.code() in STALE_MEMBER
 
 
@@ -77,13 +94,22 @@ class _Stalled(Exception):  # noqa: N818
     """The cluster is reachable, but some partition takes no record."""
 
 
+class _Refused(Exception):  # noqa: N818
+    """Kafka has refused records, so the client sends no more of the transaction."""
+
+
 class TransactionalProducer:
-    """A producer with the thread of its blocking calls. Call `prepare` first."""
+    """A producer with the thread of its blocking calls. Call `prepare` first, and `end` at the end, come what may."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._producer = Producer(dict(config))
+        self._log = ClientLog(config)
+        self._producer = Producer(self._log.watched(config))
         self._guard = BlockingCalls(f"guard-{config['transactional.id']}")
-        self._errors: dict[int, tuple[KafkaError, str]] = {}
+        self.doubtful = False
+        """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
+        self._longest = 0.0
+        """Seconds of the longest call of the transaction."""
+        self._errors: Errors = {}
         """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
         self._reports: list[Report] = []
         """By index of the entry: the callback for the errors of its writes."""
@@ -100,14 +126,11 @@ class TransactionalProducer:
         """Use this login from the next connection on; for any thread."""
         self._producer.set_sasl_credentials(username, password)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no call is under way."""
-        return self._guard.idle
-
     def end(self) -> None:
-        """End the thread of the blocking calls. The producer must be idle and not be used any more."""
-        self._guard.end()
+        """Give the client up. Its own thread destroys it, once no call is under way. Returns at once."""
+        last = [self._producer]
+        del self._producer
+        self._guard.end(last)
 
     def partitions(self) -> dict[str, int]:
         """Return the number of partitions of each topic of the cluster. The request never creates a topic."""
@@ -136,7 +159,9 @@ class TransactionalProducer:
     def _transact(
         self, entries: Sequence[SettledRecord], partitions: Mapping[str, int], then: Callable[[], None]
     ) -> None:
-        self._errors = {}
+        if self.doubtful:
+            raise Aborted(DOUBTFUL, (), producer_unusable=True)
+        self._begin()
         try:
             self._producer.begin_transaction()
             self._produce(entries, partitions)
@@ -148,23 +173,52 @@ class TransactionalProducer:
             raise OutcomeUnknown(f"{stuck} did not come back") from None
         except _Stalled:
             self._abort(STALLED, entries, stalled=True)
+        except _Refused:
+            self._abort(REFUSED, entries)
         except (KafkaException, SystemError) as failure:
             self._abort(error_in(failure), entries)
+        finally:
+            self._look_back()
+
+    def _begin(self) -> None:
+        """Forget the transaction before, and what its client's log said."""
+        self._hear()
+        self._log.clear()
+        self._errors.clear()
+        self._longest = 0.0
+
+    def _look_back(self) -> None:
+        """Find out whether a request of the transaction may have been sent twice."""
+        self._hear()
+        self.doubtful = self._log.broke or self._longest > DOUBT_AFTER
+
+    def _hear(self) -> None:
+        """Take in every report of a record and every line of the client's log that has arrived."""
+        with suppress(KafkaException, SystemError):  # a fatal error, which the next call of the transaction raises too
+            self._producer.poll(0)
 
     def _confirm(self, written: int) -> None:
         """Wait until the broker has confirmed all records, or confirms no more of them.
 
-        Raises _Stalled if the cluster is reachable nevertheless: it has confirmed other records, or answers. Otherwise
-        it is unreachable, and the calls that follow wait for it.
+        Raises _Refused as soon as a record was refused: the client sends no other any more. Raises _Stalled if the
+        cluster is reachable nevertheless: it has confirmed other records, or answers. Otherwise it is unreachable, and
+        the calls that follow wait for it.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
-        while left and stalls < STALLS:
+        while left and stalls < STALLS and not self._refused:
             self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
             before, left = left, len(self._producer)
             stalls = stalls + 1 if left == before else 0
+        if self._refused:
+            raise _Refused
         if left and (left < written or self._answers()):
             raise _Stalled
+
+    @property
+    def _refused(self) -> bool:
+        """Whether a record or a topic was refused since the transaction began."""
+        return bool(self._errors or self._log.denied)
 
     def _answers(self) -> bool:
         try:
@@ -178,7 +232,8 @@ class TransactionalProducer:
     def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         reports, produce = self._reports, self._producer.produce
         while len(reports) < len(entries):  # kept for later batches: making one costs as much as producing a record
-            reports.append(partial(self._delivered, len(reports)))
+            # A bound method would hold this producer, which holds the reports: no replaced producer would be freed.
+            reports.append(partial(_delivered, self._errors, len(reports)))
         for report, entry in zip(reports, entries, strict=False):
             for copy in entry.writes:
                 by_key = copy.key is not None and not copy.scattered
@@ -189,7 +244,7 @@ class TransactionalProducer:
                 except BufferError:
                     self._produce_later(copy, place, report)
                 except KafkaException as failure:  # too large for the client itself
-                    self._errors.setdefault(report.args[0], (failure.args[0], copy.topic))
+                    self._errors.setdefault(report.args[1], (failure.args[0], copy.topic))
                     raise
 
     def _produce_later(self, copy: Copy, place: int, report: Report) -> None:
@@ -200,38 +255,46 @@ class TransactionalProducer:
                 self._producer.produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
                 return
 
-    def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
-
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
             raise OutcomeUnknown(error.str())
-        self._producer.poll(0)  # takes in every report that has arrived
+        self._hear()
         errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
-        refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
+        denied = frozenset(self._log.denied)
         unusable = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, CallTimeoutError) as failure:
             raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
+        self._look_back()
+        refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
+        refusals += denials(entries, denied)
         if stalled:  # the abort has purged the records that no broker took; their reports name them
             purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
             refusals += [
                 Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
             ]
-        raise Aborted(error, tuple(refusal for refusal in refusals if refusal is not None), producer_unusable=unusable)
+        named = tuple(refusal for refusal in refusals if refusal is not None)
+        raise Aborted(error, named, producer_unusable=unusable or self.doubtful)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
         """Make a call; repeat the same call while its error is retriable, and never make the next one instead."""
-        end = time.monotonic() + HARD_LIMIT
-        while True:
-            try:
-                self._guard.call(HARD_LIMIT, function, *args)
-                return
-            except KafkaException as failure:
-                if not failure.args[0].retriable() or time.monotonic() > end:
-                    raise
+        began = time.monotonic()
+        try:
+            while True:
+                try:
+                    self._guard.call(HARD_LIMIT, function, *args)
+                    return
+                except KafkaException as failure:
+                    if not failure.args[0].retriable() or time.monotonic() > began + HARD_LIMIT:
+                        raise
+        finally:
+            self._longest = max(self._longest, time.monotonic() - began)
+
+
+def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
 
 
 def _offsets(batch: CommitBatch) -> list[TopicPartition]:

@@ -37,8 +37,7 @@ class Refusing:
         self.stop: Any = None
         self._topics = topics
 
-    @property
-    def producer(self) -> Refusing:
+    def usable(self) -> Refusing:
         return self
 
     def replace(self) -> None:
