@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import CallTimeoutError
-from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
+from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.credentials.registry import ClientCredentials
 
@@ -43,6 +43,8 @@ class ReplaceableProducer:
         """The number of partitions of each topic that existed at the last look."""
         self.places = RefusingPartitions()
         """The target partitions that refuse records."""
+        self.denied = RefusingTopics()
+        """The target topics that exist and refuse records."""
         self.last_error = ""
         self.credentials = credentials
         self._config = config
@@ -137,7 +139,7 @@ class ReplaceableProducer:
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Return a refusal for each entry with which a transaction would only wait and fail.
 
-        Either its topic does not exist, or its partition refused records a while ago and has not changed since.
+        Its topic does not exist or refused records a moment ago, or its partition did and has not changed since.
         """
         if self.places:
             self.refresh_topics()  # before the topics are looked up: the transaction goes by the same list
@@ -148,6 +150,14 @@ class ReplaceableProducer:
             for copy in entry.writes
             if copy.topic in missing
         ]
+        if self.denied:
+            why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
+            found += [
+                Refusal(entry, "topic", why[copy.topic], copy.topic)
+                for entry in entries
+                for copy in entry.writes
+                if why[copy.topic]
+            ]
         if self.places:
             where = [(entry, self.places.refuses(copy)) for entry in entries for copy in entry.writes]
             found += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
@@ -156,14 +166,16 @@ class ReplaceableProducer:
     def refused(self, refusals: Iterable[Refusal]) -> None:
         """Take in why a transaction was aborted.
 
-        A topic may have been deleted, or a partition may refuse records.
+        A topic may have been deleted or may not be written, or a partition may refuse records.
         """
-        abouts = {(refusal.about, refusal.where) for refusal in refusals}
+        abouts = {(refusal.about, refusal.where): refusal.reason for refusal in refusals}
         if any(about != "record" for about, _ in abouts):
             self.refresh_topics(anew=True)  # the other topics stay known: their records go on
-        for about, where in abouts:
+        for (about, where), reason in abouts.items():
             if about == "place":
                 self.places.refuse(where)
+            elif about == "topic" and where in self.partitions:
+                self.denied.refuse(where, reason)
 
     def topics(self) -> frozenset[str] | None:
         """Return the topics of the cluster; None if Kafka does not answer. Blocks; for any thread."""
