@@ -19,7 +19,7 @@ from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
-from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, error_in, refusal_of
+from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, PRODUCER_ERRORS, error_in, refusal_of
 from sidecar.kafka.committer.refusing_partitions import State
 
 API_LIMIT = 5.0
@@ -27,11 +27,11 @@ API_LIMIT = 5.0
 HARD_LIMIT = 20.0
 """Seconds after which a call counts as stuck: four times API_LIMIT."""
 
-CONFIRM_LIMIT = 0.5
-"""Seconds that the broker is given to confirm all records before the offsets are sent. So an error of the offsets (a
+CONFIRM_LIMIT = 0.1
+"""Seconds of one wait for the broker to confirm all records before the offsets are sent. So an error of the offsets (a
 rebalance) finds no record under way, and the producer stays usable. This takes no longer than both side by side."""
 
-STALLS = 3
+STALLS = 20
 """Waits of CONFIRM_LIMIT without one more confirmed record, after which a partition counts as refusing records. It has
 no leader, or too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the
 whole batch."""
@@ -87,6 +87,8 @@ class TransactionalProducer:
         """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
         self._reports: list[Report] = []
         """By index of the entry: the callback for the errors of its writes."""
+        self._records_only = False
+        """Whether neither the offsets nor the commit were sent: the transaction cannot have happened."""
 
     def prepare(self) -> None:
         """Fence the previous producer of this id and end what it left open.
@@ -136,12 +138,13 @@ class TransactionalProducer:
     def _transact(
         self, entries: Sequence[SettledRecord], partitions: Mapping[str, int], then: Callable[[], None]
     ) -> None:
-        self._errors = {}
+        self._errors, self._records_only = {}, True
         try:
             self._producer.begin_transaction()
             self._produce(entries, partitions)
             if written := sum(len(entry.writes) for entry in entries):
                 self._confirm(written)
+            self._records_only = bool(self._errors)  # after an error the client sends neither offsets nor commit
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)
         except CallTimeoutError as stuck:
@@ -155,15 +158,16 @@ class TransactionalProducer:
         """Wait until the broker has confirmed all records, or confirms no more of them.
 
         Raises _Stalled if the cluster is reachable nevertheless: it has confirmed other records, or answers. Otherwise
-        it is unreachable, and the calls that follow wait for it.
+        it is unreachable, and the calls that follow wait for it. After a refused record they raise its error.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
-        while left and stalls < STALLS:
+        while left and stalls < STALLS and not self._errors:
             self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
             before, left = left, len(self._producer)
             stalls = stalls + 1 if left == before else 0
-        if left and (left < written or self._answers()):
+        # The client sends nothing more of a transaction that must be aborted. What is queued then is no stall (2.16).
+        if left and not self._errors and (left < written or self._answers()):
             raise _Stalled
 
     def _answers(self) -> bool:
@@ -201,8 +205,12 @@ class TransactionalProducer:
                 return
 
     def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
+        if error is None:
+            return
+        known = self._errors.get(index)
+        # One write of an entry is refused. The client drops the others, and may report those first.
+        if known is None or known[0].code() in PRODUCER_ERRORS:
+            self._errors[index] = error, f"{message.topic()}[{message.partition()}]"
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._errors):
@@ -214,7 +222,11 @@ class TransactionalProducer:
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, CallTimeoutError) as failure:
-            raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
+            if not self._records_only:
+                raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
+            # Kafka may have no such transaction: it refused to add the first partitions to it, for want of a right.
+            # It then calls the abort invalid, and the client takes that for fatal (2.16).
+            unusable = True
         if stalled:  # the abort has purged the records that no broker took; their reports name them
             purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
             refusals += [
