@@ -15,13 +15,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import CallTimeoutError
-from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
+from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.credentials.registry import ClientCredentials
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
-"""Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one: a
-right on the transactional id that is missing takes an operator, and each try costs a client with its threads."""
+"""Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.
+A missing right on the transactional id takes an operator, and each try costs a client with its threads."""
 SLOTS = 8
 """Transactional ids that are used in turn. A transaction cannot end if it included a partition with too few replicas in
 sync. It keeps its id until these are back. Its outcome is decided by then; the committed progress shows it."""
@@ -46,6 +46,8 @@ class ReplaceableProducer:
         """The number of partitions of each topic that existed at the last look."""
         self.places = RefusingPartitions()
         """The target partitions that refuse records."""
+        self.denied = RefusingTopics()
+        """The target topics that exist and refuse records."""
         self.last_error = ""
         self.credentials = credentials
         self._config = config
@@ -146,7 +148,7 @@ class ReplaceableProducer:
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Return a refusal for each entry with which a transaction would only wait and fail.
 
-        Either its topic does not exist, or its partition refused records a while ago and has not changed since.
+        Its topic does not exist or refused records a moment ago, or its partition did and has not changed since.
         """
         if self.places:
             self.refresh_topics()  # before the topics are looked up: the transaction goes by the same list
@@ -157,6 +159,14 @@ class ReplaceableProducer:
             for copy in entry.writes
             if copy.topic in missing
         ]
+        if self.denied:
+            why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
+            found += [
+                Refusal(entry, "topic", why[copy.topic], copy.topic)
+                for entry in entries
+                for copy in entry.writes
+                if why[copy.topic]
+            ]
         if self.places:
             where = [(entry, self.places.refuses(copy)) for entry in entries for copy in entry.writes]
             found += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
@@ -165,14 +175,16 @@ class ReplaceableProducer:
     def refused(self, refusals: Iterable[Refusal]) -> None:
         """Take in why a transaction was aborted.
 
-        A topic may have been deleted, or a partition may refuse records.
+        A topic may have been deleted or may not be written, or a partition may refuse records.
         """
-        abouts = {(refusal.about, refusal.where) for refusal in refusals}
+        abouts = {(refusal.about, refusal.where): refusal.reason for refusal in refusals}
         if any(about != "record" for about, _ in abouts):
             self.refresh_topics(anew=True)  # the other topics stay known: their records go on
-        for about, where in abouts:
+        for (about, where), reason in abouts.items():
             if about == "place":
                 self.places.refuse(where)
+            elif about == "topic" and where in self.partitions:
+                self.denied.refuse(where, reason)
 
     def topics(self) -> frozenset[str] | None:
         """Return the topics of the cluster; None if Kafka does not answer. Blocks; for any thread."""

@@ -1,4 +1,7 @@
-"""Remember which target partitions refuse records, so that no transaction includes them.
+"""Remember which target topics and partitions refuse records, so that no transaction includes them.
+
+Kafka adds all partitions to a transaction, or none. So one topic that this user may not write fails whatever is written
+together with it.
 
 A transaction that has included a partition with too few replicas in sync cannot end before these are back. Its marker
 is refused too. Meanwhile Kafka answers CONCURRENT_TRANSACTIONS for the transactional id (Kafka 4.3, measured). So such
@@ -8,7 +11,7 @@ a partition is tried again only when its leader or its replicas have changed, or
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.copies import Copy
@@ -16,6 +19,9 @@ from sidecar.core.copies import Copy
 TRY_EVERY = 30.0
 """Seconds after which an unchanged partition is tried again: an operator may have lowered `min.insync.replicas`."""
 NO_LEADER = -1
+TRY_TOPIC_EVERY = 3.0
+"""Seconds after which a topic that refused records is tried again: a right that is given shows in no other way. Each
+try costs a transaction, and often a producer."""
 
 
 class State(NamedTuple):
@@ -23,6 +29,29 @@ class State(NamedTuple):
 
     leader: int
     in_sync: int
+
+
+class RefusingTopics:
+    """The topics that exist and refuse records, each with the reason; used by one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._refusing: dict[str, tuple[str, float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._refusing)
+
+    def refuse(self, topic: str, reason: str) -> None:
+        """Remember that a topic refused records a moment ago."""
+        self._refusing[topic] = reason, self._clock() + TRY_TOPIC_EVERY
+
+    def why(self, topic: str) -> str:
+        """Return why the topic refuses records; empty if it is not known to, or is to be tried again."""
+        reason, until = self._refusing.get(topic, ("", 0.0))
+        if reason and self._clock() >= until:
+            del self._refusing[topic]
+            return ""
+        return reason
 
 
 class RefusingPartitions:

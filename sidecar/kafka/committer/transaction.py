@@ -27,7 +27,14 @@ from sidecar.core.copies import Copy
 from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
-from sidecar.kafka.committer.delivery_errors import NAMED_ERRORS, denials, error_in, refusal_of, refused_offsets
+from sidecar.kafka.committer.delivery_errors import (
+    NAMED_ERRORS,
+    PRODUCER_ERRORS,
+    denials,
+    error_in,
+    refusal_of,
+    refused_offsets,
+)
 from sidecar.kafka.committer.refusing_partitions import State
 
 API_LIMIT = 5.0
@@ -35,11 +42,11 @@ API_LIMIT = 5.0
 HARD_LIMIT = 20.0
 """Seconds after which a call counts as stuck: four times API_LIMIT."""
 
-CONFIRM_LIMIT = 0.5
-"""Seconds that the broker is given to confirm all records before the offsets are sent. So an error of the offsets (a
+CONFIRM_LIMIT = 0.1
+"""Seconds of one wait for the broker to confirm all records before the offsets are sent. So an error of the offsets (a
 rebalance) finds no record under way, and the producer stays usable. This takes no longer than both side by side."""
 
-STALLS = 3
+STALLS = 20
 """Waits of CONFIRM_LIMIT without one more confirmed record, after which a partition counts as refusing records. It has
 no leader, or too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the
 whole batch."""
@@ -113,6 +120,8 @@ class TransactionalProducer:
         """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
         self._reports: list[Report] = []
         """By index of the entry: the callback for the errors of its writes."""
+        self._records_only = False
+        """Whether neither the offsets nor the commit were sent: the transaction cannot have happened."""
 
     def prepare(self) -> None:
         """Fence the previous producer of this id and end what it left open.
@@ -167,6 +176,7 @@ class TransactionalProducer:
             self._produce(entries, partitions)
             if written := sum(len(entry.writes) for entry in entries):
                 self._confirm(written)
+            self._records_only = False
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)
         except CallTimeoutError as stuck:
@@ -185,7 +195,7 @@ class TransactionalProducer:
         self._hear()
         self._log.clear()
         self._errors.clear()
-        self._longest = 0.0
+        self._records_only, self._longest = True, 0.0
 
     def _look_back(self) -> None:
         """Find out whether a request of the transaction may have been sent twice."""
@@ -200,9 +210,9 @@ class TransactionalProducer:
     def _confirm(self, written: int) -> None:
         """Wait until the broker has confirmed all records, or confirms no more of them.
 
-        Raises _Refused as soon as a record was refused: the client sends no other any more. Raises _Stalled if the
-        cluster is reachable nevertheless: it has confirmed other records, or answers. Otherwise it is unreachable, and
-        the calls that follow wait for it.
+        Raises _Refused as soon as a record was refused: the client sends nothing more of a transaction that must be
+        aborted (2.16). Raises _Stalled if the cluster is reachable nevertheless: it has confirmed other records, or
+        answers. Otherwise it is unreachable, and the calls that follow wait for it.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
@@ -256,8 +266,8 @@ class TransactionalProducer:
                 return
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
-        if error.fatal() or not (error.txn_requires_abort() or self._errors):
-            raise OutcomeUnknown(error.str())
+        if error.fatal() or not (error.txn_requires_abort() or self._refused):
+            raise Aborted(error, (), producer_unusable=True) if self._records_only else OutcomeUnknown(error.str())
         self._hear()
         errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
         denied = frozenset(self._log.denied)
@@ -265,7 +275,11 @@ class TransactionalProducer:
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, CallTimeoutError) as failure:
-            raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
+            if not self._records_only:
+                raise OutcomeUnknown(f"abort after {error.str()}: {failure}") from failure
+            # Kafka may have no such transaction: it refused to add the first partitions to it, for want of a right.
+            # It then calls the abort invalid, and the client takes that for fatal (2.16).
+            unusable = True
         self._look_back()
         refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
         refusals += denials(entries, denied)
@@ -293,8 +307,13 @@ class TransactionalProducer:
 
 
 def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Message) -> None:
-    if error is not None:
-        errors.setdefault(index, (error, f"{message.topic()}[{message.partition()}]"))
+    """Take in the report of one write of an entry (the client calls this)."""
+    if error is None:
+        return
+    known = errors.get(index)
+    # One write of an entry is refused. The client drops the others, and may report those first.
+    if known is None or known[0].code() in PRODUCER_ERRORS:
+        errors[index] = error, f"{message.topic()}[{message.partition()}]"
 
 
 def _offsets(batch: CommitBatch) -> list[TopicPartition]:

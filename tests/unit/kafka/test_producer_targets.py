@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Commit
 from sidecar.kafka.committer.producer import ReplaceableProducer
-from sidecar.kafka.committer.refusing_partitions import State
+from sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
 
@@ -39,3 +39,20 @@ def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_record
     entry = SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))
     [refusal] = supply.missing_targets([entry])
     assert (refusal.about, refusal.where) == ("topic", "level")
+
+
+def test_a_topic_that_exists_and_refuses_records_is_in_no_transaction_for_a_moment() -> None:
+    """Kafka adds all partitions to a transaction or none: one denied topic would fail all that is written with it."""
+    clock = [100.0]
+    config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
+    supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
+    supply.producer = cast("Any", Listing(denied=GOOD, other=GOOD))
+    good = SettledRecord(record(0), Commit(None), (Copy("other", None, b"", []),))
+    bad = SettledRecord(record(1), Commit(None), (Copy("other", None, b"", []), Copy("denied", None, b"", [])))
+    supply.denied = RefusingTopics(lambda: clock[0])
+    supply.refused([Refusal(bad, "topic", "denied: Topic authorization failed", "denied")])
+    [refusal] = supply.missing_targets([good, bad])
+    assert (refusal.entry, refusal.about, refusal.where) == (bad, "topic", "denied")
+    assert refusal.reason == "denied: Topic authorization failed"
+    clock[0] += TRY_TOPIC_EVERY
+    assert supply.missing_targets([good, bad]) == (), "it is tried again: the right may have been given"
