@@ -69,6 +69,7 @@ STALE_MEMBER = frozenset(
 
 STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
 REFUSED = KafkaError(KafkaError._FAIL, "records were refused", False, False, True)
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False, False, True)
 DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
 
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
@@ -184,7 +185,7 @@ class TransactionalProducer:
         except _Stalled:
             self._abort(STALLED, entries, stalled=True)
         except _Refused:
-            self._abort(REFUSED, entries)
+            self._abort(DENIED if self._log.denied else REFUSED, entries)
         except (KafkaException, SystemError) as failure:
             self._abort(error_in(failure), entries)
         finally:
