@@ -12,11 +12,16 @@ from typing import NoReturn
 
 import uvloop
 
+from sidecar.background import background
 from sidecar.observability.logs import configure
 from sidecar.observability.thread_watch import log_ends
 from sidecar.runtime.process import give_back_memory, keep_memory_private, leave, on_signals
 from sidecar.runtime.sidecar import _LOG, Sidecar
 from sidecar.settings.model import Settings
+
+COLLECT_EVERY = 60.0
+"""Seconds between two collections of everything. One takes 2.5 ms where 50 000 objects can be part of a cycle (lists,
+dictionaries, frames; records cannot): 0.005 % of the time."""
 
 
 def run(settings: Settings) -> int:
@@ -33,12 +38,24 @@ def run(settings: Settings) -> int:
     return uvloop.run(_main(settings))
 
 
+async def _collect_regularly() -> NoReturn:
+    """Free reference cycles whose makers do not: those of a library, and those that nobody has found yet.
+
+    By the thresholds alone an idle sidecar would collect once in hours, and keep all that the cycles hold.
+    """
+    while True:
+        await asyncio.sleep(COLLECT_EVERY)
+        gc.collect()
+
+
 async def _main(settings: Settings) -> NoReturn:
     stop = asyncio.Event()
     on_signals(stop)
     sidecar = Sidecar(settings)
     await sidecar.start()
+    collecting = background(_collect_regularly(), "collector")
     code = await sidecar.watch(stop)
+    collecting.cancel()
     try:
         await sidecar.stop()
     except Exception:  # noqa: BLE001 - the process must end with its code, whatever is broken
