@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from sidecar.core.copies import Copy
@@ -34,7 +34,7 @@ class CommitBatch:
     entries: tuple[SettledRecord, ...]
     commits: Mapping[Partition, PartitionCommit]
     alone: bool = False
-    """Whether it holds a single entry that Kafka refused before and that is retried by itself."""
+    """Whether it holds a single entry, or a single partition's progress, that Kafka refused before."""
 
 
 RefusedBy: TypeAlias = Literal["topic", "place", "record"]
@@ -62,7 +62,8 @@ class CommitResult:
 
     `fenced`: partitions that another member owns by now. `again`: entries that are not in Kafka, although nothing is
     known against them. `committed`: whether the progress of the partitions that are not fenced is in Kafka. `apart`:
-    Kafka refuses the batch and names no entry, so smaller batches must find the one that is the cause.
+    Kafka refuses the batch and names no cause, so smaller batches must find it. `unwritable`: the partitions whose
+    progress Kafka refuses, with the reason for people; their entries are in `again`.
     """
 
     batch: CommitBatch
@@ -72,3 +73,4 @@ class CommitResult:
     refused: tuple[Refusal, ...] = ()
     fenced: frozenset[Partition] = frozenset()
     apart: bool = False
+    unwritable: Mapping[Partition, str] = field(default_factory=dict)

@@ -160,19 +160,24 @@ class Rig:
         again: Iterable[SettledRecord] | None = None,
         refused: Iterable[tuple[SettledRecord, str]] = (),
         fenced: Iterable[Partition] = (),
+        unwritable: Iterable[Partition] = (),
+        apart: bool = False,
     ) -> CommitBatch:
         """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
         batch = self.batches.pop(0)
         refusals = tuple(Refusal(entry, about, "t: refused", "t") for entry, about in refused)  # type: ignore[arg-type]
         places = frozenset(fenced)
-        failed = again is not None or bool(refusals) or bool(places)
+        denied = dict.fromkeys(unwritable, "no right")
+        failed = again is not None or bool(refusals) or bool(places) or bool(denied) or apart
         if not failed:
             self.kafka |= {source: share.progress for source, share in batch.commits.items()}
             result = CommitResult(batch, committed=True, done=batch.entries)
         else:
             out = {id(refusal.entry) for refusal in refusals}
             rest = tuple(e for e in batch.entries if id(e) not in out and e.record.source not in places)
-            result = CommitResult(batch, False, again=rest, refused=refusals, fenced=places)
+            result = CommitResult(
+                batch, False, again=rest, refused=refusals, fenced=places, unwritable=denied, apart=apart
+            )
         self.lane.committed(result, self.now)
         return batch
 

@@ -200,7 +200,11 @@ class Lane:
             self._written(entry, result.committed, now)
         if result.refused:
             self._refused_copies.refused(result.refused, now)
+        if result.committed and self.outbox.unwritable:
+            self._refused_copies.progress_accepted(result.batch.commits, now)
         self.ownership.committed(result, now)
+        if result.unwritable:
+            self._refused_copies.progress_refused(result.unwritable, now)
         self._timer.uncommitted |= not result.committed
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, Refusal, SettledRecord
 from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.refused_progress import RefusedProgress
 from sidecar.core.record import NEVER, Now, Partition
 
 GROUP_FOR = 20
@@ -48,11 +49,12 @@ class Outbox:
     def __init__(self) -> None:
         self.out: CommitBatch | None = None
         self.held: dict[tuple[Partition, int], Held] = {}
+        self.unwritable = RefusedProgress()
         self._pending: deque[SettledRecord] = deque()
         self._ended = -GROUP_FOR
         self._progress_at = -PROGRESS_EVERY
         self._was_alone = False
-        self._most = GROUP_MOST
+        self._most = self._most_partitions = GROUP_MOST
         self._not_before: dict[str, int] = {}
         """The steady time (ms) of the next attempt, by the topic or partition that accepts nothing."""
 
@@ -79,11 +81,13 @@ class Outbox:
             at = min(at, self._ended if len(self._pending) >= GROUP_MAX else self._ended + GROUP_FOR)
         if self.held:
             at = min(at, min(map(self._due, self.held.values())))
-        return at
+        return min(at, self.unwritable.next_at()) if self.unwritable else at
 
     def take(self, parts: Mapping[Partition, PartitionState], now: Now) -> CommitBatch | None:
         """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
-        entries, alone = self._entries(parts, now)
+        if self.unwritable:
+            self._pending = self.unwritable.sort_out(self._pending)
+        entries, alone, tried = self._entries(parts, now)
         offsets: dict[Partition, set[int]] = {}
         source, extra = None, set[int]()
         for entry in entries:
@@ -92,6 +96,8 @@ class Outbox:
                 source, extra = record.source, offsets.setdefault(record.source, set())
             extra.add(record.offset)
         shares = {source: _share(parts[source], extra) for source, extra in offsets.items()}
+        if tried is not None and tried not in shares:
+            shares[tried] = _share(parts[tried], ())
         if not alone:  # a retried entry is likely to be refused, and so would be all that goes with it
             shares |= self._progress(parts, shares, now)
         if shares:
@@ -104,6 +110,7 @@ class Outbox:
         self._ended = now.steady
         if committed:
             self._most = min(self._most * 2, GROUP_MOST)
+            self._most_partitions = min(self._most_partitions * 2, GROUP_MOST)
 
     def again(self, entries: Iterable[SettledRecord]) -> None:
         """Put the entries of a failed batch first into the next one, in their order.
@@ -157,12 +164,22 @@ class Outbox:
     def apart(self, batch: CommitBatch) -> None:
         """Halve the size of the next batches until one is in Kafka.
 
-        Kafka refuses a batch and names no entry, so smaller ones must find it.
+        Kafka refuses a batch and names no cause, so smaller ones must find it: fewer entries, or without any entry
+        fewer partitions.
         """
-        self._most = max(1, len(batch.entries) // 2)
+        if batch.entries:
+            self._most = max(1, len(batch.entries) // 2)
+        else:
+            self._most_partitions = max(1, len(batch.commits) // 2)
+            self.progress_now()
+
+    def progress_now(self) -> None:
+        """Let all progress go with the next batch: Kafka has refused a batch for the progress of some partitions."""
+        self._progress_at = -NEVER
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop every entry of partitions that are gone; the next owner delivers the records again."""
+        self.unwritable.drop(partitions)
         self._pending = deque(entry for entry in self._pending if entry.record.source not in partitions)
         self.held = {key: held for key, held in self.held.items() if key[0] not in partitions}
 
@@ -181,21 +198,30 @@ class Outbox:
         """Return how many entries Kafka refuses, by the partition of their record."""
         return Counter(source for source, _ in self.held)
 
-    def _entries(self, parts: Mapping[Partition, PartitionState], now: Now) -> tuple[tuple[SettledRecord, ...], bool]:
+    def _entries(
+        self, parts: Mapping[Partition, PartitionState], now: Now
+    ) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:
+        """Return the entries of the next batch, whether they go alone, and the partition whose progress is tried."""
         late = [held for held in self.held.values() if self._due(held) <= now.steady]
+        tried = self.unwritable.due(now.steady) if self.unwritable else None
         rest = self._pending or self._progress_wanted(parts, now)
-        self._was_alone = bool(late) and not (rest and self._was_alone)
-        if self._was_alone:  # in turn with the rest, so that neither waits for the other for ever
-            return (min(late, key=lambda held: held.at).refusal.entry,), True
+        self._was_alone = (bool(late) or tried is not None) and not (rest and self._was_alone)
+        if self._was_alone and tried is not None:  # in turn with the rest, so that neither waits for the other for ever
+            return self.unwritable.take(tried, self._most), True, tried
+        if self._was_alone:
+            return (min(late, key=lambda held: held.at).refusal.entry,), True, None
         size = min(len(self._pending), self._most)
-        return tuple(self._pending.popleft() for _ in range(size)), False
+        return tuple(self._pending.popleft() for _ in range(size)), False, None
 
     def _due(self, held: Held) -> int:
         return max(held.at, self._not_before.get(held.refusal.where, held.at))
 
     def _progress_wanted(self, parts: Mapping[Partition, PartitionState], now: Now) -> bool:
         everything = now.steady - self._progress_at >= PROGRESS_EVERY
-        return any(part.dirty and (everything or _hurries(part)) for part in parts.values())
+        return any(
+            part.dirty and (everything or _hurries(part)) and part.source not in self.unwritable
+            for part in parts.values()
+        )
 
     def _progress(
         self, parts: Mapping[Partition, PartitionState], taken: Collection[Partition], now: Now
@@ -205,13 +231,14 @@ class Outbox:
         All of them are due once a second; an urgent partition, or a closing one that is idle, at once.
         """
         everything = now.steady - self._progress_at >= PROGRESS_EVERY
-        if everything:
-            self._progress_at = now.steady
-        return {
-            source: _share(part, ())
+        wanted = [
+            part
             for source, part in parts.items()
-            if part.dirty and source not in taken and (everything or _hurries(part))
-        }
+            if part.dirty and source not in taken and (everything or _hurries(part)) and source not in self.unwritable
+        ]
+        if everything and len(wanted) <= self._most_partitions:
+            self._progress_at = now.steady
+        return {part.source: _share(part, ()) for part in wanted[: self._most_partitions]}
 
 
 def _key(entry: SettledRecord) -> tuple[Partition, int]:

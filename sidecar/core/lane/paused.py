@@ -27,7 +27,7 @@ class PausedPartitions:
         self._fetch.pause(part.source, part.epoch)
 
     def block(self, part: PartitionState, reason: str) -> None:
-        """Deliver nothing more of a partition until `unblock_all`."""
+        """Deliver nothing more of a partition until `unblock`."""
         part.blocked = reason
         if part.paused is None:
             first = min((part.tracker.next, *part.tracker.left))  # an earlier block may have dropped some of them
@@ -42,8 +42,8 @@ class PausedPartitions:
             first = min(first, record.offset)
         part.paused = Pause(first, NEVER, "stopped")
 
-    def unblock_all(self, parts: Iterable[PartitionState], steady: int) -> list[Record]:
-        """Unblock every partition, and return the records that they withheld.
+    def unblock(self, parts: Iterable[PartitionState], steady: int) -> list[Record]:
+        """Unblock partitions, and return the records that they withheld.
 
         A partition continues only if no other reason keeps it paused.
         """

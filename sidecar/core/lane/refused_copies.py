@@ -2,19 +2,20 @@
 
 A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
 accepts nothing, is held alone; its partition is blocked only with too many of them. A blocked partition keeps no
-waiting records in memory: over weeks they would take the room of all others.
+waiting records in memory: over weeks they would take the room of all others. A partition whose own progress Kafka
+refuses is blocked as well (`refused_progress.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sidecar.core.commit_batch import Refusal
 from sidecar.core.lane.outbox import MOST_HELD
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.parts import LaneParts
-from sidecar.core.record import Now
+from sidecar.core.record import Now, Partition
 
 
 class RefusedCopies:
@@ -33,9 +34,34 @@ class RefusedCopies:
                 self._stop(partitions[source], "too many of its copies are refused")
 
     def accepted_again(self, now: Now) -> None:
-        """Let all blocked partitions continue, because what blocked them seems to accept records again."""
-        parts = self._parts
-        parts.ready.extend(parts.paused.unblock_all(parts.partitions.values(), now.steady))
+        """Let the blocked partitions continue, because what blocked them seems to accept records again."""
+        unwritable = self._parts.outbox.unwritable
+        self._unblock((part for part in self._parts.partitions.values() if part.source not in unwritable), now)
+
+    def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
+        """Block the partitions whose progress Kafka refuses; their records that are out are settled with it."""
+        self._parts.outbox.progress_now()
+        for source, reason in reasons.items():
+            part = self._parts.partitions.get(source)
+            if part is None:
+                continue
+            if part.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
+                self._ownership.lost((source,))
+                continue
+            self._parts.outbox.unwritable.refuse(source, now.steady)
+            if not part.blocked:
+                self._stop(part, f"its progress is refused: {reason}")
+
+    def progress_accepted(self, sources: Iterable[Partition], now: Now) -> None:
+        """Let the partitions go on whose progress Kafka takes again."""
+        for source in sources:
+            entries = self._parts.outbox.unwritable.accepted(source)
+            if entries is not None and (part := self._parts.partitions.get(source)) is not None:
+                self._parts.outbox.extend(entries)
+                self._unblock((part,), now)
+
+    def _unblock(self, parts: Iterable[PartitionState], now: Now) -> None:
+        self._parts.ready.extend(self._parts.paused.unblock(parts, now.steady))
 
     def _refused(self, refusal: Refusal, now: Now) -> None:
         outbox = self._parts.outbox

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from queue import SimpleQueue
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
@@ -24,8 +24,8 @@ from sidecar.observability.thread_watch import StopRequest
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again. The cause of an abort lasts longer than a network round trip."""
 UNNAMED = 3
-"""Aborts of one batch in a row that name no entry. After so many, smaller batches must find the entry that is the
-cause."""
+"""Aborts of one batch in a row that name no cause. After so many, smaller batches must find the entry, or the
+partition, that is the cause."""
 
 
 class Committer(threading.Thread):
@@ -139,13 +139,17 @@ class Committer(threading.Thread):
             self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
+        if named := aborted.refused_offsets & batch.commits.keys():
+            text = "Kafka refuses the progress of %d of %d partitions: %s"
+            self._supply.warn("progress-refused", text, len(named), len(batch.commits), aborted)
+            return _unwritable(batch, named, str(aborted))
         self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
             self._await_membership(membership)
         else:
             self._stopping.wait(AGAIN_AFTER)
             self._unnamed += 1
-            if self._unnamed >= UNNAMED and batch.entries and self._supply.topics() is not None:
+            if self._unnamed >= UNNAMED and self._supply.topics() is not None:
                 return _apart(batch, str(aborted))
         return None
 
@@ -172,8 +176,15 @@ def _refused(batch: CommitBatch, refusals: tuple[Refusal, ...]) -> CommitResult:
     return CommitResult(batch, committed=False, again=again, refused=tuple(by_place.values()))
 
 
+def _unwritable(batch: CommitBatch, sources: Set[Partition], reason: str) -> CommitResult:
+    """Return the result for a batch whose progress Kafka refuses for these partitions."""
+    return CommitResult(batch, committed=False, again=batch.entries, unwritable=dict.fromkeys(sources, reason))
+
+
 def _apart(batch: CommitBatch, reason: str) -> CommitResult:
-    """Return the result for a batch that the cluster refuses for a reason that names no entry."""
+    """Return the result for a batch that the cluster refuses for a reason that names no cause."""
     if len(batch.entries) == 1:
         return _refused(batch, (Refusal(batch.entries[0], "record", reason),))
+    if not batch.entries and len(batch.commits) == 1:
+        return _unwritable(batch, batch.commits.keys(), reason)
     return CommitResult(batch, committed=False, again=batch.entries, apart=True)

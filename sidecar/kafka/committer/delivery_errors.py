@@ -91,8 +91,21 @@ OFFSET_OF = re.compile(r"([\w.-]+)\(\(null\)\)\[(\d+)\]\(")
 many as 256 characters hold."""
 
 
+OFFSET_ERRORS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
+"""Errors of an offset commit that are about a partition. All others name every partition of the commit."""
+
+
 def refused_offsets(error: KafkaError) -> frozenset[Partition]:
     """Return the partitions whose offsets Kafka refuses, as far as the client names them."""
+    if error.code() not in OFFSET_ERRORS:
+        return frozenset()
     return frozenset(Partition(topic, int(number)) for topic, number in OFFSET_OF.findall(error.str()))
 
 

@@ -23,19 +23,21 @@ from tests.sim.samples import record
 
 SOURCE = Partition("orders", 0)
 SECONDS = 20.0
+OTHER = Partition("orders", 1)
+INVALID = KafkaError(KafkaError.INVALID_RECORD)
 NOWHERE: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "group.id": "g"}
 
 
 class Refusing:
     """In the place of the supply and its producer: each transaction is aborted, and no record is named."""
 
-    def __init__(self, topics: frozenset[str] | None) -> None:
+    def __init__(self, topics: frozenset[str] | None, error: KafkaError = INVALID) -> None:
         self.last_error = ""
         self.partitions: Mapping[str, int] = {}
         self.tries = 0
         self.most = 50
         self.stop: Any = None
-        self._topics = topics
+        self._topics, self._error = topics, error
 
     def usable(self) -> Refusing:
         return self
@@ -56,20 +58,21 @@ class Refusing:
         self.tries += 1
         if self.tries >= self.most:
             self.stop()
-        raise Aborted(KafkaError(KafkaError.INVALID_RECORD), (), producer_unusable=False)
+        raise Aborted(self._error, (), producer_unusable=False)
 
 
-def settled(supply: Refusing, entries: int) -> CommitResult:
-    """What comes of a batch of so many entries."""
+def settled(supply: Refusing, entries: int, *others: Partition) -> CommitResult:
+    """What comes of a batch of so many entries, with the progress of their partition and of others."""
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
-    assignment.group.current = Membership(None, {SOURCE: 1})
+    assignment.group.current = Membership(None, dict.fromkeys((SOURCE, *others), 1))
     results: SimpleQueue[CommitResult] = SimpleQueue()
     committer = Committer(NOWHERE, NOWHERE, assignment, results.put, lambda label, seconds: None, CredentialRegistry())
     committer._supply = supply  # type: ignore[assignment]
     supply.stop = committer.stop
     batch = tuple(SettledRecord(record(offset=offset), Commit(None), ()) for offset in range(entries))
     committer.start()
-    committer.submit(CommitBatch(batch, {SOURCE: PartitionCommit(1, Progress(entries))}))
+    commits = {source: PartitionCommit(1, Progress(entries)) for source in (SOURCE, *others)}
+    committer.submit(CommitBatch(batch, commits))
     result = results.get(timeout=SECONDS)
     committer.stop()
     committer.join(SECONDS)
@@ -101,3 +104,30 @@ def test_while_the_cluster_does_not_answer_no_record_is_blamed() -> None:
     result = settled(supply, 1)
     assert (result.apart, result.refused, len(result.again)) == (False, (), 1)
     assert supply.tries == supply.most
+
+
+NAMED = "Failed to commit offsets to transaction on broker b:1/0: orders((null))[1](Broker: {}) (after 5ms)"
+
+
+@pytest.mark.parametrize("entries", [0, 1, 3])
+def test_progress_that_kafka_refuses_by_name_comes_back_at_once(entries: int) -> None:
+    text = NAMED.format("Topic authorization failed")
+    supply = Refusing(frozenset(), KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text))
+    result = settled(supply, entries, OTHER)
+    assert dict(result.unwritable) == {OTHER: text}
+    assert (supply.tries, len(result.again), result.refused, result.apart) == (1, entries, (), False)
+
+
+def test_progress_of_one_partition_that_is_refused_without_a_name_is_this_partitions() -> None:
+    supply = Refusing(frozenset({"orders"}))
+    result = settled(supply, 0)
+    assert (list(result.unwritable), result.apart, supply.tries) == ([SOURCE], False, UNNAMED)
+
+
+def test_progress_of_many_partitions_that_is_refused_without_a_name_comes_back_to_be_split() -> None:
+    result = settled(Refusing(frozenset({"orders"})), 0, OTHER)
+    assert (result.unwritable, result.apart) == ({}, True)
+
+
+def test_a_refused_member_is_no_refused_partition_although_the_client_names_all() -> None:
+    assert not Aborted(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, NAMED), (), producer_unusable=False).refused_offsets

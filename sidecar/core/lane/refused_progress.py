@@ -1,0 +1,82 @@
+"""Keep the partitions apart whose progress Kafka refuses, so that the progress of all others goes on.
+
+A right that is missing, or metadata that a broker does not take, refuses the whole transaction for one partition. So
+such a partition goes into no batch of others. It is tried alone, every 0.5 to 5 s, with the records of its own that are
+settled meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.record import NEVER, Partition
+
+FIRST_TRY, LAST_TRY = 500, 5_000
+"""ms between two tries of a partition, at first and at most: it goes on soon after an operator has repaired the
+cause."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """A partition whose progress Kafka refuses.
+
+    `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries` go with that try.
+    """
+
+    at: int
+    backoff: int
+    entries: deque[SettledRecord] = field(default_factory=deque)
+
+
+class RefusedProgress:
+    """The partitions of one lane whose progress Kafka refuses, with their settled records."""
+
+    def __init__(self) -> None:
+        self._refused: dict[Partition, Refused] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._refused)
+
+    def __contains__(self, source: Partition) -> bool:
+        return source in self._refused
+
+    def refuse(self, source: Partition, steady: int) -> None:
+        """Keep a partition apart, and try it later: after twice as long as the last time."""
+        refused = self._refused.setdefault(source, Refused(0, FIRST_TRY // 2))
+        refused.backoff = min(2 * refused.backoff, LAST_TRY)
+        refused.at = steady + refused.backoff
+
+    def sort_out(self, pending: Iterable[SettledRecord]) -> deque[SettledRecord]:
+        """Take the settled records of these partitions. Return the others, in their order."""
+        others = deque[SettledRecord]()
+        for entry in pending:
+            refused = self._refused.get(entry.record.source)
+            (others if refused is None else refused.entries).append(entry)
+        return others
+
+    def take(self, source: Partition, most: int) -> tuple[SettledRecord, ...]:
+        """Return settled records of a partition, `most` of them at most, for its next try."""
+        entries = self._refused[source].entries
+        return tuple(entries.popleft() for _ in range(min(most, len(entries))))
+
+    def due(self, steady: int) -> Partition | None:
+        """Return the partition that has waited longest for its next try; None if none is due."""
+        source = min(self._refused, key=lambda source: self._refused[source].at, default=None)
+        return source if source is not None and self._refused[source].at <= steady else None
+
+    def next_at(self) -> int:
+        """Return the steady time (ms) of the next try."""
+        return min((refused.at for refused in self._refused.values()), default=NEVER)
+
+    def accepted(self, source: Partition) -> deque[SettledRecord] | None:
+        """Note that Kafka has the progress of a partition. Return its settled records; None if it was not refused."""
+        refused = self._refused.pop(source, None)
+        return None if refused is None else refused.entries
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget partitions that are gone."""
+        for source in partitions:
+            self._refused.pop(source, None)

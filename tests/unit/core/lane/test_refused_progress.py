@@ -1,0 +1,131 @@
+"""Progress that Kafka refuses holds up its own partition alone, and is tried until Kafka takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+
+from sidecar.core.lane.refused_progress import FIRST_TRY, LAST_TRY
+from sidecar.core.outcome import COMMITTED, Failed
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS
+
+BAD = Failed("http-500")
+OTHER, THIRD = Partition("orders", 1), Partition("orders", 2)
+
+
+def lane(*sources: Partition) -> Rig:
+    """A lane with records of each partition at the service."""
+    rig = Rig(concurrency=8)
+    rig.assign(*sources)
+    for source in sources:
+        rig.take_offsets(range(2), source)
+    return rig
+
+
+def settle(rig: Rig, ms: int, denied: Iterable[Partition], most: int = 1_000) -> None:
+    """Let time pass, while Kafka refuses the progress of some partitions, by name, and more than `most` at once."""
+    for _ in range(ms // 50):
+        while rig.batches:
+            batch = rig.batches[0]
+            refused = [source for source in batch.commits if source in denied]
+            too_many = len(batch.commits) > most
+            rig.conclude(unwritable=refused) if refused or too_many else rig.conclude()
+        rig.run(50)
+
+
+def committed(rig: Rig, source: Partition) -> int:
+    """The next offset that Kafka has."""
+    return rig.kafka[source].next if source in rig.kafka else 0
+
+
+@pytest.mark.parametrize("outcome", [COMMITTED, BAD], ids=["done", "failed"])
+def test_the_progress_and_the_copies_of_all_others_go_on(outcome: object) -> None:
+    rig = lane(ORDERS, OTHER, THIRD)
+    rig.answer_all(outcome)  # type: ignore[arg-type]
+    settle(rig, 2_000, {ORDERS})
+    assert [committed(rig, source) for source in (ORDERS, OTHER, THIRD)] == [0, 2, 2]
+    assert rig.part().blocked == "its progress is refused: no right"
+    rig.take_offsets(range(2, 4), OTHER)
+    rig.answer_all(outcome)  # type: ignore[arg-type]
+    settle(rig, 2_000, {ORDERS})
+    assert committed(rig, OTHER) == 4
+
+
+@pytest.mark.parametrize("outcome", [COMMITTED, BAD], ids=["done", "failed"])
+def test_what_was_settled_meanwhile_is_in_kafka_once_it_takes_the_progress_again(outcome: object) -> None:
+    rig = lane(ORDERS, OTHER)
+    rig.answer(BAD)
+    settle(rig, 1_500, {ORDERS})
+    rig.answer_all(outcome)  # type: ignore[arg-type]
+    settle(rig, 20_000, {ORDERS})
+    deliveries = len(rig.history)
+    settle(rig, LAST_TRY + 100, ())
+    assert committed(rig, ORDERS) == 2
+    assert (rig.part().blocked, rig.part().unsettled, len(rig.history)) == ("", 0, deliveries)
+    assert rig.lane.ownership.load == 0
+    rig.take_offsets(range(2, 4))
+    rig.answer_all()
+    settle(rig, 2_000, ())
+    assert committed(rig, ORDERS) == 4
+
+
+def test_nothing_more_of_the_partition_is_delivered_meanwhile() -> None:
+    rig = Rig(concurrency=1)
+    rig.assign(ORDERS, OTHER)
+    rig.take_offsets(range(3))
+    rig.answer()
+    settle(rig, 1_500, {ORDERS})
+    rig.answer_all()
+    settle(rig, 5_000, {ORDERS})
+    assert len(rig.history) == 2  # one was out already
+    rig.take_offsets(range(3), OTHER)
+    rig.answer_all()
+    assert len(rig.history) == 5
+
+
+def test_it_is_tried_ever_less_often_and_never_given_up() -> None:
+    rig = lane(ORDERS)
+    rig.answer_all()
+    tries = []
+    for _ in range(60 * 20):
+        while rig.batches:
+            tries.append(rig.now.steady)
+            rig.conclude(unwritable=[ORDERS])
+        rig.run(50)
+    waits = [after - before for before, after in pairwise(tries)]
+    assert waits[0] == FIRST_TRY
+    assert set(waits[4:]) == {LAST_TRY}
+
+
+def test_a_revoked_partition_whose_progress_is_refused_does_not_hold_up_the_rebalance() -> None:
+    rig = lane(ORDERS, OTHER)
+    rig.answer_all()
+    settle(rig, 1_500, {ORDERS})
+    given_up = rig.release(ORDERS)
+    settle(rig, 6_000, {ORDERS})
+    assert given_up == ["given up"]
+    assert list(rig.lane.ownership.partitions) == [OTHER]
+
+
+@pytest.mark.parametrize("bad", range(5))
+def test_refused_progress_without_a_name_is_found_by_halves(bad: int) -> None:
+    sources = [Partition("orders", number) for number in range(5)]
+    rig = lane(*sources)
+    rig.answer_all()
+    for _ in range(200):
+        while rig.batches:
+            commits = rig.batches[0].commits
+            if sources[bad] not in commits:
+                rig.conclude()
+            elif len(commits) == 1:
+                rig.conclude(unwritable=[sources[bad]])
+            else:
+                rig.conclude(apart=True)
+        rig.run(50)
+    assert [committed(rig, source) for source in sources] == [0 if n == bad else 2 for n in range(5)]
+    assert rig.kafka.get(sources[bad], Progress(0)) == Progress(0)
