@@ -61,6 +61,7 @@ PROXIED = (
     "tests/flow/lifecycle/test_drain_in_rebalance.py",
     "tests/flow/modes/test_relay_killed.py",
     "tests/flow/modes/test_relay_posts.py",
+    "tests/integration/freed/test_freed.py",
     "tests/integration/kafka/test_late_ends.py",
     "tests/integration/kafka/test_transaction.py",
 )
