@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
+from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -25,6 +26,10 @@ A missing right on the transactional id takes an operator, and each try costs a 
 SLOTS = 8
 """Transactional ids that are used in turn. A transaction cannot end if it included a partition with too few replicas in
 sync. It keeps its id until these are back. Its outcome is decided by then; the committed progress shows it."""
+HOME_AFTER = 120.0
+"""Seconds after which the plain id is used again: by then a kernel has given up what it repeats for a closed
+connection. Under the plain id a successor ends at once what a crash left open; under another one Kafka ends it after
+its timeout."""
 LOOK_EVERY = 1.0
 """Seconds between two requests for the topics, for those that are missing or for all."""
 
@@ -52,7 +57,10 @@ class ReplaceableProducer:
         self.credentials = credentials
         self._config = config
         self._slot = 0
-        """The index of the transactional id in use. Another one is used while a transaction of this one cannot end."""
+        """The index of the transactional id in use. Another one is used while a transaction of this one cannot end, or
+        while its offsets may come late."""
+        self._home_at = inf
+        """When the plain id is to be used again (monotonic seconds)."""
         self._stopping = stopping
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
@@ -94,8 +102,22 @@ class ReplaceableProducer:
         if self.producer is not None and self.producer.doubtful:
             text = "a request of the last transaction may have been sent twice, so the producer is replaced"
             _LOG.info(text, extra={"event": "producer-renewed"})
+            self._renew(self.producer.sent_offsets)
+        elif time.monotonic() >= self._home_at:
+            self._slot, self._home_at = 0, inf
             self.replace()
         return self.producer
+
+    def _renew(self, with_offsets: bool) -> None:
+        """Replace a producer of which a request may come late.
+
+        The new epoch of its id fences all that comes late. But Kafka 3.9, which refuses late offsets, forgets those of
+        the transaction that is open under the same producer id. Another transactional id has another producer id.
+        """
+        self.replace()
+        if with_offsets:
+            self._slot, self._home_at = (self._slot + 1) % SLOTS, time.monotonic() + HOME_AFTER
+            self.replace()
 
     def _identified(self) -> dict[str, object]:
         """Return the configuration with the transactional id of the current slot; the first slot has the plain id."""

@@ -115,6 +115,8 @@ class TransactionalProducer:
         self._guard = BlockingCalls(f"guard-{config['transactional.id']}")
         self.doubtful = False
         """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
+        self.sent_offsets = False
+        """Whether offsets were part of its last transaction."""
         self._longest = 0.0
         """Seconds of the longest call of the transaction."""
         self._errors: Errors = {}
@@ -196,7 +198,7 @@ class TransactionalProducer:
         self._hear()
         self._log.clear()
         self._errors.clear()
-        self._records_only, self._longest = True, 0.0
+        self._records_only, self._longest, self.sent_offsets = True, 0.0, False
 
     def _look_back(self) -> None:
         """Find out whether a request of the transaction may have been sent twice."""
@@ -238,6 +240,7 @@ class TransactionalProducer:
             return False
 
     def _send_offsets(self, batch: CommitBatch, metadata: Any) -> None:
+        self.sent_offsets = True
         self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
 
     def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
