@@ -92,7 +92,8 @@ class Lane:
             else:
                 self._level_over(part, record, now)
         if run.end is not None:
-            part.seen.ended(run.end, now.steady)
+            if part.level_delay:
+                part.seen.note(run.end - 1, now.steady)
             self.quarantine.log_ended(part, now)
             if part.paused is None and part.tracker.reached(run.end):
                 part.dirty = self._timer.uncommitted = True
