@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
 from sidecar.core.progress import SPAN, Progress, Tracker
-from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.record import Now, Partition, Record
 
 _OFFSET = attrgetter("offset")
 
@@ -70,8 +70,6 @@ class PartitionState:
     """Records that are being retried in place."""
     load: int = 0
     """Bytes of its records that were admitted and are not done."""
-    most: int = NEVER
-    """The `load` that it may have, in bytes, as of its last pause for having more."""
     dirty: bool = False
     """Whether its progress moved since it was last committed."""
     urgent: bool = False
@@ -133,14 +131,12 @@ class PartitionState:
         return current and self.paused is None and not self.closing
 
     def may_fetch(self, steady: int) -> bool:
-        """Return whether a paused partition may continue.
+        """Return whether a paused partition may continue if there is memory for it.
 
-        Its time must have come, it must not be blocked or closing, and a quarter of its span and of its load must be
-        free. With less room, a partition at its limit would be paused and sought for every record.
+        Its time must have come, it must not be blocked or closing, and a quarter of its span must be free. With less, a
+        partition at its bound would be paused and sought for every record.
         """
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
-            return False
-        if self.load > self.most * 3 // 4:
             return False
         return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
 

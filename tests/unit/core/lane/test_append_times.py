@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.lane.admission import AdmissionLimit, admit
+from sidecar.core.lane.admission import admit
 from sidecar.core.lane.append_times import GRAIN, HANDED_OVER, MOST_NOTES, AppendTimes
 from sidecar.core.lane.delay_queue import HOLD_WITHIN
+from sidecar.core.lane.memory import AdmissionLimit, LaneMemory
 from sidecar.core.lane.partition import FetchedRecords, PartitionState
 from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.pace.pace import Pace
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import WALL
@@ -71,7 +73,7 @@ class Waited(NamedTuple):
 def waits(log: Log, delay: int, latency: int) -> Iterator[Waited]:
     """Let a consumer read the log, and yield how long each record waited. `latency`: ms from the log to the lane."""
     part = PartitionState(LEVEL, 1, Tracker(Progress(0)), delay, "10s")
-    paused = PausedPartitions(Fetch())
+    paused = PausedPartitions(Fetch(), LaneMemory(1 << 30, {LEVEL: part}, Pace(1), ordered=False))
     steady = position = 0
     while position < len(log.records):
         if part.paused is not None:
