@@ -15,7 +15,7 @@ import msgspec
 from topics import json_bounds as bounds
 from topics import versions
 from topics.durations import render_duration
-from topics.headers import RetryState
+from topics.headers import LARGEST_COUNT, RetryState
 from topics.reasons import reason_class
 
 
@@ -113,15 +113,15 @@ def latest(events: Iterable[Event]) -> Event | None:
 def event_of(life: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
     """Return the event that says that a record is in `state` at `at` (epoch ms).
 
-    `level`: the delay (ms) of the level where the record waits.
+    `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry.
     """
     topic, partition, offset = life.id.rsplit(":", 2)
     return Event(
         group=group,
         id=life.id,
         state=state,
-        times=life.times,
-        redrives=life.redrives,
+        times=min(life.times, LARGEST_COUNT),
+        redrives=min(life.redrives, LARGEST_COUNT),
         level=None if level is None else render_duration(level),
         due=life.due_at,
         at=at,

@@ -15,10 +15,7 @@ import msgspec
 
 from topics import foreign_values as forms
 from topics.foreign_values import Form
-from topics.headers import Headers, RetryState
-
-LARGEST_COUNT = 999_999
-"""The largest count that RECONSUMETIMES can carry."""
+from topics.headers import LARGEST_COUNT, Headers, RetryState
 
 
 class Meaning(enum.StrEnum):

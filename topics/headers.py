@@ -72,6 +72,9 @@ A newer version then finds it again after an older one."""
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_LONG = 2**63 - 1
 COUNT_DIGITS = 6
+LARGEST_COUNT = 10**COUNT_DIGITS - 1
+"""The largest RECONSUMETIMES and RETRY_REDRIVES. A count stays there: with one digit more the strict form would refuse
+the record for ever, and an ordered group can try a record a million times in place."""
 TIME_DIGITS = 16
 # A producer may stamp nanoseconds on a main topic. That is no reason to refuse our own copy.
 TIMESTAMP_DIGITS = 19
@@ -202,14 +205,14 @@ def refusal(key: str, ours: dict[str, bytes], form: str) -> str:
 def render_retry_headers(life: RetryState, group: str, retry_topic: str) -> Headers:
     """Return our headers for a copy that is written to `retry_topic`.
 
-    `parse_retry_headers` reads the same retry state from them.
+    `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
     """
     return [
         (REAL_TOPIC, life.topic.encode()),
         (ORIGIN_MESSAGE_ID, life.id.encode()),
         (RETRY_TOPIC, retry_topic.encode()),
-        (RECONSUMETIMES, b"%d" % life.times),
-        (RETRY_REDRIVES, b"%d" % life.redrives),
+        (RECONSUMETIMES, b"%d" % min(life.times, LARGEST_COUNT)),
+        (RETRY_REDRIVES, b"%d" % min(life.redrives, LARGEST_COUNT)),
         (RETRY_DUE_AT, b"%d" % life.due_at),
         # Kafka gives −1 for a record without a timestamp. 0 also means "none", and has the strict form.
         (RETRY_REAL_TIMESTAMP, b"%d" % max(life.timestamp, 0)),

@@ -7,6 +7,9 @@ import functools
 LONGEST_REASON = 1024
 """Bytes of UTF-8. A dead letter carries the reason twice, and it must stay far below the 16 KiB that we allow for our
 headers."""
+LONGEST_CLASS = 64
+"""Characters of a class: as many as a verdict may give. The class is part of the key of the sums, which readers bound
+(`view_record.LONGEST_KEY`), and a relay's service or a Spark handler may write a RETRY_REASON that is all one class."""
 
 
 @functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
@@ -20,7 +23,7 @@ def reason_text(reason_class: str, text: str) -> str:
 
 def reason_class(reason: str) -> str:
     """Return the class of a RETRY_REASON without the text. Events and metrics carry the class alone."""
-    return reason.partition(": ")[0]
+    return reason.partition(": ")[0][:LONGEST_CLASS]
 
 
 def shortened(text: str) -> str:

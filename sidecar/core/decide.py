@@ -202,7 +202,7 @@ def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLett
         due_at=now,
         timestamp=record.timestamp,
         first_failed_at=now,
-        reason=record.fault,
+        reason=reason_text(record.fault, ""),
     )
     return DeadLetter(life, reason_class(record.fault), 0)
 

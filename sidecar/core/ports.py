@@ -43,7 +43,10 @@ class Commit(Protocol):
 
 
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]
-"""Called for the log: what happened (`taken-up`, `quarantined`), the partition, the number of crashes, the offset."""
+"""Called for the log: what happened, the partition, a number and an offset.
+
+The number is that of crashes (`taken-up`, `quarantined`), or of copies that Kafka refuses (`blocked`, `unblocked`).
+"""
 
 
 class Recall(Protocol):
@@ -57,7 +60,7 @@ def nothing_to_recall(partitions: Collection[Partition], *, lost: bool) -> None:
     """Do nothing: for a delivery that is with the service as soon as it is made."""
 
 
-def nobody_to_tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
+def nobody_to_tell(what: str, partition: Partition, number: int, offset: int) -> None:
     """Do nothing: for a lane that has no log."""
 
 

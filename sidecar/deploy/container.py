@@ -44,9 +44,10 @@ def memory_limit(max_held: int = 16 << 20, concurrency: int = 256) -> int:
 
     `max_held` is in bytes, `concurrency` is the number of requests in flight.
     """
-    # In this order: a process that writes failures at full speed; the records that two lanes hold; what the client
-    # fetches ahead (16 and 4 MiB); an answer of 64 KiB for each request in flight.
-    most = (128 << 20) + 2 * max_held + (20 << 20) + concurrency * (64 << 10)
+    # In this order: a process that writes failures at full speed; the records that two lanes hold, and half as much
+    # for copies that Kafka refuses (`core/lane/memory.py`); what the client fetches ahead (16 and 4 MiB); an answer of
+    # 64 KiB for each request in flight.
+    most = (128 << 20) + 3 * max_held + (20 << 20) + concurrency * (64 << 10)
     return -(-most // (64 << 20)) * 64
 
 

@@ -16,14 +16,12 @@ from sidecar.core.copies import redriven_writes
 from sidecar.core.decide import Retry
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
-from topics.headers import EDITED, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
+from topics.headers import EDITED, LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.names import LEGAL_NAMES, Kind
 from topics.reasons import reason_class
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
-MOST_COUNT = 999_999
-"""The largest number that RETRY_REDRIVES can hold."""
 
 
 class Letter(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +88,7 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     headers: tuple[tuple[str, str | None], ...] = ()
     since: int = msgspec.field(default=0, name="f")
     until: int = LARGEST_LONG
-    below: int = MOST_COUNT
+    below: int = LARGEST_COUNT
 
     def selects(self, letter: Letter) -> bool:
         return (

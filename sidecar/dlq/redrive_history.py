@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from topics.headers import LARGEST_COUNT
 
 TAG = "rd1."
 _OURS = re.compile(r"rd[0-9]+\.")
@@ -29,9 +30,9 @@ LONGEST = 4_096
 """Characters. Kafka's default of `offset.metadata.max.bytes`."""
 MOST_BYTES = 256 * 1024
 """Bytes that metadata may decompress to: it may be a decompression bomb."""
-MOST_REDRIVES_EVER = 999_998
+MOST_REDRIVES_EVER = LARGEST_COUNT - 1
 """The number of redrives from which on a record is left, whatever the request says. RETRY_REDRIVES ends at
-MOST_COUNT."""
+LARGEST_COUNT."""
 MOST_LEFT = 50
 """Letters of one filter in one partition that Kafka may refuse. With more, the fault is not in single records."""
 

@@ -174,12 +174,20 @@ class LaneRunner:
         return ownership.uncommitted_at_loss - before + sum(part.unsaved for part in ownership.partitions.values())
 
 
-def tell(what: str, partition: Partition, deaths: int, offset: int) -> None:
+def tell(what: str, partition: Partition, number: int, offset: int) -> None:
     """Log an event of a lane (port `Notice`)."""
-    where = {"partition": str(partition), "offset": offset, "deaths": deaths}
-    if what == "quarantined":
-        text = "%s: the record at %d goes to the DLQ: only it was with the service at %d crashes in a row"
-        _LOG.warning(text, partition, offset, deaths, extra={"event": "quarantined", **where})
-    else:
-        text = "%s: continues at %d after its owner crashed, %d in a row"
-        _LOG.warning(text, partition, offset, deaths, extra={"event": "taken-up", **where})
+    where = {"partition": str(partition), "offset": offset}
+    match what:
+        case "quarantined":
+            text = "%s: the record at %d goes to the DLQ: only it was with the service at %d crashes in a row"
+            _LOG.warning(text, partition, offset, number, extra={"event": "quarantined", "deaths": number, **where})
+        case "taken-up":
+            text = "%s: continues at %d after its owner crashed, %d in a row"
+            _LOG.warning(text, partition, offset, number, extra={"event": "taken-up", "deaths": number, **where})
+        case "blocked":
+            text = "%s: stops at %d, because Kafka refuses copies of its records, %d of them; other partitions go on"
+            extra = {"event": "partition-blocked", "copies": number, **where}
+            _LOG.warning(text, partition, offset, number, extra=extra)
+        case _:
+            text = "%s: goes on at %d: Kafka accepts copies of its records again"
+            _LOG.info(text, partition, offset, extra={"event": "partition-unblocked", **where})

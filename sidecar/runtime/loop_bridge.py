@@ -53,7 +53,7 @@ class LoopBridge:
 
     def full(self) -> bool:
         """Return whether the lane has no room for more records."""
-        return self._given - self._taken >= HAND_OVERS or self.lane.ownership.load > self.lane.room
+        return self._given - self._taken >= HAND_OVERS or self.lane.memory.full
 
     def looked(self, heads: Mapping[Partition, int]) -> None:
         """Pass on the first offset of each level partition that is not due."""

@@ -11,14 +11,12 @@ from typing import TypeAlias
 
 from topics.durations import parse_duration
 from topics.group_rules import GroupRules
+from topics.headers import LARGEST_COUNT
 from topics.levels import LEVELS, Exponential, LadderSpec, build_ladder, level_delays
 from topics.names import LEGAL_NAMES, build_names
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
-
-COUNTED = 999_999
-"""The greatest RECONSUMETIMES that fits the header's six digits."""
 
 
 class Rules(GroupRules, frozen=True):
@@ -71,8 +69,8 @@ def build_rules(
     """
     if isinstance(topics, str) or not topics:
         raise ValueError("write the main topics as a list with at least one name")
-    if not 0 <= max_reconsume_times <= COUNTED:
-        raise ValueError(f"max_reconsume_times must be 0 to {COUNTED}, and it is {max_reconsume_times}")
+    if not 0 <= max_reconsume_times <= LARGEST_COUNT:
+        raise ValueError(f"max_reconsume_times must be 0 to {LARGEST_COUNT}, and it is {max_reconsume_times}")
     table = tuple(parse_duration(text) for text in levels)
     rungs = build_ladder(read_ladder(ladder), table)
     delays = level_delays(rungs, table)

@@ -101,8 +101,8 @@ def test_the_memory_limit_is_that_of_the_formula() -> None:
     """As docs/kubernetes.md tells it."""
     assert memory_limit() == 256
     assert container(SidecarAnnotations(), 30)["resources"]["limits"]["memory"] == f"{memory_limit()}Mi"
-    assert memory_limit(max_held=64 << 20) == 320
-    assert memory_limit(concurrency=4096) == 448
+    assert memory_limit(max_held=64 << 20) == 384
+    assert memory_limit(concurrency=4096) == 512
 
 
 def test_every_command_line_is_one_that_reconsume_takes() -> None:

@@ -45,7 +45,7 @@ class DriverModel:
 
     def full(self) -> bool:
         """Whether the lane has no room for more."""
-        return self._given - self._taken >= HAND_OVERS or self.lane.ownership.load > self.lane.room
+        return self._given - self._taken >= HAND_OVERS or self.lane.memory.full
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
         """Partitions are not ours any more."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY
 from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.memory import AdmissionLimit
 from sidecar.core.lane.partition import FetchedRecords, PartitionState
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.progress import SPAN
@@ -30,18 +31,6 @@ Admitted: TypeAlias = tuple[Record, int]
 """A record to begin with, and the ms that remain of its level delay."""
 
 
-class AdmissionLimit(NamedTuple):
-    """How much of a partition may be admitted.
-
-    `roomy`: there is memory to hold records that are due soon. `most`: the bytes that the partition may hold.
-    `because`: why it may hold no more.
-    """
-
-    roomy: bool
-    most: int
-    because: str
-
-
 def admit(
     part: PartitionState, run: FetchedRecords, paused: PausedPartitions, now: Now, allowed: AdmissionLimit
 ) -> Iterator[Admitted]:
@@ -62,7 +51,6 @@ def admit(
             paused.pause(part, record.offset, now.steady, "at its bound")
             return
         if part.load > allowed.most:
-            part.most = allowed.most
             paused.pause(part, record.offset, now.steady, allowed.because)
             return
         if tracker.begin(record.offset):

@@ -26,7 +26,7 @@ _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
 def forward_due(
-    part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts, ownership: Ownership
+    part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts
 ) -> FetchedRecords:
     """Forward the due records at the head of a run; return the rest of the run."""
     entries: list[SettledRecord] = []
@@ -49,7 +49,7 @@ def forward_due(
             entries.append(SettledRecord(record, Forward(life), (copy,)))
     part.unsettled += len(entries)
     parts.counters.lateness.add_all(late)
-    ownership.add_bytes(part, load)
+    parts.memory.add(part, load)
     parts.outbox.extend(entries)
     return run._replace(records=run.records[taken:])
 
@@ -72,5 +72,5 @@ def _done(records: list[Record], parts: LaneParts, ownership: Ownership) -> None
     for record in records:
         part.tracker.finish(record.offset)
     part.unsettled -= len(records)
-    ownership.add_bytes(part, -sum(record.weight for record in records))
+    parts.memory.add(part, -sum(record.weight for record in records))
     parts.counters.forwarded += len(records)

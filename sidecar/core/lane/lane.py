@@ -45,15 +45,16 @@ class Lane:
     def __init__(
         self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
     ) -> None:
-        parts = build_parts(options, ports.fetch)
-        self.room, self.ready, self.delayed, self.key_queues = parts.room, parts.ready, parts.delayed, parts.key_queues
+        parts = build_parts(options, ports.fetch, dispatcher.pace)
+        self.room, self.memory, self.ready, self.delayed = options.room, parts.memory, parts.ready, parts.delayed
+        self.key_queues = parts.key_queues
         self.outbox, self.paused, self.counters = parts.outbox, parts.paused, parts.counters
         self._parts, self._partitions = parts, parts.partitions
         self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
         calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
         self.quarantine = Quarantine(dispatcher, parts, calls)
-        self.ownership = Ownership(waits, parts, self.quarantine, dispatcher.pace, ports.recall)
-        self._refused_copies = RefusedCopies(parts, self.ownership)
+        self.ownership = Ownership(waits, parts, self.quarantine, ports.recall)
+        self._refused_copies = RefusedCopies(parts, self.ownership, ports.notice)
         self._timer = LaneTimer(parts, self.ownership, self.quarantine, ports, dispatcher)
         self._bulk_answers = BulkAnswers(dispatcher, parts, self.ownership, self.quarantine)
         dispatcher.join(self)
@@ -78,9 +79,9 @@ class Lane:
         if run.last_at is not None:
             part.last_at = run.last_at
         if self._policy.relay:
-            run = forward_due(part, run, self._policy, now, self._parts, self.ownership)
-        for record, left in admit(part, run, self.paused, now, self.ownership.admission_limit(part)):
-            self.ownership.add_bytes(part, record.weight)
+            run = forward_due(part, run, self._policy, now, self._parts)
+        for record, left in admit(part, run, self.paused, now, self.memory.limit_of(part)):
+            self.memory.add(part, record.weight)
             if record.fault:
                 self.counters.bad_headers += 1
                 self._write(part, record, dead_letter_unreadable(record, self._policy, now.wall), now)
@@ -92,7 +93,8 @@ class Lane:
             else:
                 self._level_over(part, record, now)
         if run.end is not None:
-            part.seen.ended(run.end, now.steady)
+            if part.level_delay:
+                part.seen.note(run.end - 1, now.steady)
             self.quarantine.log_ended(part, now)
             if part.paused is None and part.tracker.reached(run.end):
                 part.dirty = self._timer.uncommitted = True
@@ -200,11 +202,14 @@ class Lane:
             self._written(entry, result.committed, now)
         if result.refused:
             self._refused_copies.refused(result.refused, now)
-        if result.committed and self.outbox.unwritable:
-            self._refused_copies.progress_accepted(result.batch.commits, now)
-        self.ownership.committed(result, now)
+        outbox = self.outbox
         if result.unwritable:
             self._refused_copies.progress_refused(result.unwritable, now)
+        if result.committed and outbox.unwritable:
+            self._refused_copies.progress_accepted(result.batch.commits)
+        if outbox.held or outbox.unwritable or self.memory.held:
+            self._refused_copies.review(now)
+        self.ownership.committed(result, now)
         self._timer.uncommitted |= not result.committed
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
@@ -219,11 +224,11 @@ class Lane:
         self._finish(part, entry.record)
         if with_progress:  # the progress in its batch covers this record already
             part.dirty = dirty
-        if self.outbox.held and self.outbox.accepted(entry):
-            self._refused_copies.accepted_again(now)
+        if self.outbox.held:
+            self.outbox.accepted(entry)
 
     def _finish(self, part: PartitionState, record: Record) -> None:
-        self.ownership.add_bytes(part, -record.weight)
+        self.memory.add(part, -record.weight)
         part.dirty = True
         part.retrying -= record.again > 0
         part.tracker.finish(record.offset)

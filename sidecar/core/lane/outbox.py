@@ -24,8 +24,8 @@ fixed cost."""
 PROGRESS_EVERY = 1_000
 """ms between commits of progress alone: after a crash at most this much is delivered a second time."""
 MOST_HELD = 64
-"""Refused entries of one partition. They stay in memory. With more of them nothing of the partition is delivered, or
-its failures would take the room of all other partitions."""
+"""Refused entries of one partition. With more of them nothing of the partition is delivered: each is tried again alone.
+`memory.py` bounds their bytes."""
 FIRST_RETRY, LAST_RETRY = 500, 5_000
 """ms between attempts to write a refused entry, at first and at most. It is short, so that the entry is written soon
 after an operator has repaired the topic."""
@@ -86,7 +86,7 @@ class Outbox:
     def take(self, parts: Mapping[Partition, PartitionState], now: Now) -> CommitBatch | None:
         """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
         if self.unwritable:
-            self._pending = self.unwritable.sort_out(self._pending)
+            self.sort_out()
         entries, alone, tried = self._entries(parts, now)
         offsets: dict[Partition, set[int]] = {}
         source, extra = None, set[int]()
@@ -120,46 +120,41 @@ class Outbox:
         back = [entry for entry in entries if _key(entry) not in self.held]
         self._pending.extendleft(reversed(back))
 
-    def refuse(self, refusal: Refusal, now: Now) -> bool:
+    def refuse(self, refusal: Refusal, now: Now) -> None:
         """Hold a refused entry and retry it later, alone.
 
-        Return True if its topic, refused before, accepts records again.
+        If its topic refused everything before, and now only this record or one partition, all entries that were refused
+        for that topic go with the next batch.
         """
         key = _key(refusal.entry)
-        before = self.held.get(key)
+        before = self.held.pop(key, None)
+        if before is not None and before.refusal.about == "topic" != refusal.about:
+            self._try_all(before.refusal.where)
         backoff = FIRST_RETRY if before is None else min(before.backoff * 2, LAST_RETRY)
         self.held[key] = Held(refusal, now.steady + backoff, backoff)
         if refusal.where:
             self._not_before[refusal.where] = now.steady + backoff
-        return before is not None and before.refusal.about == "topic" and refusal.about == "record"
-
-    def crowded(self) -> list[Partition]:
-        """Return the partitions with so many refused entries that no more of their records should be delivered."""
-        return [source for source, count in self.held_by_partition().items() if count > MOST_HELD]
 
     def forget(self, entry: SettledRecord) -> None:
         """Drop a refused entry: its partition is being given up, and the next owner delivers the record again."""
         self.held.pop(_key(entry), None)
 
-    def accepted(self, entry: SettledRecord) -> bool:
-        """Note that an entry is in Kafka; return True if it was held and blocked partitions may continue.
+    def accepted(self, entry: SettledRecord) -> None:
+        """Note that an entry is in Kafka. If it was held, its target seems to accept records again.
 
-        If its target had refused it, the target seems to accept records again. All other entries that were refused for
-        the same target then go with the next batch, and one that is still refused is held again. An entry that was
-        refused as a `record` gives True only if no other entry of its partition is held.
+        All other entries that were refused for the same target then go with the next batch.
         """
         held = self.held.pop(_key(entry), None)
-        if held is None:
-            return False
-        if held.refusal.about == "record":
-            return not any(key[0] == entry.record.source for key in self.held)
-        where = held.refusal.where
+        if held is not None and held.refusal.about != "record":
+            self._try_all(held.refusal.where)
+
+    def _try_all(self, where: str) -> None:
+        """Put all entries that were refused for one target into the next batch; one still refused is held again."""
         self._not_before.pop(where, None)
         again = [
             key for key, held in self.held.items() if held.refusal.about != "record" and held.refusal.where == where
         ]
         self._pending.extend(self.held.pop(key).refusal.entry for key in again)
-        return True
 
     def apart(self, batch: CommitBatch) -> None:
         """Halve the size of the next batches until one is in Kafka.
@@ -172,6 +167,10 @@ class Outbox:
         else:
             self._most_partitions = max(1, len(batch.commits) // 2)
             self.progress_now()
+
+    def sort_out(self) -> None:
+        """Keep the entries of partitions apart whose progress Kafka refuses."""
+        self._pending = self.unwritable.sort_out(self._pending)
 
     def progress_now(self) -> None:
         """Let all progress go with the next batch: Kafka has refused a batch for the progress of some partitions."""

@@ -29,19 +29,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitResult
-from sidecar.core.lane.admission import AdmissionLimit
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import AssignedPartition, PartitionState, PartitionStatus, status_of
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
-from sidecar.core.pace.pace import Pace
 from sidecar.core.ports import Recall
 from sidecar.core.progress import Progress, Tracker
-from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.record import Now, Partition, Record
 from topics.durations import render_duration
-
-SLOWED = "slowed by failures"
-"""Why a partition is paused that holds more than its share, in an outage in which the service still answers."""
 
 
 class Release(NamedTuple):
@@ -54,12 +49,8 @@ class Release(NamedTuple):
 class Ownership:
     """The partitions that a lane holds now."""
 
-    def __init__(
-        self, waits: Mapping[str, int], parts: LaneParts, quarantine: Quarantine, pace: Pace, recall: Recall
-    ) -> None:
+    def __init__(self, waits: Mapping[str, int], parts: LaneParts, quarantine: Quarantine, recall: Recall) -> None:
         self.partitions = parts.partitions
-        self.load = 0
-        """Bytes of everything handed over and not done; the consumer thread reads it."""
         self.uncommitted_at_loss = 0
         """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
         self.records_lost: Counter[str] = Counter()
@@ -67,8 +58,13 @@ class Ownership:
         self.uncommitted = False
         """Whether progress must be committed although no record was done: a start offset, or a log that was cut."""
         self._waits = waits
-        self._parts, self._quarantine, self._pace, self._recall = parts, quarantine, pace, recall
+        self._parts, self._quarantine, self._recall = parts, quarantine, recall
         self._releases: list[Release] = []
+
+    @property
+    def load(self) -> int:
+        """Bytes of the lane's room that are taken."""
+        return self._parts.memory.taken
 
     def owner_of(self, record: Record) -> PartitionState | None:
         """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
@@ -81,25 +77,6 @@ class Ownership:
         An assigned partition keeps its own delay, as the name of its topic does.
         """
         self._waits = waits
-
-    def add_bytes(self, part: PartitionState, weight: int) -> None:
-        """Add the bytes of admitted records, or (negative) of records that are done."""
-        part.load += weight
-        self.load += weight
-
-    def admission_limit(self, part: PartitionState) -> AdmissionLimit:
-        """Return how much of a partition may be admitted: all, unless one of two things slows it down."""
-        room, most, because = self._parts.room, NEVER, ""
-        # While answered failures slow the pace down, the poison records of one partition could fill the room of all.
-        # Each partition may therefore hold half of its share.
-        if self._pace.slowed:
-            most, because = room // (2 * len(self.partitions)), SLOWED
-        # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
-        # So these partitions share a quarter of the room, and the others continue.
-        if self._parts.key_queues is not None and part.retrying:
-            share = room // (4 * sum(other.retrying > 0 for other in self.partitions.values()))
-            most, because = min((share, "behind a retry"), (most, because))
-        return AdmissionLimit(self.load < room // 2, most, because)
 
     def assigned(self, grants: Iterable[AssignedPartition]) -> None:
         """Start partitions where their last owner left off."""
@@ -205,7 +182,7 @@ class Ownership:
         for source in mine:
             part = self.partitions.pop(source)
             self.uncommitted_at_loss += part.unsaved
-            self.load -= part.load
+            self._parts.memory.forget(part)
             self._quarantine.dropped(part)
 
     def status(self, steady: int) -> list[PartitionStatus]:

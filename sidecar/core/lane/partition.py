@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
 from sidecar.core.progress import SPAN, Progress, Tracker
-from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.record import Now, Partition, Record
 
 _OFFSET = attrgetter("offset")
-HANDED_OVER = 3_000
-"""ms that it may take until the lane learns of the end of a log; a record may have come meanwhile."""
-MOST_NOTES = 64
-"""Times kept of a partition. Each is of a run that ended in a pause, so they are a level delay or more apart."""
 
 
 class AssignedPartition(NamedTuple):
@@ -54,43 +50,6 @@ class Pause(NamedTuple):
     because: str
 
 
-class AppendTimes:
-    """Since when the records of a partition are known to be there, and which are known to have come later.
-
-    A record waits for its level by the clock of the broker. If that is minutes ahead of ours, records that were seen
-    before a pause must not begin to wait anew when they are fetched again. Otherwise they would wait for the whole
-    difference, one delay at a time.
-
-    If the clock of the broker is minutes behind ours, a level seems to be over at once. A record that is not due yet
-    would then hop from level to level without a pause.
-    """
-
-    __slots__ = ("_end", "_end_at", "_notes")
-
-    def __init__(self) -> None:
-        self._notes: deque[tuple[int, int]] = deque(maxlen=MOST_NOTES)
-        self._end, self._end_at = NEVER, 0
-
-    def ended(self, end: int, steady: int) -> None:
-        """Note that the log ended at `end` a moment ago (steady ms)."""
-        self._end, self._end_at = end, steady - HANDED_OVER
-
-    def after(self, offset: int) -> int:
-        """Return the steady time (ms) after which the offset was appended, as far as is known."""
-        return self._end_at if offset >= self._end else -NEVER
-
-    def note(self, last: int, steady: int) -> None:
-        """Note that everything up to the offset `last` is there now (steady ms)."""
-        if not self._notes or self._notes[-1][0] < last:
-            self._notes.append((last, steady))
-
-    def since(self, offset: int, steady: int) -> int:
-        """Return the steady time (ms) at which the offset was first known to be there; now, if it was not."""
-        while self._notes and self._notes[0][0] < offset:
-            self._notes.popleft()
-        return self._notes[0][1] if self._notes else steady
-
-
 @dataclass(slots=True)
 class PartitionState:
     """The state of one partition.
@@ -111,8 +70,6 @@ class PartitionState:
     """Records that are being retried in place."""
     load: int = 0
     """Bytes of its records that were admitted and are not done."""
-    most: int = NEVER
-    """The `load` that it may have, in bytes, as of its last pause for having more."""
     dirty: bool = False
     """Whether its progress moved since it was last committed."""
     urgent: bool = False
@@ -122,7 +79,7 @@ class PartitionState:
     width: int | None = None
     last_at: int | None = None
     """`width` and `last_at` are as in `Progress`: they go into every commit."""
-    seen: AppendTimes = field(default_factory=AppendTimes)
+    seen: AppendTimes = field(init=False)
     suspicion: Suspicion | None = None
     """Why its records need care before they are delivered (`quarantine.py`). Usually None, which costs nothing."""
     closing: bool = False
@@ -130,6 +87,9 @@ class PartitionState:
     blocked: str = ""
     """Why no record of it is delivered: Kafka refuses its copies. Empty if it is not blocked."""
     withheld: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen = AppendTimes(self.level_delay or 0)
 
     def withhold(self, record: Record) -> None:
         """Keep a record back, by its offset: lower ones go first, whatever was tried and kept back again."""
@@ -152,20 +112,18 @@ class PartitionState:
         return self.unsettled + done.next - known.next + len(done.done) - len(known.done)
 
     def time_left(self, record: Record, now: Now) -> int:
-        """Return the ms until the level delay of a record is over.
+        """Return the ms until the level delay of a record is over, 0 or less if it is.
 
-        Whatever the clock of the broker says, that is never later than the level delay after the record was first known
-        to be there.
+        That is never later than the level delay after the record was first known to be there, whatever the clock of the
+        broker says (`append_times.py`).
         """
-        if self.level_delay is None or self.tracker.is_done(record.offset):
+        delay = self.level_delay
+        if delay is None or self.tracker.is_done(record.offset):
             return 0
-        left = max(
-            record.timestamp + self.level_delay - now.wall,
-            self.seen.after(record.offset) + self.level_delay - now.steady,
-        )
-        if left <= 0:
+        left = record.timestamp + delay - now.wall
+        if left <= 0 and self.seen.is_over(record.offset, now.steady - delay):
             return left
-        return min(left, self.seen.since(record.offset, now.steady) + self.level_delay - now.steady)
+        return self.seen.appended(record.offset, record.timestamp, now) + delay - now.steady
 
     def accepts(self, run: FetchedRecords) -> bool:
         """Whether records are taken: fetched in this assignment, after the last seek, and not paused or closing."""
@@ -173,14 +131,12 @@ class PartitionState:
         return current and self.paused is None and not self.closing
 
     def may_fetch(self, steady: int) -> bool:
-        """Return whether a paused partition may continue.
+        """Return whether a paused partition may continue if there is memory for it.
 
-        Its time must have come, it must not be blocked or closing, and a quarter of its span and of its load must be
-        free. With less room, a partition at its limit would be paused and sought for every record.
+        Its time must have come, it must not be blocked or closing, and a quarter of its span must be free. With less, a
+        partition at its bound would be paused and sought for every record.
         """
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
-            return False
-        if self.load > self.most * 3 // 4:
             return False
         return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
 

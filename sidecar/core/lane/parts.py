@@ -12,9 +12,11 @@ from sidecar.core.decide import Commit, Written
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.delay_queue import DelayQueue
 from sidecar.core.lane.key_queues import KeyQueues
+from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Fetch, Notice
 from sidecar.core.record import Now, Partition, Record
@@ -35,7 +37,7 @@ class LaneCalls(NamedTuple):
 class LaneParts:
     """Built first, and handed to all that act on them: ownership, quarantine, refused copies, timer, forwarding."""
 
-    room: int
+    memory: LaneMemory
     ready: deque[Record]
     delayed: DelayQueue
     key_queues: KeyQueues | None
@@ -45,15 +47,17 @@ class LaneParts:
     counters: LaneCounters
 
 
-def build_parts(options: LaneOptions, fetch: Fetch) -> LaneParts:
+def build_parts(options: LaneOptions, fetch: Fetch, pace: Pace) -> LaneParts:
     """Return the empty parts of a new lane."""
+    partitions: dict[Partition, PartitionState] = {}
+    memory = LaneMemory(options.room, partitions, pace, ordered=options.order is not None)
     return LaneParts(
-        options.room,
+        memory,
         deque(),
         DelayQueue(options.room),
         None if options.order is None else KeyQueues(options.order),
         Outbox(),
-        PausedPartitions(fetch),
-        {},
+        PausedPartitions(fetch, memory),
+        partitions,
         LaneCounters(),
     )

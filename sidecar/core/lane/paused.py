@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.partition import PartitionState, Pause
 from sidecar.core.ports import Fetch
 from sidecar.core.record import NEVER, Record
+
+LOOK_EVERY = 1_000
+"""ms between checks of a partition that waits for room. What it may have depends on the pace and on other partitions,
+and these do not know who waits."""
 
 
 class PausedPartitions:
     """Pause and resume partitions. The client has no query for "is paused", so this is the only memory of it."""
 
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
+    def __init__(self, fetch: Fetch, memory: LaneMemory) -> None:
+        self._fetch, self._memory = fetch, memory
         self.alarm = NEVER
         """The earliest steady time (ms) at which a paused partition may continue."""
 
@@ -42,32 +47,25 @@ class PausedPartitions:
             first = min(first, record.offset)
         part.paused = Pause(first, NEVER, "stopped")
 
-    def unblock(self, parts: Iterable[PartitionState], steady: int) -> list[Record]:
-        """Unblock partitions, and return the records that they withheld.
+    def unblock(self, part: PartitionState, steady: int) -> list[Record]:
+        """Unblock a partition, and return the records that it withheld.
 
-        A partition continues only if no other reason keeps it paused.
+        It continues only if no other reason keeps it paused.
         """
-        released: list[Record] = []
-        for part in parts:
-            if part.blocked:
-                self._resume(part, steady)
-                released += part.withheld
-                part.withheld.clear()
-        return released
-
-    def _resume(self, part: PartitionState, steady: int) -> None:
-        part.blocked = ""
+        part.blocked, self.alarm = "", steady
         if part.paused is not None and part.paused.because == "stopped":
             part.paused = part.paused._replace(at=steady)
         self.resume_if_ready(part, steady)
+        released, part.withheld = part.withheld, []
+        return released
 
     def resume_if_ready(self, part: PartitionState, steady: int) -> None:
         """Let a partition continue if it may.
 
         The new seek count distinguishes the records that come from now on from those that were fetched before.
         """
-        if part.paused is not None and part.may_fetch(steady):
-            offset, part.paused, part.most = part.paused.offset, None, NEVER
+        if part.paused is not None and part.may_fetch(steady) and self._memory.lets_go_on(part):
+            offset, part.paused = part.paused.offset, None
             part.seek_count += 1
             self._fetch.resume(part.source, part.epoch, offset, part.seek_count)
 
@@ -78,5 +76,5 @@ class PausedPartitions:
         self.alarm = NEVER
         for part in parts:
             self.resume_if_ready(part, steady)
-            if part.paused is not None and part.paused.at > steady:
-                self.alarm = min(self.alarm, part.paused.at)
+            if part.paused is not None and not (part.blocked or part.closing):
+                self.alarm = min(self.alarm, part.paused.at if part.paused.at > steady else steady + LOOK_EVERY)

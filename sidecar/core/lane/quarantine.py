@@ -42,9 +42,10 @@ class Quarantine:
         self._full_at = -NEVER
         """The steady time (ms) at which the lane was last seen without room for more records."""
         self._dispatcher, self._parts, self._lane = dispatcher, parts, lane
-        self._let_go: dict[Partition, Progress | None] = {}
-        """The progress that this process committed last, by partition that it gave up. If a partition returns with the
-        same progress, no owner has crashed, because this process is alive."""
+        self._let_go: dict[Partition, int] = {}
+        """The hash of the progress that this process committed last, by partition that it gave up. If a partition
+        returns with the same progress, no owner has crashed, because this process is alive. The progress itself is not
+        kept: with many done offsets it takes a megabyte."""
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
@@ -54,7 +55,7 @@ class Quarantine:
         most = self._lane.policy().max_deaths
         if most is None:
             return
-        died = found.ours and not found.clean and self._let_go.pop(part.source, None) != found
+        died = found.ours and not found.clean and self._let_go.pop(part.source, None) != hash(found)
         if died:
             self._lane.notice("taken-up", part.source, found.deaths + 1, found.next)
         part.suspicion = watch = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
@@ -71,7 +72,7 @@ class Quarantine:
 
     def dropped(self, part: PartitionState) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
-        self._let_go[part.source], dispatcher = part.committed, self._dispatcher
+        self._let_go[part.source], dispatcher = hash(part.committed), self._dispatcher
         if dispatcher.marking == part.source:
             dispatcher.marking = None
         if part.source in dispatcher.alone:
@@ -220,7 +221,7 @@ class Quarantine:
         if now.steady < self.alarm:
             return
         self.alarm = NEVER
-        if sum(part.load for part in self._parts.partitions.values()) > self._parts.room:
+        if self._parts.memory.full:
             self._full_at = now.steady
         for part in self._parts.partitions.values():
             watch = part.suspicion

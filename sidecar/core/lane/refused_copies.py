@@ -1,13 +1,16 @@
 """Hold the records whose copies Kafka refuses, and block their partition if no other record of it could do better.
 
 A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
-accepts nothing, is held alone; its partition is blocked only with too many of them. A blocked partition keeps no
-waiting records in memory: over weeks they would take the room of all others. A partition whose own progress Kafka
-refuses is blocked as well (`refused_progress.py`).
+accepts nothing, is held alone; its partition is blocked only if too many of them are held, or too many bytes. A
+partition whose own progress Kafka refuses is blocked as well (`refused_progress.py`). A blocked partition keeps no
+waiting records in memory: over weeks they would take the room of all others.
+
+Whether a partition is blocked follows from what is held now (`review`), and from nothing else.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sidecar.core.commit_batch import Refusal
@@ -15,70 +18,87 @@ from sidecar.core.lane.outbox import MOST_HELD
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.parts import LaneParts
+from sidecar.core.ports import Notice
 from sidecar.core.record import Now, Partition
+
+TOO_MANY = "too many of its copies are refused"
+TOO_LARGE = "its refused copies take too much memory"
 
 
 class RefusedCopies:
     """The refused copies of one lane."""
 
-    def __init__(self, parts: LaneParts, ownership: Ownership) -> None:
-        self._parts, self._ownership = parts, ownership
+    def __init__(self, parts: LaneParts, ownership: Ownership, notice: Notice) -> None:
+        self._parts, self._ownership, self._notice = parts, ownership, notice
 
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
-        """Hold what Kafka refuses, and block the partitions where that is necessary."""
+        """Hold what Kafka refuses."""
         for refusal in refusals:
-            self._refused(refusal, now)
-        outbox, partitions = self._parts.outbox, self._parts.partitions
-        for source in outbox.crowded() if len(outbox.held) > MOST_HELD else ():
-            if not partitions[source].blocked:
-                self._stop(partitions[source], "too many of its copies are refused")
-
-    def accepted_again(self, now: Now) -> None:
-        """Let the blocked partitions continue, because what blocked them seems to accept records again."""
-        unwritable = self._parts.outbox.unwritable
-        self._unblock((part for part in self._parts.partitions.values() if part.source not in unwritable), now)
+            part = self._ownership.owner_of(refusal.entry.record)
+            if part is None:
+                continue
+            if part.closing:  # to wait until the topic is repaired would only delay the rebalance
+                self._parts.outbox.forget(refusal.entry)
+                part.unsettled -= 1
+            else:
+                self._parts.outbox.refuse(refusal, now)
+                if part.blocked:  # what was in flight when it was blocked may have come back
+                    self._let_go(part)
 
     def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
-        """Block the partitions whose progress Kafka refuses; their records that are out are settled with it."""
-        self._parts.outbox.progress_now()
+        """Keep the partitions apart whose progress Kafka refuses."""
+        outbox = self._parts.outbox
+        outbox.progress_now()
         for source, reason in reasons.items():
             part = self._parts.partitions.get(source)
             if part is None:
                 continue
             if part.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
                 self._ownership.lost((source,))
-                continue
-            self._parts.outbox.unwritable.refuse(source, now.steady)
-            if not part.blocked:
-                self._stop(part, f"its progress is refused: {reason}")
+            else:
+                outbox.unwritable.refuse(source, reason, now.steady)
+        outbox.sort_out()
 
-    def progress_accepted(self, sources: Iterable[Partition], now: Now) -> None:
-        """Let the partitions go on whose progress Kafka takes again."""
+    def progress_accepted(self, sources: Iterable[Partition]) -> None:
+        """Let the settled records of partitions go whose progress Kafka takes again."""
         for source in sources:
-            entries = self._parts.outbox.unwritable.accepted(source)
-            if entries is not None and (part := self._parts.partitions.get(source)) is not None:
-                self._parts.outbox.extend(entries)
-                self._unblock((part,), now)
+            self._parts.outbox.extend(self._parts.outbox.unwritable.accepted(source))
 
-    def _unblock(self, parts: Iterable[PartitionState], now: Now) -> None:
-        self._parts.ready.extend(self._parts.paused.unblock(parts, now.steady))
+    def review(self, now: Now) -> None:
+        """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
+        parts, sizes, missing = self._parts, Counter[Partition](), dict[Partition, str]()
+        for (source, _), held in parts.outbox.held.items():
+            sizes[source] += held.refusal.entry.record.weight
+            if held.refusal.about == "topic":
+                missing[source] = held.refusal.reason
+        unwritable = parts.outbox.unwritable
+        sizes.update(unwritable.sizes())
+        parts.memory.hold(sizes)
+        counts = parts.outbox.held_by_partition()
+        for source, part in parts.partitions.items():
+            if part.closing or not (part.blocked or source in sizes or source in unwritable):
+                continue
+            reason = missing.get(source) or unwritable.reason(source) or self._crowds(part, counts[source])
+            if part.blocked and not reason:
+                self._go_on(part, now)
+            elif reason and not part.blocked:
+                self._stop(part, reason, counts[source])
+            else:
+                part.blocked = reason
 
-    def _refused(self, refusal: Refusal, now: Now) -> None:
-        outbox = self._parts.outbox
-        part = self._ownership.owner_of(refusal.entry.record)
-        if part is None:
-            return
-        if part.closing:  # to wait until the topic is repaired would only delay the rebalance
-            outbox.forget(refusal.entry)
-            part.unsettled -= 1
-        elif outbox.refuse(refusal, now):
-            self.accepted_again(now)
-        elif refusal.about == "topic":
-            self._stop(part, refusal.reason)
+    def _crowds(self, part: PartitionState, count: int) -> str:
+        if count > (MOST_HELD * 3 // 4 if part.blocked else MOST_HELD):
+            return TOO_MANY
+        return TOO_LARGE if self._parts.memory.crowds(part) else ""
 
-    def _stop(self, part: PartitionState, reason: str) -> None:
+    def _stop(self, part: PartitionState, reason: str, count: int) -> None:
         self._parts.paused.block(part, reason)
         self._let_go(part)
+        self._notice("blocked", part.source, count, part.tracker.first)
+
+    def _go_on(self, part: PartitionState, now: Now) -> None:
+        self._parts.ready.extend(self._parts.paused.unblock(part, now.steady))
+        self._notice("unblocked", part.source, 0, part.tracker.first)
 
     def _let_go(self, part: PartitionState) -> None:
         """Drop the records of a blocked partition that wait in memory; they are fetched again later."""
@@ -95,5 +115,5 @@ class RefusedCopies:
         if parts.key_queues is not None:
             waiting += parts.key_queues.shed(part.source, {record.offset for record in waiting})
         if waiting:
-            self._ownership.add_bytes(part, -sum(record.weight for record in waiting))
+            parts.memory.add(part, -sum(record.weight for record in waiting))
             parts.paused.let_go(part, waiting)

@@ -23,9 +23,11 @@ cause."""
 class Refused:
     """A partition whose progress Kafka refuses.
 
-    `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries` go with that try.
+    `reason`: a text for people. `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries`
+    go with that try.
     """
 
+    reason: str
     at: int
     backoff: int
     entries: deque[SettledRecord] = field(default_factory=deque)
@@ -43,9 +45,19 @@ class RefusedProgress:
     def __contains__(self, source: Partition) -> bool:
         return source in self._refused
 
-    def refuse(self, source: Partition, steady: int) -> None:
+    def reason(self, source: Partition) -> str:
+        """Return why the progress of a partition is refused; empty if it is not."""
+        refused = self._refused.get(source)
+        return "" if refused is None else f"its progress is refused: {refused.reason}"
+
+    def sizes(self) -> dict[Partition, int]:
+        """Return the bytes of the settled records that wait with each partition."""
+        return {source: sum(e.record.weight for e in refused.entries) for source, refused in self._refused.items()}
+
+    def refuse(self, source: Partition, reason: str, steady: int) -> None:
         """Keep a partition apart, and try it later: after twice as long as the last time."""
-        refused = self._refused.setdefault(source, Refused(0, FIRST_TRY // 2))
+        refused = self._refused.setdefault(source, Refused(reason, 0, FIRST_TRY // 2))
+        refused.reason = reason
         refused.backoff = min(2 * refused.backoff, LAST_TRY)
         refused.at = steady + refused.backoff
 
@@ -71,10 +83,10 @@ class RefusedProgress:
         """Return the steady time (ms) of the next try."""
         return min((refused.at for refused in self._refused.values()), default=NEVER)
 
-    def accepted(self, source: Partition) -> deque[SettledRecord] | None:
-        """Note that Kafka has the progress of a partition. Return its settled records; None if it was not refused."""
+    def accepted(self, source: Partition) -> Iterable[SettledRecord]:
+        """Note that Kafka has the progress of a partition. Return its settled records that wait."""
         refused = self._refused.pop(source, None)
-        return None if refused is None else refused.entries
+        return () if refused is None else refused.entries
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that are gone."""

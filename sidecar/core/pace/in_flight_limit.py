@@ -20,6 +20,9 @@ stop a whole group."""
 START_HANGS = 1_000
 """ms after which a slow start without an answer lets one more request out. Without it the first record of a start could
 delay all others for the whole of `deliver.timeout`."""
+THROTTLE_HANGS = 5_000
+"""ms without any answer after which a throttled pace lets one more request out. Without it a single record that the
+service works on for long would delay all others."""
 ASKED = "the service asked for {} ms"
 
 
@@ -64,10 +67,10 @@ class InFlightLimit:
         self.probe_at = NEVER
         """The steady time at which more may be let out."""
         self.slowed = False
-        """Whether the pace is not open because of answered failures: an outage, or the slow start after it."""
+        """Whether answered failures keep deliveries back: in an outage, and in the slow start after it (`SLOW_FOR`)."""
         self._request = start or 1
         self._cut_at = -CUT_EVERY
-        self._round = self._heard = self._credit = 0
+        self._round = self._heard = self._heard_before = self._credit = 0
 
     def resize(self, full: int) -> None:
         """Change the maximum in flight. Deliveries in flight, and an outage under way, are not affected."""
@@ -78,9 +81,10 @@ class InFlightLimit:
         self.full = full
 
     def look(self, now: Now) -> None:
-        """Have `tick` check whether what is in flight in a slow start hangs."""
-        if self.state is State.OPEN and self.probe_at == NEVER and self.limit > 0:
-            self.probe_at = now.steady + START_HANGS
+        """Have `tick` check whether what is in flight in a slow start or after a throttle hangs."""
+        if self.state not in AWAY and self.probe_at == NEVER and self.limit > 0:
+            self.probe_at = now.steady + (START_HANGS if self.state is State.OPEN else THROTTLE_HANGS)
+            self._heard_before = self._heard
 
     def cut(self, now: Now, after: int) -> None:
         """Halve the pace once a round, because all deliveries that were in flight together get this answer together.
@@ -120,6 +124,7 @@ class InFlightLimit:
         if state is self.state:
             return
         was, self.state = self.state, state
+        self.slowed = self.slowed and state is not State.THROTTLED  # then the service asks for time, and fails no more
         self.changes[state] += 1
         lasted = now.steady - self.since.steady
         if not {was, state} <= AWAY:  # each probe is part of its outage

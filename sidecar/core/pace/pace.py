@@ -12,6 +12,7 @@
     throttled | the row is full                                      | outage
     throttled | a storm in the group                                 | outage
     throttled | successes up to the full number                      | open
+    throttled | no answer for a while                                | throttled
     outage    | the pause is over, or the health URL is well         | probing
     outage    | a late answer to what is no probe                    | outage
     probing   | a late answer to what is no probe                    | probing
@@ -57,6 +58,9 @@ PROBE_INTERVAL = 1_000
 """ms between probes at most while the service answers with failures (`deliver.outage_interval`): each is an attempt."""
 PROBE_HANGS = 5_000
 """ms after which another probe goes beside one without an answer: a healthy service may take minutes for a record."""
+SLOW_FOR = 10_000
+"""ms of an open pace after which answered failures slow nothing down, even if the slow start has not reached the full
+number. With few records it may take days, and until then each partition would have only a share of the memory."""
 WELL_FOR = 1_000
 """ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
 streak."""
@@ -133,6 +137,8 @@ class Pace(InFlightLimit):
 
         `in_flight` deliveries may hang as long as they are allowed to, so more go beside them.
         """
+        if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR:
+            self.slowed = False
         if now.steady < self.probe_at:
             return
         self.probe_at = NEVER
@@ -143,6 +149,8 @@ class Pace(InFlightLimit):
             self.limit = 1
         elif self.state is State.OPEN and in_flight >= self.limit:
             self.let_out(self.limit + self._request, now)
+        elif in_flight >= self.limit and self._heard == self._heard_before:
+            self.let_out(self.limit + 1, now)
 
     # --- calls of the health check and the view -----------------------------------------------------------------------
 

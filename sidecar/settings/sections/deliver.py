@@ -177,7 +177,7 @@ class Deliver(Section):
         default=16 << 20,
         description=(
             "Bytes of records that one lane may hold in memory, in delivery or waiting, with their keys, headers and "
-            "what Python adds; above it fetching pauses. It bounds the sidecar's memory, and a single larger "
-            "record still passes."
+            "what Python adds; above it fetching pauses. Copies that Kafka refuses have half as much beside it. It "
+            "bounds the sidecar's memory, and a single larger record still passes."
         ),
     )

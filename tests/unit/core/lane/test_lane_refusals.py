@@ -1,10 +1,12 @@
 """What Kafka will not take: a topic stops its partitions until it is mended, a record holds only itself."""
 
+import pytest
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
+from sidecar.core.lane.memory import HELD_SHARE
 from sidecar.core.lane.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
-from sidecar.core.outcome import Failed, Rejected
+from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -80,7 +82,8 @@ def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() ->
     rig = stopped()
     rig.answer_all()
     assert not rig.sent
-    assert rig.lane.ownership.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
+    assert rig.lane.memory.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
+    assert rig.lane.ownership.load == 0  # they have a place beside the room
     rig.run(FIRST_RETRY)
     rig.conclude()
     assert ("resume", ORDERS, 3, 1) in rig.fetches
@@ -98,7 +101,7 @@ def test_what_another_partition_had_in_memory_is_not_let_go() -> None:
     assert not rig.part(OTHER).tracker.left
     rig.answer_all()
     assert [sent.record.offset for sent in rig.history if sent.record.source == OTHER] == [0, 1, 2]
-    assert rig.part().load == rig.lane.ownership.load == record().weight  # of the one that is refused
+    assert rig.part().load == rig.lane.memory.load == record().weight  # of the one that is refused
 
 
 def test_what_waits_for_its_time_in_a_stopped_partition_is_let_go_too() -> None:
@@ -108,7 +111,7 @@ def test_what_waits_for_its_time_in_a_stopped_partition_is_let_go_too() -> None:
     rig.take(first, *later)
     refused(rig, "topic")
     assert rig.part(level).tracker.left == {1, 2}
-    assert rig.lane.ownership.load == first.weight
+    assert rig.lane.memory.load == first.weight
     rig.run(5_000)
     assert len(rig.history) == 1
 
@@ -215,6 +218,94 @@ def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:
     assert written == 1
     assert rig.part().unsettled == 0
     assert rig.lane.ownership.load == 0
+
+
+# --- the memory of what is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("about", ["topic", "place", "record"])
+@pytest.mark.parametrize(("size", "many"), [(1_500_000, 13), (100_000, 200), (7_000_000, 4)])
+def test_refused_copies_of_one_partition_leave_the_room_to_all_others(about: str, size: int, many: int) -> None:
+    """Given the room of the defaults, then each of 160 good records is delivered as soon as it is there."""
+    rig, position = Rig(concurrency=256, room=16 << 20), 0
+    rig.assign(ORDERS, OTHER)
+    for good in range(160):
+        if not rig.lane.memory.full and rig.part().paused is None and position < many:
+            rig.take(record(position, value=b"x" * size))
+            position += 1
+        assert not rig.lane.memory.full
+        rig.take_offsets([good], OTHER)
+        assert rig.part(OTHER).paused is None
+        while rig.sent:
+            rig.answer(COMMITTED if rig.sent[0].record.source == OTHER else REFUSED)
+        rig.run(100)
+        while rig.batches:
+            batch = rig.batches[0]
+            rig.conclude(refused=[(entry, about) for entry in batch.entries])
+    assert rig.part().blocked
+    assert len([sent for sent in rig.history if sent.record.source == OTHER]) == 160
+    assert rig.lane.memory.load <= (16 << 20) + (16 << 20) // HELD_SHARE + size
+    while rig.lane.outbox.held:  # the operator has repaired it
+        rig.settle()
+    rig.run(LAST_RETRY)
+    assert (rig.part().blocked, rig.part().paused, rig.lane.memory.load) == ("", None, 0)
+    done = {sent.record.offset for sent in rig.history if sent.record.source == ORDERS}
+    assert rig.part().tracker.first == len(done), "what was let go is fetched again"
+
+
+def test_each_partition_with_refused_copies_has_a_share_and_more_of_them_make_it_smaller() -> None:
+    rig, size = Rig(concurrency=64, room=16 << 20), 900_000
+    sources = [Partition("orders", number) for number in range(8)]
+    rig.assign(*sources)
+    for source in sources[:7]:
+        rig.take(record(0, source=source, value=b"x" * size))
+        rig.answer(REFUSED)
+        rig.run(25)
+        while rig.batches:
+            rig.conclude(refused=[(entry, "record") for entry in rig.batches[0].entries])
+    blocked = [source.number for source in sources if rig.part(source).blocked]
+    assert blocked == list(range(7)), "together they have more than half of the bytes for refused copies"
+    while rig.batches or len(rig.lane.outbox.held) > 4:
+        rig.run(25)
+        while rig.batches:
+            rig.conclude()
+    assert [source.number for source in sources if rig.part(source).blocked] == []
+
+
+def test_a_partition_that_is_stopped_and_goes_on_is_told_with_the_number_of_its_copies() -> None:
+    rig = stopped()
+    rig.answer_all()
+    assert rig.told == [("blocked", ORDERS, 1, 0)]
+    rig.run(FIRST_RETRY)
+    rig.conclude()
+    assert rig.told[1:] == [("unblocked", ORDERS, 0, 3)]
+
+
+@pytest.mark.parametrize("about", ["place", "record"])
+def test_a_partition_goes_on_when_its_topic_refuses_less_than_before(about: str) -> None:
+    """The topic was missing, and is there now: a partition of it has no leader yet, or the record is too large."""
+    rig = stopped(OTHER)
+    rig.answer_all()
+    rig.run(FIRST_RETRY)
+    rig.conclude(refused=[(rig.batches[0].entries[0], about)])
+    assert rig.part().blocked == ""
+    assert rig.part().paused is None
+
+
+def test_a_topic_that_is_there_again_does_not_free_a_partition_that_waits_for_another_one() -> None:
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS, OTHER)
+    for source in (ORDERS, OTHER):
+        rig.take_offsets([0], source)
+        rig.answer(BAD)
+        rig.run(25)
+        batch = rig.batches.pop(0)
+        refusal = Refusal(batch.entries[0], "topic", "missing", f"level of {source}")
+        rig.lane.committed(CommitResult(batch, False, refused=(refusal,)), rig.now)
+    rig.run(FIRST_RETRY)
+    assert rig.batches[0].entries[0].record.source == ORDERS
+    rig.conclude()
+    assert (rig.part(ORDERS).blocked, rig.part(OTHER).blocked) == ("", "missing")
 
 
 # --- at a rebalance --------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """While answered failures slow it down, one partition may not fill the lane's memory for all others."""
 
-from sidecar.core.lane.ownership import SLOWED
+from sidecar.core.lane.memory import SLOWED
 from sidecar.core.outcome import COMMITTED, Failed, NotSent
 from sidecar.core.pace.pace import PROBE_INTERVAL
 from sidecar.core.record import Partition

@@ -1,5 +1,6 @@
 """When the next transaction starts, and what it holds."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,9 +126,9 @@ def refusing(*refusals: Refusal) -> Outbox:
     return outbox
 
 
-def test_an_entry_that_was_never_refused_lets_nobody_go_on() -> None:
+def test_an_entry_that_was_never_refused_lets_no_other_go() -> None:
     outbox = refusing(Refusal(entry(0), "topic", "missing", "DLQ"))
-    assert not outbox.accepted(entry(1))
+    outbox.accepted(entry(1))
     assert [offset for _, offset in outbox.held] == [0]
 
 
@@ -138,7 +139,7 @@ def test_a_target_that_takes_one_entry_is_given_all_that_it_refused_at_once() ->
         Refusal(entry(2), "topic", "missing", "5s"),
         Refusal(entry(3), "record", "too large", "DLQ"),
     )
-    assert outbox.accepted(entry(0))
+    outbox.accepted(entry(0))
     assert taken(outbox, 1) == [1]
     assert [offset for _, offset in outbox.held] == [2, 3]
 
@@ -151,11 +152,13 @@ def test_a_target_that_took_an_entry_is_asked_at_once_for_what_it_refuses_next()
     assert outbox.next_at(False) == 1 + FIRST_RETRY
 
 
-def test_a_record_that_is_accepted_frees_its_partition_once_none_other_of_it_is_held() -> None:
-    outbox = refusing(*[Refusal(entry(offset), "record", "too large") for offset in (0, 1)])
-    outbox.refuse(Refusal(entry(0, OTHER), "record", "too large"), Now(0, 0))
-    assert not outbox.accepted(entry(0))
-    assert outbox.accepted(entry(1))
+@pytest.mark.parametrize("about", ["record", "place"])
+def test_a_topic_that_refuses_less_than_before_is_given_all_that_it_refused_at_once(about: str) -> None:
+    """It was missing. Now it refuses one record, or one of its partitions has no leader."""
+    outbox = refusing(*(Refusal(entry(offset), "topic", "missing", "DLQ") for offset in range(3)))
+    outbox.refuse(Refusal(entry(0), about, "refused", "DLQ[0]"), Now(0, 600))  # type: ignore[arg-type]
+    assert [offset for _, offset in outbox.held] == [0]
+    assert taken(outbox, 601) == [1, 2]
 
 
 def test_a_commit_says_how_wide_the_topic_was_and_when_its_last_record_came() -> None:

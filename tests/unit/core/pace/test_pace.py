@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace.in_flight_limit import CUT_EVERY, LONGEST_PAUSE
+from sidecar.core.pace.in_flight_limit import CUT_EVERY, LONGEST_PAUSE, THROTTLE_HANGS
 from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, Change, Pace, State
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
@@ -69,6 +69,18 @@ def test_after_a_throttle_the_pace_creeps_by_one_each_round() -> None:
     for _ in range(5 + 6 + 7):
         pace.note(RECORD, COMMITTED, at(1))
     assert (pace.state, pace.limit) == (State.OPEN, 8)
+
+
+def test_a_throttled_place_that_hangs_lets_one_request_more_out_and_one_that_is_answered_does_not() -> None:
+    """A service may work on one record for a quarter of an hour: at one in flight all others would wait for it."""
+    pace = paced(2, BUSY)
+    pace.look(at(0))
+    pace.note(RECORD, CANCELLED, at(10))
+    pace.tick(at(THROTTLE_HANGS), 1)
+    assert pace.limit == 1
+    pace.look(at(THROTTLE_HANGS))
+    pace.tick(at(2 * THROTTLE_HANGS), 1)
+    assert pace.limit == 2
 
 
 def test_a_probe_that_is_throttled_ends_the_outage() -> None:

@@ -61,6 +61,11 @@ def no_answer(pace: Pace) -> None:
     pace.tick(at(pace.probe_at + PROBE_HANGS), 1)
 
 
+def hangs(pace: Pace) -> None:
+    pace.look(at(0))
+    pace.tick(at(pace.probe_at), pace.limit)
+
+
 Play = tuple[Callable[[], Pace], Callable[[Pace], None]]
 PLAYS: dict[tuple[str, str], list[Play]] = {
     ("open", "a connection is refused"): [(opened, refused)],
@@ -80,6 +85,7 @@ PLAYS: dict[tuple[str, str], list[Play]] = {
     ("throttled", "successes up to the full number"): [
         (throttled, lambda pace: [pace.note(RECORD, COMMITTED, at(1)) for _ in range(2 + 3)][-1])
     ],
+    ("throttled", "no answer for a while"): [(throttled, hangs)],
     ("outage", "the pause is over, or the health URL is well"): [
         (lambda: failing(4), lambda pace: pace.tick(at(pace.probe_at), 0)),
         (lambda: Pace(4, guarded=True), lambda pace: (pace.healthy(at(0)), pace.tick(at(0), 0))[-1]),
@@ -116,5 +122,5 @@ def test_each_row_of_the_table_is_what_the_code_does(was: State, event: str, the
 
 
 def test_each_row_is_played_and_told_apart() -> None:
-    assert len(ROWS) == len(PLAYS) == 20
+    assert len(ROWS) == len(PLAYS) == 21
     assert {(was, event) for was, event, _ in ROWS} == PLAYS.keys()

@@ -1,0 +1,93 @@
+"""When the records of a level partition were appended: by the broker's clock, as far as what was seen bears it out.
+
+A level ends one delay after the broker's timestamp, and the clock of the broker may be minutes off. If it is ahead,
+each record would wait longer than its level, by the whole difference. If it is behind, the level would seem to be over
+at once, and a record that is not due yet would hop from level to level without a pause.
+
+So the lane notes up to which offset the log reached, and when it saw that. The notes below and above a record say
+between which times it was appended. With its timestamp, that bounds how far the broker's clock is ahead, and each
+record narrows these bounds. The clock is corrected by no more than they demand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from sidecar.core.record import NEVER, Now
+
+HANDED_OVER = 3_000
+"""ms that it may take until the lane learns how far a log reaches; a record may have come meanwhile."""
+GRAIN = 32
+"""Notes within one level delay. After a step of the broker's clock a wait may be off by the time between two notes."""
+MOST_NOTES = 2 * GRAIN
+"""Notes kept of a partition. They cover twice the delay of its level, whatever the delay is."""
+
+
+class Note(NamedTuple):
+    """The offsets up to `last` are there since the steady time `since` (ms) or before; `until` no other had come."""
+
+    last: int
+    since: int
+    until: int
+
+
+NOTHING = Note(-1, -NEVER, -NEVER)
+
+
+class AppendTimes:
+    """What was seen of the log of one partition. `delay`: ms of its level."""
+
+    __slots__ = ("_ahead_least", "_ahead_most", "_apart", "_notes", "_passed")
+
+    def __init__(self, delay: int) -> None:
+        self._apart = delay // GRAIN
+        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+        self._passed = NOTHING
+        """The last note whose offsets are all below the record that was asked for last."""
+        self._ahead_least, self._ahead_most = -NEVER, NEVER
+        """How far (ms) the broker's clock is ahead of ours, at least and at most."""
+
+    def note(self, last: int, steady: int) -> None:
+        """Note that the log reaches up to the offset `last`, and no further, as of a moment ago (steady ms)."""
+        notes = self._notes
+        newest = notes[-1] if notes else self._passed
+        if last > newest.last:
+            before = notes[-2] if len(notes) > 1 else self._passed
+            if notes and newest.since - before.since < self._apart:
+                notes.pop()
+            notes.append(Note(last, steady, steady))
+        elif last == newest.last:
+            newest = newest._replace(until=steady)
+            if notes:
+                notes[-1] = newest
+            else:
+                self._passed = newest
+
+    def is_over(self, offset: int, steady: int) -> bool:
+        """Return whether a level that is over by the broker's clock is over, if the offset was appended by `steady`.
+
+        This is the short way for nearly every record: nothing shows that the clock of the broker is behind.
+        """
+        return self._ahead_most >= 0 and self._earliest(offset) <= steady
+
+    def appended(self, offset: int, timestamp: int, now: Now) -> int:
+        """Return the steady time (ms) at which a record was appended, by its timestamp and by what was seen."""
+        earliest, by_clock = self._earliest(offset), timestamp - now.wall + now.steady
+        least, most = by_clock - self._latest(offset, now.steady), by_clock - earliest
+        low, high = max(self._ahead_least, least), min(self._ahead_most, most)
+        if low > high:  # a clock was set, or another broker leads the partition now
+            low, high = least, most
+        self._ahead_least, self._ahead_most = low, high
+        return by_clock - min(max(0, low), high)
+
+    def _earliest(self, offset: int) -> int:
+        notes = self._notes
+        while notes and notes[0].last < offset:
+            self._passed = notes.popleft()
+        return self._passed.until - HANDED_OVER if offset > self._passed.last else -NEVER
+
+    def _latest(self, offset: int, steady: int) -> int:
+        if offset <= self._passed.last:
+            return self._passed.since
+        return self._notes[0].since if self._notes else steady
