@@ -6,6 +6,7 @@ keep back nothing but themselves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from sidecar.core.lane.paused import LOOK_EVERY
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.pace.pace import AWAY, SLOW_FOR, State
 from sidecar.core.policy import InPlace
-from sidecar.core.record import Partition, Record
+from sidecar.core.record import NEVER, Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import record
@@ -167,6 +168,54 @@ def test_after_any_story_all_partitions_go_on_and_only_what_lasts_is_left(
         part = consumer.rig.part(source)
         assert (part.paused, part.blocked, len(part.withheld)) == (None, "", 0), source
     assert consumer.most <= ROOM + ROOM // HELD_SHARE + RUN * (BIG + 2_048)
+
+
+def slow(rig: Rig, on: bool) -> None:
+    rig.gate.pace.slowed = on
+
+
+def retry(rig: Rig, on: bool) -> None:
+    for source in PARTS[:2]:
+        rig.part(source).retrying = int(on)
+
+
+def refuse(rig: Rig, on: bool) -> None:
+    rig.lane.memory.hold(Counter({PARTS[3]: ROOM} if on else {}))
+
+
+CAUSES = {
+    "slowed by failures": (slow, ROOM // 8),
+    "behind a retry": (retry, ROOM // 8),
+    "refused copies take the memory": (refuse, ROOM // 16),
+}
+
+
+@pytest.mark.parametrize("why", CAUSES)
+def test_a_limit_is_there_with_its_cause_and_gone_with_it(why: str) -> None:
+    """Four partitions: each may have half of its share, and two with a retry share a quarter."""
+    turn, most = CAUSES[why]
+    rig = Rig(room=ROOM, order="key")
+    rig.assign(*PARTS)
+    part = rig.part(PARTS[0])
+    for on in (True, False, True):
+        turn(rig, on)
+        limit = rig.lane.memory.limit_of(part)
+        assert (limit.most, limit.because) == ((most, why) if on else (NEVER, ""))
+        part.load = most + 1
+        assert rig.lane.memory.lets_go_on(part) == (not on)
+        part.load = most * 3 // 4
+        assert rig.lane.memory.lets_go_on(part)
+
+
+def test_more_partitions_that_retry_make_the_share_of_each_smaller_and_fewer_make_it_larger() -> None:
+    rig = Rig(room=ROOM, order="key")
+    rig.assign(*PARTS)
+    seen = []
+    for retrying in (1, 4, 2):
+        for number, source in enumerate(PARTS):
+            rig.part(source).retrying = int(number < retrying)
+        seen.append(rig.lane.memory.limit_of(rig.part(PARTS[0])).most)
+    assert seen == [ROOM // 4, ROOM // 16, ROOM // 8]
 
 
 def test_a_partition_that_an_outage_paused_goes_on_within_a_second_of_its_end_behind_a_slow_record() -> None:
