@@ -71,6 +71,7 @@ HEAVY = (
     "tests/ui/",
     "tests/package/",
     "tests/soak",
+    "tests/packet_loss",
     "tests/flow/view/test_view_truth.py",
     "tests/flow/view/test_spark_consumer.py",
     "tests/flow/operations/test_demo.py",

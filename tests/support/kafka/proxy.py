@@ -89,6 +89,8 @@ class KafkaProxy:
     def clear(self) -> None:
         """Everything passes again, except on connections that were silenced. What is kept is never delivered."""
         for rule in self._rules:
+            if rule.gate is not None:
+                rule.gate.open()
             if isinstance(rule, Late):
                 rule.drop()
         self._rules.clear()

@@ -78,6 +78,27 @@ def every(_request: Request) -> bool:
     return True
 
 
+class Gate:
+    """Requests wait at it until a test opens it."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opened = asyncio.Event()
+
+    def open(self) -> None:
+        """Let all pass from now on; any thread."""
+        self._is_open = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._opened.set)
+
+    async def passed(self) -> None:
+        """Wait until it is open."""
+        self._loop = asyncio.get_running_loop()
+        if not self._is_open:
+            await self._opened.wait()
+
+
 @dataclass
 class Rule:
     """Acts on requests of one api from clients whose id contains `client`, from the `nth` on, `times` of them.
@@ -95,6 +116,8 @@ class Rule:
     delay: float = 0.0
     only: Callable[[Request], bool] = every
     """Which of these requests count."""
+    gate: Gate | None = None
+    """Where it waits, after `action`, until the gate is open."""
     behind: Late | None = None
     """A kept request that the broker gets, and answers, before this one goes on."""
     fired: threading.Event = field(default_factory=threading.Event)
@@ -112,6 +135,8 @@ class Rule:
         """Do what the rule says."""
         self.action(request)
         self.fired.set()
+        if self.gate is not None:
+            await self.gate.passed()
         if self.behind is not None:
             self.behind.deliver()
             await self.behind.heard()
@@ -136,30 +161,28 @@ class Late(Rule):
     answer: bytes | None = None
     """The broker's response to it, from the correlation id on, once `answered`."""
     answered: threading.Event = field(default_factory=threading.Event)
-    _loop: asyncio.AbstractEventLoop | None = None
-    _goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    _goes_on: Gate = field(default_factory=Gate)
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
     _dropped: bool = False
 
     async def act(self, request: Request) -> Fate:
         """Keep the request."""
-        self.request, self._loop = request, asyncio.get_running_loop()
+        self.request = request
         return await super().act(request)
 
     def deliver(self) -> None:
         """Let the broker have it; any thread."""
-        assert self._loop is not None, f"no request was kept: {self.api.name} of {self.client}"
-        self._loop.call_soon_threadsafe(self._goes_on.set)
+        assert self.request is not None, f"no request was kept: {self.api.name} of {self.client}"
+        self._goes_on.open()
 
     def drop(self) -> None:
-        """Never deliver it, if it was kept and waits; any thread."""
+        """Never deliver it, if it waits or is kept later; any thread."""
         self._dropped = True
-        if self._loop is not None:
-            self.deliver()
+        self._goes_on.open()
 
     async def due(self) -> bool:
         """Wait for `deliver`, or for `drop`: then it is False."""
-        await self._goes_on.wait()
+        await self._goes_on.passed()
         return not self._dropped
 
     def hear(self, response: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.deadline import until
 from tests.support.kafka.proxy import FRAME, HOST, KafkaProxy
-from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Late, Moment, Request, Rule
+from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Gate, Late, Moment, Request, Rule
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="packets are lost by a socket filter of Linux")
 
@@ -274,6 +274,21 @@ def test_what_is_kept_when_the_rules_are_cleared_never_arrives(client: Client, p
     proxy.clear()
     assert client.socket.recv(1) == b""
     assert echo.got == []
+
+
+@pytest.mark.parametrize("moment", [Moment.ARRIVED, Moment.ANSWERED])
+def test_a_gate_holds_requests_of_several_connections_until_it_is_open(
+    client: Client, proxy: KafkaProxy, moment: Moment
+) -> None:
+    gate, other = Gate(), Client(proxy.address)
+    rule = proxy.add(Rule(Api.END_TXN, "", moment, times=2, gate=gate))
+    for each in (client, other):
+        each.send(Api.END_TXN, 1)
+    until(lambda: rule.seen == 2, SECONDS, "both wait")
+    assert client.hears_nothing()
+    gate.open()
+    assert [client.answer(), other.answer()] == [1, 1]
+    other.socket.close()
 
 
 @linux
