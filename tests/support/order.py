@@ -64,6 +64,7 @@ PROXIED = (
     "tests/integration/freed/test_freed.py",
     "tests/integration/kafka/test_late_ends.py",
     "tests/integration/kafka/test_transaction.py",
+    "tests/sim/test_late_conformance.py",
 )
 """Files that share a broker behind a proxy."""
 HEAVY = (
