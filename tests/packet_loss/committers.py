@@ -139,7 +139,9 @@ def committers_under_loss(release: str, rounds: int, seed: int) -> Ends:
     with ExitStack() as stack:
         proxy = stack.enter_context(KafkaProxy())
         kafka = stack.enter_context(
-            EmbeddedKafka.start(release=release, advertised=lambda _node: proxy.address, properties=UNFENCED)
+            EmbeddedKafka.start(
+                release=release, advertised=lambda _node: proxy.address, properties=UNFENCED, seconds=240
+            )
         )
         proxy.target(kafka.node(0).plan.proxied_port)
         create_topic(kafka.bootstrap, SOURCE, MANY)

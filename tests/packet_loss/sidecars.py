@@ -175,7 +175,9 @@ def sidecar_under_loss(release: str, incidents: int, seed: int, folder: Path) ->
     with ExitStack() as stack:
         proxy = stack.enter_context(KafkaProxy())
         kafka = stack.enter_context(
-            EmbeddedKafka.start(release=release, advertised=lambda _node: proxy.address, properties=UNFENCED)
+            EmbeddedKafka.start(
+                release=release, advertised=lambda _node: proxy.address, properties=UNFENCED, seconds=240
+            )
         )
         proxy.target(kafka.node(0).plan.proxied_port)
         lossy = Lossy(kafka, proxy, folder, stack)

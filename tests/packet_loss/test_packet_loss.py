@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,11 @@ import pytest
 from tests.packet_loss.committers import committers_under_loss
 from tests.packet_loss.sidecars import sidecar_under_loss
 from tests.support.kafka.broker import RELEASE
+from tests.support.kafka.packet_loss import AVAILABLE
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(sys.platform != "linux", reason="packets are lost by a socket filter of Linux"),
+    pytest.mark.skipif(not AVAILABLE, reason="packets are lost by a socket filter of Linux"),
 ]
 
 ROUNDS, INCIDENTS, SEED = 5, 10, 1

@@ -79,24 +79,37 @@ def every(_request: Request) -> bool:
 
 
 class Gate:
-    """Requests wait at it until a test opens it."""
+    """Requests wait at it, those of several proxies too, until it is opened."""
 
     def __init__(self) -> None:
         self._is_open = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opened = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._lock = threading.Lock()
 
     def open(self) -> None:
         """Let all pass from now on; any thread."""
-        self._is_open = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._opened.set)
+        with self._lock:
+            self._is_open = True
+            for waiting in self._waiting:
+                waiting.get_loop().call_soon_threadsafe(_resolve, waiting)
 
     async def passed(self) -> None:
         """Wait until it is open."""
-        self._loop = asyncio.get_running_loop()
-        if not self._is_open:
-            await self._opened.wait()
+        waiting = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._is_open:
+                return
+            self._waiting.append(waiting)
+        try:
+            await waiting
+        finally:
+            with self._lock:
+                self._waiting.remove(waiting)
+
+
+def _resolve(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():  # its connection has ended meanwhile
+        waiting.set_result(None)
 
 
 @dataclass
@@ -119,7 +132,7 @@ class Rule:
     gate: Gate | None = None
     """Where it waits, after `action`, until the gate is open."""
     behind: Late | None = None
-    """A kept request that the broker gets, and answers, before this one goes on."""
+    """A kept request that the broker gets, and answers if it still can, before this one goes on."""
     fired: threading.Event = field(default_factory=threading.Event)
     """Set once `action` has run for the first time."""
     seen: int = 0
@@ -139,7 +152,7 @@ class Rule:
             await self.gate.passed()
         if self.behind is not None:
             self.behind.deliver()
-            await self.behind.heard()
+            await self.behind.over()
         if self.delay:
             await asyncio.sleep(self.delay)
         return self.fate
@@ -162,7 +175,7 @@ class Late(Rule):
     """The broker's response to it, from the correlation id on, once `answered`."""
     answered: threading.Event = field(default_factory=threading.Event)
     _goes_on: Gate = field(default_factory=Gate)
-    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_over: Gate = field(default_factory=Gate)
     _dropped: bool = False
 
     async def act(self, request: Request) -> Fate:
@@ -188,12 +201,16 @@ class Late(Rule):
     def hear(self, response: bytes) -> None:
         """Take the broker's response."""
         self.answer = response
-        self._heard.set()
         self.answered.set()
+        self.end()
 
-    async def heard(self) -> None:
-        """Wait for the broker's response."""
-        await self._heard.wait()
+    def end(self) -> None:
+        """Say that nothing more happens to it: it was answered or dropped, or its broker has gone."""
+        self._is_over.open()
+
+    async def over(self) -> None:
+        """Wait for `end`."""
+        await self._is_over.passed()
 
 
 class Passing(NamedTuple):
