@@ -34,7 +34,7 @@ help:
 	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
 	@echo "make packet-loss  transactions whose ends are lost on the way, on Kafka 3.9 and 4.3, 20 minutes"
 	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
-	@echo "              roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
+	@echo "              lost packets, roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
 	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 10 minutes"
@@ -107,7 +107,7 @@ EXAMPLES ?= 20000
 STORIES := $(wildcard tests/sim/test_*_sim.py)
 # So many a test that all tests together tell EXAMPLES stories.
 soak-sim: $(READY)
-	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 26) / 27 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
+	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 28) / 29 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer
