@@ -13,11 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
-from tests.soak import faults_nodes, faults_operator, faults_pods, faults_service
+from tests.soak import faults_network, faults_nodes, faults_operator, faults_pods, faults_service
 from tests.soak.account import collect
 from tests.soak.journal import Journal
 from tests.soak.layout import LONGEST_LADDER, new_group
 from tests.soak.load import SoakLoad
+from tests.soak.network import Network, network
 from tests.soak.pods import SLOTS, Pods
 from tests.soak.repeats import keep_repeats
 from tests.soak.report import EVIDENCE, Verdict, figures, journeys, judge, keep
@@ -29,6 +30,7 @@ from tests.soak.world import Fault, World, run_track
 FAULTS: dict[str, Fault] = {
     **faults_nodes.FAULTS,
     **faults_pods.FAULTS,
+    **faults_network.FAULTS,
     **faults_service.FAULTS,
     **faults_operator.FAULTS,
 }
@@ -67,9 +69,13 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
         journal = Journal(folder / "journal.jsonl")
         stack.callback(journal.close)
         journal.tell("schedule", seed=schedule.seed, length=schedule.seconds, steps=[str(s) for s in schedule.steps])
-        kafka = stack.enter_context(EmbeddedKafka.start(3, features=NO_ELR, seconds=240))
+        between = stack.enter_context(network(faults_nodes.NODES))
+        kafka = stack.enter_context(
+            EmbeddedKafka.start(faults_nodes.NODES, features=NO_ELR, advertised=between.address, seconds=240)
+        )
+        between.connect(kafka)
         stack.callback(lambda: _keep_logs(kafka, folder))
-        world = _world(schedule, folder, kafka, journal, stack, sets or {})
+        world = _world(schedule, folder, kafka, between, journal, stack, sets or {})
         watch = Watch(world, schedule.seconds, console)
         watch.start()
         stack.callback(watch.end)
@@ -84,7 +90,12 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
             outcome.violations.insert(0, f"not at rest within {bound:.0f} s: {'; '.join(watch.seen.behind)}")
         outcome.violations = [*world.pods.crashes, *outcome.violations]
         outcome.broken, outcome.findings = world.broken, world.pods.findings
-        journal.tell("outcome", figures=outcome.figures, violations=outcome.violations, findings=outcome.findings)
+        journal.tell(
+            "outcome",
+            figures=outcome.figures,
+            violations=outcome.violations,
+            findings=outcome.findings,
+        )
     return outcome
 
 
@@ -92,6 +103,7 @@ def _world(
     schedule: Schedule,
     folder: Path,
     kafka: EmbeddedKafka,
+    between: Network,
     journal: Journal,
     stack: ExitStack,
     sets: Mapping[str, object],
@@ -99,10 +111,10 @@ def _world(
     group = new_group(kafka.bootstrap)
     service, ledger = soak_service(folder)
     stack.enter_context(service)
-    pods = Pods(group, service.url, folder, journal, sets)
+    pods = Pods(group, service.url, kafka.proxied_bootstrap, folder, journal, sets)
     stack.callback(pods.abandon)
     load = SoakLoad(group, lambda: schedule.rate(journal.seconds), schedule.seed)
-    world = World(kafka, group, service, ledger, pods, load, journal)
+    world = World(kafka, group, service, ledger, pods, load, journal, between)
     stack.callback(world.cluster.close)
     for slot in range(SLOTS):
         pods.launch(slot)
@@ -127,7 +139,7 @@ def _carry_out(world: World, schedule: Schedule) -> None:
     for track in tracks:
         track.join()
     world.stopping.clear()
-    for part in (faults_nodes, faults_service, faults_operator, faults_pods):
+    for part in (faults_nodes, faults_network, faults_service, faults_operator, faults_pods):
         part.heal_all(world)
     world.journal.tell("healed")
 

@@ -1,7 +1,7 @@
 """What a soak does and when: a pure function of the seed, the length and the kinds of faults that are switched on.
 
-Four tracks run beside each other (nodes, pods, service, operator); within a track one fault follows another. A fault
-carries `pick`, a number from which whoever carries it out chooses its node, pod, topic or values.
+Five tracks run beside each other (nodes, pods, network, service, operator); within a track one fault follows another. A
+fault carries `pick`, a number from which whoever carries it out chooses its node, pod, topic or values.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ KINDS: Mapping[str, Kind] = {
     "pod-joins": Kind("pods", 2, 8, 25),
     "rollout-topics": Kind("pods", 1, 5, 20),
     "rollout-ladder": Kind("pods", 1, 5, 20),
+    "packets-lost": Kind("network", 2, 2.5, 8),
+    "late-ends": Kind("network", 2, 1, 12),
+    "late-offsets": Kind("network", 1, 1, 12),
     "service-away": Kind("service", 1, 2, 15),
     "service-hangs": Kind("service", 1, 3, 12),
     "service-refuses": Kind("service", 1, 2, 10),
@@ -65,6 +68,7 @@ that of a node is 3 s."""
 GAPS: Mapping[str, tuple[float, float]] = {
     "nodes": (8, 30),
     "pods": (3, 15),
+    "network": (5, 20),
     "service": (8, 30),
     "operator": (5, 20),
 }
