@@ -17,7 +17,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday bench-peers clean soak soak-view fuzz coverage mutants
+.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage mutants
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -32,8 +32,9 @@ help:
 	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; 10 minutes"
 	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; 30 minutes"
 	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
+	@echo "make packet-loss  transactions whose ends are lost on the way, on Kafka 3.9 and 4.3, 20 minutes"
 	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
-	@echo "              roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
+	@echo "              lost packets, roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
 	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 10 minutes"
@@ -106,7 +107,7 @@ EXAMPLES ?= 20000
 STORIES := $(wildcard tests/sim/test_*_sim.py)
 # So many a test that all tests together tell EXAMPLES stories.
 soak-sim: $(READY)
-	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 26) / 27 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
+	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 28) / 29 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer
@@ -117,6 +118,9 @@ compat: $(READY)
 		$(BIN)/python -m pytest --kafka "$${run%%:*}" --group-protocol "$${run##*:}" $(ARGS) \
 			$(COMPAT_FLOWS:%=tests/flow/%.py) || failed="$$failed $$run"; \
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
+packet-loss: $(READY)
+	@$(BIN)/python -m tests.packet_loss $(ARGS)
+
 soak: $(READY)
 	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak $(ARGS)
 

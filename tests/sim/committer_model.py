@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, Settle
 from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
 from sidecar.kafka.committer.unknown_outcome import result_from_progress
 from sidecar.kafka.consumer.membership import Membership
+from tests.sim.transactions import LateEnd, LateOffsets, Offsets, TransactionalId
 
 if TYPE_CHECKING:
     from tests.sim.process import LaneHost
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 AGAIN_AFTER = 100
 AWAIT_MEMBERSHIP = 1_000
 LOOK = 50
+LATE_AFTER = (50, 2_000, 9_000)
+"""ms after which the first copy of a request arrives that was sent again: the kernel repeats it with its back-off."""
+SENT_AGAIN_AFTER = (300, 2_500, 4_000)
+"""ms that a transaction takes longer if one of its requests was sent again."""
 
 
 class CommitterModel:
@@ -24,6 +30,15 @@ class CommitterModel:
     def __init__(self, host: LaneHost) -> None:
         self._host, self._process = host, host.process
         self._world, self._kafka, self._random = host.world, host.world.kafka, host.world.random
+        self._late: list[tuple[TransactionalId, LateEnd | LateOffsets]] = []
+        """Requests of former times that arrive in the midst of a transaction."""
+        self._identity = self._prepared()
+
+    def _prepared(self) -> TransactionalId:
+        """Another transactional id, with a producer."""
+        identity = TransactionalId(self._kafka, self._host.group, forgetful=self._world.plan.forgetful)
+        identity.prepare()
+        return identity
 
     def submit(self, batch: CommitBatch) -> None:
         """Start a batch (port `Commit`)."""
@@ -42,10 +57,10 @@ class CommitterModel:
         elif self._host.coordinator.refusal(membership.metadata):
             self._await_membership(batch, membership, self._world.steady + AWAIT_MEMBERSHIP)
         else:
-            self._transact(batch)
+            self._transact(batch, membership)
 
-    def _again(self, batch: CommitBatch) -> None:
-        self._process.later(AGAIN_AFTER, partial(self._try, batch))
+    def _again(self, batch: CommitBatch, took: int = 0) -> None:
+        self._process.later(AGAIN_AFTER + took, partial(self._try, batch))
 
     def _await_membership(self, batch: CommitBatch, old: Membership, end: int) -> None:
         self._host.ask_membership()
@@ -68,22 +83,59 @@ class CommitterModel:
         too_large = entry.writes and entry.record.id in self._world.oversized
         return Refusal(entry, "record", "too large", entry.writes[0].topic) if too_large else None
 
-    def _transact(self, batch: CommitBatch) -> None:
+    def _transact(self, batch: CommitBatch, membership: Membership) -> None:
         fate = self._random.choices(("commit", "abort", "unknown"), self._world.plan.fates)[0]
-        if fate == "commit" or (fate == "unknown" and self._random.random() < 0.5):
-            offsets = {source: share.progress for source, share in batch.commits.items()}
-            copies = (copy for entry in batch.entries for copy in entry.writes)
-            self._kafka.transact(self._host.group, copies, offsets)
-        else:
-            self._kafka.leave_aborted(copy for entry in batch.entries for copy in entry.writes)
+        commits = fate == "commit" or (fate == "unknown" and self._random.random() < 0.5)
+        offsets = {source: share.progress for source, share in batch.commits.items()}
+        identity, epoch = self._identity, self._identity.epoch
+        identity.write(copy for entry in batch.entries for copy in entry.writes)
+        self._late_ones_arrive()
+        identity.add_group()
+        identity.take_offsets(epoch, offsets)
+        self._late_ones_arrive()
+        if identity.end(epoch, commits=commits):
+            fate = "unknown"  # fatal for the client: the transaction has ended, and not so
+        refusal = partial(self._host.coordinator.refusal, membership.metadata)
+        took = self._send_twice(commits, offsets, refusal) if self._world.losses else 0
         if fate == "commit":
-            self._report(CommitResult(batch, True, done=batch.entries))
+            self._report(CommitResult(batch, True, done=batch.entries), took)
         elif fate == "abort":
-            self._again(batch)
+            self._again(batch, took)
         else:
-            self._process.later(self._random.choice((10, 800)), partial(self._ask_kafka, batch))
+            self._process.later(self._random.choice((10, 800)) + took, partial(self._ask_kafka, batch))
+
+    # --- requests that come late -------------------------------------------------------------------------------------
+
+    def _send_twice(self, commits: bool, offsets: Offsets, refusal: Callable[[], str]) -> int:
+        """A request of the transaction that has just ended may have been sent twice; how many ms that took."""
+        if self._random.random() < 0.3:
+            return 0
+        identity, epoch = self._identity, self._identity.epoch
+        ends = self._random.random() < 0.7
+        late = LateEnd(epoch, commits) if ends else LateOffsets(epoch, offsets, refusal)
+        self._world.later(self._random.choice(LATE_AFTER), partial(self._come_late, identity, late))
+        if self._world.plan.guard:
+            identity.prepare()
+        if self._world.plan.guard == "id":
+            self._identity = self._prepared()
+        return self._random.choice(SENT_AGAIN_AFTER)
+
+    def _come_late(self, identity: TransactionalId, late: LateEnd | LateOffsets) -> None:
+        """Arrive now, between two transactions, or in the midst of one that follows."""
+        if self._random.random() < 0.2:
+            identity.come(late)
+        else:
+            self._late.append((identity, late))
+
+    def _late_ones_arrive(self) -> None:
+        while self._late and self._random.random() < 0.7:
+            identity, late = self._late.pop(0)
+            identity.come(late)
+
+    # --- how it ends -------------------------------------------------------------------------------------------------
 
     def _ask_kafka(self, batch: CommitBatch) -> None:
+        self._identity.prepare()
         found = {source: self._kafka.progress(self._host.group, source) for source in batch.commits}
         result = result_from_progress(batch, found)
         if result is None:
@@ -91,7 +143,7 @@ class CommitterModel:
         else:
             self._report(result)
 
-    def _report(self, result: CommitResult) -> None:
+    def _report(self, result: CommitResult, took: int = 0) -> None:
         self._process.later(
-            self._random.choice((0, 3, 60)), lambda: self._host.lane.committed(result, self._process.now())
+            self._random.choice((0, 3, 60)) + took, lambda: self._host.lane.committed(result, self._process.now())
         )

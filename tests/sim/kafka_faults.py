@@ -53,6 +53,14 @@ class KafkaFaults:
         self.world.hang = 2_000
         self.world.later(fault.lasts, partial(setattr, self.world, "hang", 0))
 
+    def _late(self, fault: Fault) -> None:
+        """Requests of transactions are lost on the way: clients send them again, and the first copies come late."""
+        self.world.losses += 1
+        self.world.later(fault.lasts, self._arrive)
+
+    def _arrive(self) -> None:
+        self.world.losses -= 1
+
     def _slowness(self, fault: Fault) -> None:
         """Questions to the broker time out."""
         self.questions_hang += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sidecar.core.lane.key_queues import OrderBy
 from tests.sim.service_model import Weights
@@ -68,3 +68,8 @@ class Plan(NamedTuple):
     skews: tuple[int, ...] = (0,)
     """How far the clocks of pods are off, in ms: each process has one of these."""
     broker_skew: int = 0
+    guard: Literal["", "epoch", "id"] = "id"
+    """What a committer does before it goes on, if a request of its transaction was sent twice: nothing, make a new
+    producer of its transactional id, or make that and then go on with one of another id."""
+    forgetful: bool = False
+    """Whether the coordinator of the groups is that of Kafka 3.9 (`transactions.TransactionalId`)."""

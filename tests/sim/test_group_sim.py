@@ -99,7 +99,7 @@ def test_a_group_that_began_at_the_latest_record_skips_nothing_later(plan: Plan)
 @story
 @given(
     plans(
-        *("grow", "rollout", "unled", "underreplicated", "hang", "slowness", "step", "refuse", "oversize"),
+        *("grow", "rollout", "unled", "underreplicated", "hang", "slowness", "step", "refuse", "oversize", "late"),
         *("cut", "truncate", "recreate", "hold", "outage", "failing", *PODS),
         configs=ROLLOUTS,
         skews=st.sampled_from([(0,), (0, 120_000), (-60_000, 0)]),

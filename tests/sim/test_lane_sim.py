@@ -55,7 +55,7 @@ def test_what_kafka_refuses_for_a_while_is_written_once_in_the_end(plan: Plan) -
 
 
 @story
-@given(plans("crash", "lose", "revoke", "outage", "failing", "step", "refuse", "oversize"))
+@given(plans("crash", "lose", "revoke", "outage", "failing", "step", "refuse", "oversize", "late"))
 def test_all_of_it_at_once(plan: Plan) -> None:
     check(World(plan).run())
 

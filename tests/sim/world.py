@@ -45,8 +45,8 @@ class World:
         self.plan = plan
         self.random = Random(plan.seed)
         self.steady = 0
-        self.hang = 0
-        """ms that a commit takes longer than it should."""
+        self.hang = self.losses = 0
+        """ms that a commit takes longer than it should; how many faults have requests sent twice."""
         self.policies = [self._policy(config) for config in plan.configs]
         self.deployed = 0
         """Which configuration a process that starts now has."""

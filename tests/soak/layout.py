@@ -57,6 +57,9 @@ def config(group: GroupTopics, variant: str, sets: Mapping[str, object]) -> dict
     retry = {**BASE["retry"], **(OTHER if variant == "rollout-ladder" else {})}
     made = {**BASE, "topics": list(mains), "deliver": dict(BASE["deliver"]), "retry": retry}
     for key, value in sets.items():
-        section, _, name = key.rpartition(".")
-        (made.setdefault(section, {}) if section else made)[name] = value
+        section, dot, name = key.partition(".")
+        if dot:
+            made.setdefault(section, {})[name] = value
+        else:
+            made[section] = value
     return made

@@ -58,7 +58,13 @@ class Pods(threading.Thread):
     """The pods by slot. The thread is the keeper: a container that ended by itself is started anew, and noted."""
 
     def __init__(
-        self, group: GroupTopics, url: str, folder: Path, journal: Journal, sets: Mapping[str, object]
+        self,
+        group: GroupTopics,
+        url: str,
+        bootstrap: str,
+        folder: Path,
+        journal: Journal,
+        sets: Mapping[str, object],
     ) -> None:
         super().__init__(name="keeper", daemon=True)
         self.findings: list[str] = []
@@ -66,7 +72,7 @@ class Pods(threading.Thread):
         """What a pod did by itself that no fault explains: it ended, or was stuck until it was restarted."""
         """What no pod should do."""
         self._group, self._url, self._folder, self._journal = group, url, folder, journal
-        self._sets = sets
+        self._sets = {"kafka.bootstrap.servers": bootstrap, **sets}
         self._slots: dict[int, Pod] = {}
         self._every: list[Pod] = []
         self._lock = threading.RLock()

@@ -13,11 +13,13 @@ from pathlib import Path
 from rich.console import Console
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
-from tests.soak import faults_nodes, faults_operator, faults_pods, faults_service
+from tests.soak import faults_network, faults_nodes, faults_operator, faults_pods, faults_service
 from tests.soak.account import collect
+from tests.soak.growth import Growth
 from tests.soak.journal import Journal
 from tests.soak.layout import LONGEST_LADDER, new_group
 from tests.soak.load import SoakLoad
+from tests.soak.network import Network, network
 from tests.soak.pods import SLOTS, Pods
 from tests.soak.repeats import keep_repeats
 from tests.soak.report import EVIDENCE, Verdict, figures, journeys, judge, keep
@@ -29,6 +31,7 @@ from tests.soak.world import Fault, World, run_track
 FAULTS: dict[str, Fault] = {
     **faults_nodes.FAULTS,
     **faults_pods.FAULTS,
+    **faults_network.FAULTS,
     **faults_service.FAULTS,
     **faults_operator.FAULTS,
 }
@@ -53,6 +56,8 @@ class Outcome:
     """Faults that did not do what they say."""
     findings: list[str] = field(default_factory=list)
     """What pods did that no pod should: to be read, and no violation by itself."""
+    growth: list[str] = field(default_factory=list)
+    """What the pods that lived longest had of memory, threads and descriptors, after their warm-up and in the end."""
 
     @property
     def clean(self) -> bool:
@@ -67,24 +72,37 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
         journal = Journal(folder / "journal.jsonl")
         stack.callback(journal.close)
         journal.tell("schedule", seed=schedule.seed, length=schedule.seconds, steps=[str(s) for s in schedule.steps])
-        kafka = stack.enter_context(EmbeddedKafka.start(3, features=NO_ELR, seconds=240))
+        between = stack.enter_context(network(faults_nodes.NODES))
+        kafka = stack.enter_context(
+            EmbeddedKafka.start(faults_nodes.NODES, features=NO_ELR, advertised=between.address, seconds=240)
+        )
+        between.connect(kafka)
         stack.callback(lambda: _keep_logs(kafka, folder))
-        world = _world(schedule, folder, kafka, journal, stack, sets or {})
-        watch = Watch(world, schedule.seconds, console)
-        watch.start()
-        stack.callback(watch.end)
+        world = _world(schedule, folder, kafka, between, journal, stack, sets or {})
+        watch, growth = Watch(world, schedule.seconds, console), Growth(world.pods)
+        for looker in (watch, growth):
+            looker.start()
+            stack.callback(looker.end)
         world.load.start()
         _carry_out(world, schedule)
         rest, bound = _come_to_rest(world, watch)
         watch.phase = "checking"
+        growth.end()
         world.pods.end()
         verdict = _judge(world, outcome, folder)
         outcome.figures = figures(verdict, rest, bound)
         if rest is None:
             outcome.violations.insert(0, f"not at rest within {bound:.0f} s: {'; '.join(watch.seen.behind)}")
-        outcome.violations = [*world.pods.crashes, *outcome.violations]
+        outcome.violations = [*world.pods.crashes, *growth.violations, *outcome.violations]
+        outcome.growth = growth.report
         outcome.broken, outcome.findings = world.broken, world.pods.findings
-        journal.tell("outcome", figures=outcome.figures, violations=outcome.violations, findings=outcome.findings)
+        journal.tell(
+            "outcome",
+            figures=outcome.figures,
+            violations=outcome.violations,
+            findings=outcome.findings,
+            growth=outcome.growth,
+        )
     return outcome
 
 
@@ -92,6 +110,7 @@ def _world(
     schedule: Schedule,
     folder: Path,
     kafka: EmbeddedKafka,
+    between: Network,
     journal: Journal,
     stack: ExitStack,
     sets: Mapping[str, object],
@@ -99,10 +118,10 @@ def _world(
     group = new_group(kafka.bootstrap)
     service, ledger = soak_service(folder)
     stack.enter_context(service)
-    pods = Pods(group, service.url, folder, journal, sets)
+    pods = Pods(group, service.url, kafka.proxied_bootstrap, folder, journal, sets)
     stack.callback(pods.abandon)
     load = SoakLoad(group, lambda: schedule.rate(journal.seconds), schedule.seed)
-    world = World(kafka, group, service, ledger, pods, load, journal)
+    world = World(kafka, group, service, ledger, pods, load, journal, between)
     stack.callback(world.cluster.close)
     for slot in range(SLOTS):
         pods.launch(slot)
@@ -127,7 +146,7 @@ def _carry_out(world: World, schedule: Schedule) -> None:
     for track in tracks:
         track.join()
     world.stopping.clear()
-    for part in (faults_nodes, faults_service, faults_operator, faults_pods):
+    for part in (faults_nodes, faults_network, faults_service, faults_operator, faults_pods):
         part.heal_all(world)
     world.journal.tell("healed")
 

@@ -12,6 +12,7 @@ from tests.soak.book import Book
 from tests.soak.cluster import Cluster
 from tests.soak.journal import Journal
 from tests.soak.load import SoakLoad
+from tests.soak.network import Network
 from tests.soak.pods import Pods
 from tests.soak.schedule import Step
 from tests.soak.service import SlimLedger
@@ -31,9 +32,10 @@ class World:
         pods: Pods,
         load: SoakLoad,
         journal: Journal,
+        network: Network,
     ) -> None:
         self.kafka, self.group, self.service, self.ledger = kafka, group, service, ledger
-        self.pods, self.load, self.journal = pods, load, journal
+        self.pods, self.load, self.journal, self.network = pods, load, journal, network
         self.cluster = Cluster(kafka, group)
         self.book = Book()
         self.stopping = threading.Event()

@@ -64,6 +64,7 @@ PROXIED = (
     "tests/integration/freed/test_freed.py",
     "tests/integration/kafka/test_late_ends.py",
     "tests/integration/kafka/test_transaction.py",
+    "tests/sim/test_late_conformance.py",
 )
 """Files that share a broker behind a proxy."""
 HEAVY = (
@@ -71,6 +72,7 @@ HEAVY = (
     "tests/ui/",
     "tests/package/",
     "tests/soak",
+    "tests/packet_loss",
     "tests/flow/view/test_view_truth.py",
     "tests/flow/view/test_spark_consumer.py",
     "tests/flow/operations/test_demo.py",

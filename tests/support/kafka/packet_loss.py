@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
+import sys
 
+AVAILABLE = sys.platform == "linux"
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 """Of `asm-generic/socket.h`; Python has no names for them."""
 RETURN_NOTHING = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))

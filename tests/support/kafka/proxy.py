@@ -58,7 +58,7 @@ class KafkaProxy:
         self._target = 0
         self._listener: Any = None
         self._lossy = False
-        self._rules: list[Rule] = []
+        self._rules: tuple[Rule, ...] = ()
         self._connections = 0
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._loop = asyncio.new_event_loop()
@@ -83,15 +83,21 @@ class KafkaProxy:
 
     def add(self, rule: R) -> R:
         """From the next request on the rule holds; gives it back."""
-        self._rules.append(rule)
+        self._rules += (rule,)
         return rule
 
     def clear(self) -> None:
         """Everything passes again, except on connections that were silenced. What is kept is never delivered."""
         for rule in self._rules:
-            if isinstance(rule, Late):
-                rule.drop()
-        self._rules.clear()
+            self.remove(rule)
+
+    def remove(self, rule: Rule) -> None:
+        """The rule holds no longer. What waits at its gate passes, what it keeps is never delivered."""
+        self._rules = tuple(other for other in self._rules if other is not rule)
+        if rule.gate is not None:
+            rule.gate.open()
+        if isinstance(rule, Late):
+            rule.drop()
 
     @contextmanager
     def packets_lost(self) -> Iterator[None]:
@@ -184,10 +190,13 @@ class KafkaProxy:
         connection.keeps = True
         if late.cut:
             connection.client.transport.abort()
-        if not await late.due():
-            return Fate.CUT
-        await write(connection.broker, frame)
-        await late.heard()
+        try:
+            if not await late.due():
+                return Fate.CUT
+            await write(connection.broker, frame)
+            await late.over()
+        finally:
+            late.end()
         connection.keeps = False
         return Fate.CUT if late.cut else Fate.PASS
 

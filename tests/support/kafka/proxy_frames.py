@@ -50,7 +50,5 @@ def _offset_commit_error(request: Request, answer: bytes) -> int:
     """Where the first partition's error stands: behind the first topic's name, the number of its partitions, and the
     partition's own."""
     if request.version < 3:
-        (length,) = struct.unpack_from(">h", answer, 12)
-        return 14 + length + 8
-    length = answer[10] - 1  # compact: tags, throttle time, number of topics in a byte, length + 1 in a byte
-    return 11 + length + 5
+        return 14 + int.from_bytes(answer[12:14], "big") + 8
+    return 11 + answer[10] - 1 + 5  # compact: tags, throttle time, number of topics in a byte, length + 1 in a byte

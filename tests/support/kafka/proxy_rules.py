@@ -78,6 +78,40 @@ def every(_request: Request) -> bool:
     return True
 
 
+class Gate:
+    """Requests wait at it, those of several proxies too, until it is opened."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Let all pass from now on; any thread."""
+        with self._lock:
+            self._is_open = True
+            for waiting in self._waiting:
+                waiting.get_loop().call_soon_threadsafe(_resolve, waiting)
+
+    async def passed(self) -> None:
+        """Wait until it is open."""
+        waiting = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._is_open:
+                return
+            self._waiting.append(waiting)
+        try:
+            await waiting
+        finally:
+            with self._lock:
+                self._waiting.remove(waiting)
+
+
+def _resolve(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():  # its connection has ended meanwhile
+        waiting.set_result(None)
+
+
 @dataclass
 class Rule:
     """Acts on requests of one api from clients whose id contains `client`, from the `nth` on, `times` of them.
@@ -95,8 +129,10 @@ class Rule:
     delay: float = 0.0
     only: Callable[[Request], bool] = every
     """Which of these requests count."""
+    gate: Gate | None = None
+    """Where it waits, after `action`, until the gate is open."""
     behind: Late | None = None
-    """A kept request that the broker gets, and answers, before this one goes on."""
+    """A kept request that the broker gets, and answers if it still can, before this one goes on."""
     fired: threading.Event = field(default_factory=threading.Event)
     """Set once `action` has run for the first time."""
     seen: int = 0
@@ -112,9 +148,11 @@ class Rule:
         """Do what the rule says."""
         self.action(request)
         self.fired.set()
+        if self.gate is not None:
+            await self.gate.passed()
         if self.behind is not None:
             self.behind.deliver()
-            await self.behind.heard()
+            await self.behind.over()
         if self.delay:
             await asyncio.sleep(self.delay)
         return self.fate
@@ -136,41 +174,43 @@ class Late(Rule):
     answer: bytes | None = None
     """The broker's response to it, from the correlation id on, once `answered`."""
     answered: threading.Event = field(default_factory=threading.Event)
-    _loop: asyncio.AbstractEventLoop | None = None
-    _goes_on: asyncio.Event = field(default_factory=asyncio.Event)
-    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+    _goes_on: Gate = field(default_factory=Gate)
+    _is_over: Gate = field(default_factory=Gate)
     _dropped: bool = False
 
     async def act(self, request: Request) -> Fate:
         """Keep the request."""
-        self.request, self._loop = request, asyncio.get_running_loop()
+        self.request = request
         return await super().act(request)
 
     def deliver(self) -> None:
         """Let the broker have it; any thread."""
-        assert self._loop is not None, f"no request was kept: {self.api.name} of {self.client}"
-        self._loop.call_soon_threadsafe(self._goes_on.set)
+        assert self.request is not None, f"no request was kept: {self.api.name} of {self.client}"
+        self._goes_on.open()
 
     def drop(self) -> None:
-        """Never deliver it, if it was kept and waits; any thread."""
+        """Never deliver it, if it waits or is kept later; any thread."""
         self._dropped = True
-        if self._loop is not None:
-            self.deliver()
+        self._goes_on.open()
 
     async def due(self) -> bool:
         """Wait for `deliver`, or for `drop`: then it is False."""
-        await self._goes_on.wait()
+        await self._goes_on.passed()
         return not self._dropped
 
     def hear(self, response: bytes) -> None:
         """Take the broker's response."""
         self.answer = response
-        self._heard.set()
         self.answered.set()
+        self.end()
 
-    async def heard(self) -> None:
-        """Wait for the broker's response."""
-        await self._heard.wait()
+    def end(self) -> None:
+        """Say that nothing more happens to it: it was answered or dropped, or its broker has gone."""
+        self._is_over.open()
+
+    async def over(self) -> None:
+        """Wait for `end`."""
+        await self._is_over.passed()
 
 
 class Passing(NamedTuple):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.deadline import until
+from tests.support.kafka.packet_loss import AVAILABLE
 from tests.support.kafka.proxy import FRAME, HOST, KafkaProxy
-from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Late, Moment, Request, Rule
+from tests.support.kafka.proxy_rules import PREFIX, Api, Fate, Gate, Late, Moment, Request, Rule
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="packets are lost by a socket filter of Linux")
+linux = pytest.mark.skipif(not AVAILABLE, reason="packets are lost by a socket filter of Linux")
 
 SECONDS = 30.0
 SOON = 0.2
@@ -258,6 +258,34 @@ def test_a_rule_puts_its_request_behind_a_late_one(client: Client, proxy: KafkaP
     again.socket.close()
 
 
+def test_what_is_behind_a_late_request_whose_broker_has_gone_goes_on(proxy: KafkaProxy, echo: Echo) -> None:
+    with socket.create_server((HOST, 0)) as server:
+        proxy.target(server.getsockname()[1])
+        late = proxy.add(Late(Api.END_TXN, "pod", cut=True))
+        first = Client(proxy.address)
+        first.send(Api.END_TXN, 1)
+        broker, _ = server.accept()
+        assert late.fired.wait(SECONDS)
+    proxy.target(echo.port)
+    proxy.add(Rule(Api.ADD_OFFSETS_TO_TXN, "pod", Moment.ARRIVED, behind=late))
+    again = Client(proxy.address)
+    again.send(Api.ADD_OFFSETS_TO_TXN, 2)
+    assert broker.recv(1)
+    broker.close()
+    assert again.answer() == 2
+    assert not late.answered.is_set()
+    first.socket.close()
+    again.socket.close()
+
+
+def test_a_rule_that_is_removed_holds_no_longer(client: Client, proxy: KafkaProxy, echo: Echo) -> None:
+    gone, stays = (proxy.add(Rule(Api.END_TXN, "pod", Moment.ARRIVED, times=9)) for _ in range(2))
+    proxy.remove(gone)
+    client.send(Api.END_TXN, 1)
+    assert client.answer() == 1
+    assert (gone.seen, stays.seen) == (0, 1)
+
+
 def test_a_late_request_is_the_first_that_the_rule_wants(client: Client, proxy: KafkaProxy, echo: Echo) -> None:
     late = proxy.add(Late(Api.END_TXN, "pod", only=lambda request: request.body == b"abort"))
     passed = client.send(Api.END_TXN, 1, body=b"commit")
@@ -274,6 +302,21 @@ def test_what_is_kept_when_the_rules_are_cleared_never_arrives(client: Client, p
     proxy.clear()
     assert client.socket.recv(1) == b""
     assert echo.got == []
+
+
+@pytest.mark.parametrize("moment", [Moment.ARRIVED, Moment.ANSWERED])
+def test_a_gate_holds_requests_of_several_connections_until_it_is_open(
+    client: Client, proxy: KafkaProxy, moment: Moment
+) -> None:
+    gate, other = Gate(), Client(proxy.address)
+    rule = proxy.add(Rule(Api.END_TXN, "", moment, times=2, gate=gate))
+    for each in (client, other):
+        each.send(Api.END_TXN, 1)
+    until(lambda: rule.seen == 2, SECONDS, "both wait")
+    assert client.hears_nothing()
+    gate.open()
+    assert [client.answer(), other.answer()] == [1, 1]
+    other.socket.close()
 
 
 @linux
