@@ -63,6 +63,7 @@ PROXIED = (
     "tests/flow/modes/test_relay_posts.py",
     "tests/integration/kafka/test_late_ends.py",
     "tests/integration/kafka/test_transaction.py",
+    "tests/integration/kafka/test_unanswered.py",
 )
 """Files that share a broker behind a proxy."""
 HEAVY = (
