@@ -82,6 +82,7 @@ HEAVY = (
     "tests/integration/java/",
     "tests/integration/kafka/test_acls.py",
     "tests/integration/kafka/test_secured_kafka.py",
+    "tests/integration/kafka/test_unreachable_leader.py",
     "tests/integration/dlq/test_rights.py",
     "tests/integration/delivery/test_broadcast_rights.py",
 )
