@@ -50,8 +50,8 @@ class DueOffsets:
             return
         asked = [TopicPartition(*source, due_before(waits, source.topic)) for source in sources]
         found = logs.offsets(asked, ANSWER_WITHIN)
-        heads = {source: head_of(source, offset, ends) for source, offset in found.items()}
-        self._known = {source: head for source in sources if (head := heads.get(source) or self._known.get(source))}
+        heads = {source: head for source in found if (head := head_of(source, found[source], ends)) is not None}
+        self._known = {source: head for source in sources if (head := heads.get(source, self._known.get(source)))}
         silent = [source for source in sources if source not in found]
         self.problem = f"Kafka does not say how far the levels are due: {named(silent)}" if silent else ""
         self.tell(dict(self._known))

@@ -14,6 +14,9 @@ from sidecar.kafka.consumer.log_checks import untouched
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
+LOG_EDGES = (OFFSET_BEGINNING, OFFSET_END)
+"""Where a partition starts of which the group has read nothing: its first message says at which offset that is."""
+
 
 class OwnedPartitions:
     """The table of owned partitions; used on the consumer's thread."""
@@ -42,9 +45,12 @@ class OwnedPartitions:
         self.starts.leaders.reached(firsts)
         if any(start.offset == OFFSET_STORED for start in starts):
             self._start_others(consumer)
-        logical = [start for start in starts if start.offset in (OFFSET_BEGINNING, OFFSET_END)]
-        known = [start._replace(progress=untouched(firsts[start.partition], start.width)) for start in logical]
-        asked = [start.partition for start in starts if start not in logical]
+        known = [
+            start._replace(progress=untouched(firsts[start.partition], start.width))
+            for start in starts
+            if start.offset in LOG_EDGES
+        ]
+        asked = [start.partition for start in starts if start.offset not in LOG_EDGES]
         found = self.starts.find(consumer, asked) if asked else []
         # Nobody knows yet, or the client began at a place in a former log of that name.
         elsewhere = [start for start in found if start.progress is None or start.offset != firsts[start.partition]]
@@ -79,7 +85,7 @@ class OwnedPartitions:
         self.put_off.clear()
         given = {start.partition: start.offset for start in awaits}
         stored = [source for source, offset in given.items() if offset == OFFSET_STORED]
-        others = [source for source in given if source not in stored]
+        others = [source for source, offset in given.items() if offset != OFFSET_STORED]
         # An open transaction may hold the stored offsets back. The callback has waited for it, and the client goes on.
         found = self.starts.find(consumer, others) + self.starts.find(consumer, stored, patient=False)
         known = [start for start in found if start.progress is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.record import Partition
+from sidecar.kafka.consumer.due_offsets import DueOffsets
 from sidecar.kafka.consumer.looks import LOOK_EVERY, Looks
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
@@ -66,6 +68,27 @@ def test_of_which_partitions_nothing_is_known_is_said_once_for_as_long_as_that_l
     assert seen == [(nothing, ""), (nothing, ""), (lost, said), (lost, said), (nothing, "")]
     events = [event for record in caplog.records if (event := getattr(record, "event", "")).startswith("partitions-")]
     assert events == ["partitions-unanswered", "partitions-answered"]
+
+
+@pytest.mark.parametrize(
+    ("later", "silent", "heads"),
+    [
+        (7, False, {LEVEL: 7}),
+        (OFFSET_END, False, {LEVEL: 9}),  # all of it is due, up to the end that was found before
+        (0, False, {}),  # nothing is, as in a log that was created again
+        (0, True, {LEVEL: 5}),  # nobody says: what was due stays due
+    ],
+)
+def test_how_far_a_level_is_due(later: int, silent: bool, heads: dict[Partition, int]) -> None:
+    cluster, due, told = ClusterStub(), DueOffsets(), list[Mapping[Partition, int]]()
+    leaders, slots = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, 1)]
+    due.waits, due.tell = lambda: {LEVEL.topic: 5_000}, told.append
+    cluster.later = 5
+    due.look(cluster.lookup(leaders), slots, {LEVEL: 9})
+    cluster.later, cluster.silent = later, {0} if silent else set()
+    due.look(cluster.lookup(leaders), slots, {LEVEL: 9})
+    assert told == [{LEVEL: 5}, heads]
+    assert bool(due.problem) == silent
 
 
 def test_no_two_requests_are_made_at_a_time_and_each_is_repeated_in_ten_seconds() -> None:
