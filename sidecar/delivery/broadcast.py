@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
+from sidecar.clock import wall
 from sidecar.core.commit_batch import CommitBatch, CommitResult
 from sidecar.core.outcome import Failed, Outcome, Rejected
 from sidecar.core.ports import Delivery, Reply
@@ -21,14 +22,19 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.listeners import AssignmentListener
 from sidecar.kafka.consumer.log_checks import Edges
+from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
 LOOK_EVERY = 5.0
-"""Seconds between looks for new partitions. No record in them is missed, since they are read from their beginning."""
+"""Seconds between looks for new partitions, and for those whose leader did not answer at the start. No record in them
+is missed: the new ones are read from their beginning, the others from the time of the start."""
 FIRST_LOOK_EVERY = 0.5
 """Seconds between looks until Kafka has answered. Records that are produced meanwhile are older than the start."""
 ANSWER_WITHIN = 2.0
+CLOCKS_DIFFER = 2_000
+"""ms by which the clocks of this machine and of producers or brokers may differ, where a partition starts by time. Each
+record of so long before the start may be delivered too; with less, one of a slow clock would be skipped."""
 
 _LOG = logging.getLogger("reconsume.broadcast")
 
@@ -36,7 +42,9 @@ _LOG = logging.getLogger("reconsume.broadcast")
 class AllPartitions(Assignment):
     """All partitions of the topics, assigned by the sidecar itself.
 
-    Those that exist at the start are read from their end, later ones from their beginning.
+    Those that exist at the start are read from their end, later ones from their beginning. One whose leader does not
+    answer at the start is read from its first record that was written since: its end is known only later, and what came
+    in between would be skipped.
     """
 
     in_group = False
@@ -51,12 +59,17 @@ class AllPartitions(Assignment):
         self._topics: Sequence[str] = ()
         self._first: frozenset[Partition] | None = None
         """The partitions that existed at the start."""
+        self._started_at: int | None = None
+        """When the ends of these partitions were requested first (epoch ms)."""
         self._look_at = 0.0
 
     @property
     def placed(self) -> bool:
-        """Whether each partition of the start has a position: then every record produced from now on is delivered."""
-        return self._first is not None and self._first <= self.slots.keys()
+        """Whether every record that is produced from now on is delivered.
+
+        That is so as soon as Kafka has answered: a partition that has no position yet starts by time.
+        """
+        return self._first is not None and (not self._first or not self._first.isdisjoint(self.slots))
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
         """Take every partition as soon as Kafka answers. A second call continues at each partition's progress."""
@@ -94,20 +107,35 @@ class AllPartitions(Assignment):
 
     def _take(self, consumer: Consumer, new: Sequence[Partition], first: Collection[Partition]) -> None:
         unknown = [source for source in new if source not in self.kept]
-        asked = [TopicPartition(*source, OFFSET_END if source in first else OFFSET_BEGINNING) for source in unknown]
-        places = consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN) if asked else []
-        for place in places:
-            if place.error is None and place.offset >= 0:
-                self.kept[Partition(place.topic, place.partition)] = Progress(place.offset)
+        late, self._started_at = self._started_at, self._started_at or wall()
+        begins = {source: _begin(late) if source in first else OFFSET_BEGINNING for source in unknown}
+        self.kept |= {source: Progress(offset) for source, offset in self._offsets(consumer, begins).items()}
         known = [source for source in new if source in self.kept]
         starts = [Start(source, self.kept[source].next, self.kept[source]) for source in known]
-        self.client.give(consumer, starts)
+        if starts:
+            self.client.give(consumer, starts)
         for source in known:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
         self._begin(starts)
 
+    def _offsets(self, consumer: Consumer, begins: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the offsets where these partitions begin, whose leader answers."""
+        logs = self.starts.lookup(consumer)
+        found = logs.offsets([TopicPartition(*source, begin) for source, begin in begins.items()], ANSWER_WITHIN)
+        ends = [TopicPartition(*source, OFFSET_END) for source, offset in found.items() if offset == OFFSET_END]
+        numbers = {source: offset for source, offset in found.items() if offset != OFFSET_END}
+        return numbers | logs.numbers(ends, ANSWER_WITHIN)
+
     def _take_membership(self, consumer: Consumer) -> None:
         """Do nothing: nothing is committed, so no transaction needs the membership."""
+
+
+def _begin(started_at: int | None) -> int:
+    """Return where a partition of the start begins: a logical offset, or a time (epoch ms).
+
+    `started_at`: when its end was requested first; None if it is requested now for the first time.
+    """
+    return OFFSET_END if started_at is None else started_at - CLOCKS_DIFFER
 
 
 class _Kept(Starts):
@@ -117,10 +145,13 @@ class _Kept(Starts):
         super().__init__("latest")
         self._kept = kept
 
-    def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
-        """Return progress at the present end of the log, or this instance's own progress if that is before it."""
-        progress = self._kept.get(partition)
-        return Progress(found.high) if progress is None or progress.next > found.high else progress
+    def after_truncation(self, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
+        """Return progress at the present ends of logs, or this instance's own progress where that is before the end."""
+        return {source: self._goes_on(source, edge.high) for source, edge in found.items()}
+
+    def _goes_on(self, source: Partition, high: int) -> Progress:
+        progress = self._kept.get(source)
+        return Progress(high) if progress is None or progress.next > high else progress
 
 
 class NoCommitter:

@@ -60,7 +60,7 @@ class PolicyController:
         self._topics: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
         self._unsure = False
-        """Whether Kafka did not say which levels hold records."""
+        """Whether Kafka did not say of each level whether it holds records."""
         self._known = asyncio.Event()
         self._peers = Peers(instance, self.subscription)
         self._loop = asyncio.get_running_loop()
@@ -162,11 +162,12 @@ class PolicyController:
                 self.bad_records += 1
 
     def _see(self, look: TopicSnapshot) -> None:
-        self._topics, self._unsure = look.topics, look.left is None
+        self._topics, self._unsure = look.topics, bool(look.left.unknown)
+        left = look.left.holding | (self._left & look.left.unknown)
         # A level that left the policy after the snapshot began was not checked in it.
-        if look.left is None or look.wanted != self.wanted() or look.left == self._left:
+        if look.wanted != self.wanted() or left == self._left:
             return
-        gone, self._left = self._left - look.left, look.left
+        gone, self._left = self._left - left, left
         if self._known.is_set():
             if gone:
                 text, extra = "levels outside the policy are empty and no longer read: %s", {"event": "levels-empty"}

@@ -22,9 +22,10 @@ from confluent_kafka import (
 
 from sidecar.core.record import Partition
 from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
-from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
+from sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.consumer.log_checks import made_anew
+from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names
@@ -48,12 +49,12 @@ _LOG = logging.getLogger("reconsume.policy")
 class TopicSnapshot(NamedTuple):
     """The topics of the cluster at one moment.
 
-    `left`: level topics outside `wanted` with records that are not processed; None if unknown.
+    `left`: the level topics outside `wanted` with records that are not processed, or of which that is not known.
     """
 
     topics: frozenset[str]
     wanted: frozenset[str]
-    left: frozenset[str] | None
+    left: Undrained
 
 
 class PolicyUpdate(NamedTuple):
@@ -115,6 +116,7 @@ class PolicyFollower(threading.Thread):
         self._end = 0
         self._first: tuple[int, int] | None = None
         self._looked_at = -LOOK_EVERY
+        self._leaders = Leaders()
 
     def stop(self) -> None:
         """Delete this instance's subscription and end, within a few seconds. Returns at once."""
@@ -212,7 +214,7 @@ class PolicyFollower(threading.Thread):
         stray = {
             name: len(there[name].partitions) for name in unlisted_levels(place.names, place.topics, there, wanted)
         }
-        look = TopicSnapshot(frozenset(there), wanted, undrained_levels(consumer, stray))
+        look = TopicSnapshot(frozenset(there), wanted, undrained_levels(self._lookup(consumer), stray))
         if self._topic in there and (not self._reading or self._is_other_log(consumer)):
             self._begin(consumer)
         elif self._topic not in there:
@@ -230,10 +232,13 @@ class PolicyFollower(threading.Thread):
         The last record that was read may already be of the new topic.
         """
         read = {Partition(self._topic, PARTITION): self._first} if self._first else {}
-        if not made_anew(consumer, read, METADATA_WITHIN):
+        if not made_anew(self._lookup(consumer), read, METADATA_WITHIN):
             return False
         self._say(f"{self._topic} was deleted and created again; it is read from its beginning")
         return True
+
+    def _lookup(self, consumer: Consumer) -> OffsetLookup:
+        return OffsetLookup(consumer, self._leaders)
 
     def _begin(self, consumer: Consumer) -> None:
         asked = TopicPartition(self._topic, PARTITION)

@@ -2,21 +2,26 @@
 
 A level that left the policy is read until it is empty. To find out, the committed offset of the retry group is compared
 with the end of the log. The end counts transaction markers. So does the lane's progress, once it has read to the end.
+Each level is compared by itself: one whose leader does not answer says nothing of the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from typing import NamedTuple
 
 from sidecar.core.record import Partition
-from sidecar.kafka.errors import raise_partition_errors
+from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.consumer.log_checks import edges
+from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from topics.names import Kind, Names
 
-ANSWER_WITHIN = 1.0
-"""Seconds. If a crashed pod's open transaction holds back an offset, the offset stays unknown for longer. Then
-everything is asked again."""
+
+class Undrained(NamedTuple):
+    """The levels that the group has not processed to their end, and those of which Kafka does not say it."""
+
+    holding: frozenset[str]
+    unknown: frozenset[str]
 
 
 def unlisted_levels(
@@ -32,36 +37,17 @@ def unlisted_levels(
     return frozenset(found)
 
 
-def undrained_levels(consumer: Consumer, partitions: Mapping[str, int]) -> frozenset[str] | None:
-    """Return the topics with records that the consumer's group has not processed. None if Kafka does not say.
+def undrained_levels(logs: OffsetLookup, partitions: Mapping[str, int]) -> Undrained:
+    """Return which topics hold records that the consumer's group has not processed.
 
     `partitions`: the number of partitions by topic.
     """
-    places = [(topic, number) for topic, count in partitions.items() for number in range(count)]
+    places = [Partition(topic, number) for topic, count in partitions.items() for number in range(count)]
     if not places:
-        return frozenset()
-    try:
-        # In this order, records processed meanwhile make a topic look fuller than it is, never emptier.
-        committed = _offsets(consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_WITHIN))
-        begins = _found(consumer, places, OFFSET_BEGINNING)
-        ends = _found(consumer, places, OFFSET_END)
-    except KafkaException:
-        return None
-    return frozenset(topic for topic, number in places if _left(Partition(topic, number), committed, begins, ends))
-
-
-def _left(
-    place: Partition, committed: Mapping[Partition, int], begins: Mapping[Partition, int], ends: Mapping[Partition, int]
-) -> bool:
-    begin = begins[place]
-    return ends[place] > max(begin, committed[place])  # without a commit it is negative
-
-
-def _found(consumer: Consumer, places: Iterable[tuple[str, int]], which: int) -> dict[Partition, int]:
-    """Return the first or the end offset of each partition, in one request."""
-    asked = [TopicPartition(*place, which) for place in places]
-    return _offsets(consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN))
-
-
-def _offsets(places: list[TopicPartition]) -> dict[Partition, int]:
-    return {Partition(place.topic, place.partition): place.offset for place in raise_partition_errors(places)}
+        return Undrained(frozenset(), frozenset())
+    # In this order, records processed meanwhile make a topic look fuller than it is, never emptier.
+    done = committed(logs.consumer, places)
+    found = edges(logs, done)
+    begun = {source: edge.low if (got := done[source]) is None else got.next for source, edge in found.items()}
+    holding = {source.topic for source, edge in found.items() if edge.high > max(edge.low, begun[source])}
+    return Undrained(frozenset(holding), frozenset(source.topic for source in places if source not in found) - holding)

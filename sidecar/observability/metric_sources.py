@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from sidecar.core.counters import Histogram
@@ -40,7 +40,8 @@ class TransactionMeter:
 class LaneSource:
     """One lane, with the counts of its threads.
 
-    `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
+    `rebalances`: by kind. `unread_progress`: how often committed progress could not be read. `unanswered`: the
+    partitions of which Kafka does not say what they hold.
     """
 
     lane: Lane
@@ -49,6 +50,7 @@ class LaneSource:
     """The end of each partition's log."""
     standing: Standing = field(default_factory=Standing)
     unread_progress: Callable[[], int] = lambda: 0
+    unanswered: Callable[[], Collection[Partition]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)

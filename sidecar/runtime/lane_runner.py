@@ -134,7 +134,7 @@ class LaneRunner:
     @property
     def last_error(self) -> str:
         """The last error from Kafka, to either thread; empty if there was none."""
-        return self.committer.last_error or self.consumer.last_error or self.consumer.looks.due_offsets.problem
+        return self.committer.last_error or self.consumer.last_error or self.consumer.looks.problem
 
     def status(self) -> list[PartitionStatus]:
         """Return the present state of each partition."""

@@ -54,8 +54,15 @@ def build_metric_sources(
 
 
 def _lane_source(runner: LaneRunner) -> LaneSource:
-    rebalances, starts = runner.assignment.rebalances, runner.assignment.starts
-    return LaneSource(runner.lane, rebalances, runner.ends, runner.driver.standing, lambda: starts.unread_progress)
+    starts, looks = runner.assignment.starts, runner.consumer.looks
+    return LaneSource(
+        runner.lane,
+        runner.assignment.rebalances,
+        runner.ends,
+        runner.driver.standing,
+        lambda: starts.unread_progress,
+        lambda: looks.unanswered,
+    )
 
 
 def retry_calls(

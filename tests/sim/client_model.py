@@ -8,6 +8,8 @@
   not repeated, and they end as partitions without an offset;
 - an offset that is not in the log ends the fetching with one error, which neither pause nor unassign takes back;
   from then on a seek fails, and only unassign and assign set it going;
+- no topic may be listed in a callback: the process would end;
+- a request for offsets fails for all partitions if the leader of one does not answer;
 - pause, seek and unassign purge what was fetched and not yet consumed; the end is told anew after each of them.
 """
 
@@ -114,7 +116,7 @@ class ClientModel(Questions):
     def hungry(self, source: Partition) -> bool:
         """Whether a look at the log would bring something."""
         log, toppar = self.kafka.logs.get(source), self.toppars[source]
-        if log is None or not log.led or toppar.paused or not toppar.fetching:
+        if log is None or not log.led or toppar.paused or not toppar.fetching or not self.reaches(source):
             return False
         if self._held(toppar):
             return toppar.asked_at != self._changes
@@ -126,7 +128,7 @@ class ClientModel(Questions):
 
     def _fetch(self, source: Partition, toppar: Toppar, most: int) -> None:
         log = self.kafka.logs.get(source)
-        if not toppar.assigned or not toppar.fetching or log is None or not log.led:
+        if not toppar.assigned or not toppar.fetching or log is None or not log.led or not self.reaches(source):
             return
         if self._held(toppar):
             if toppar.asked_at != self._changes:
@@ -243,7 +245,9 @@ class ClientModel(Questions):
     def run_callback(self) -> tuple[str, Sequence[Partition]]:
         """Run the callback that waits first: which it was, and of which partitions."""
         kind, places = self._rebalances.popleft()
+        self.calls_back = True
         self._callbacks[kind](self, [TopicPartition(*place) for place in places])
+        self.calls_back = False
         return kind, places
 
     def consumer_group_metadata(self) -> object:

@@ -12,6 +12,8 @@ from sidecar.core.record import Partition
 from tests.sim.client_parts import Toppar
 from tests.sim.kafka_model import KafkaModel
 
+NODES = 3
+
 
 class Questions:
     """Of one consumer. `slow` is called before each answer, and may raise."""
@@ -19,13 +21,22 @@ class Questions:
     def __init__(self, kafka: KafkaModel, group: str, slow: Callable[[str], None]) -> None:
         self.kafka, self.group, self._slow = kafka, group, slow
         self.toppars: dict[Partition, Toppar] = {}
+        self.calls_back = False
+        """Whether a callback runs."""
+        self.unreached: set[int] = set()
+        """The nodes that this client cannot reach, though the cluster can."""
 
     def _toppar(self, place: TopicPartition) -> Toppar:
         return self.toppars.setdefault(Partition(place.topic, place.partition), Toppar())
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The numbers behind logical offsets and times; a partition whose leader is away has none."""
+        """The numbers behind logical offsets and times; a partition that has no leader has none.
+
+        If a leader does not answer, the request fails for all partitions.
+        """
         self._slow("offsets")
+        if not all(self.reaches(Partition(place.topic, place.partition)) for place in places):
+            raise failure(KafkaError._TIMED_OUT)
         return [self._number(place) for place in places]
 
     def _number(self, place: TopicPartition) -> TopicPartition:
@@ -39,11 +50,19 @@ class Questions:
             offset = OFFSET_END if found is None else found
         return TopicPartition(place.topic, place.partition, offset)
 
+    def reaches(self, source: Partition) -> bool:
+        """Whether a partition has no leader, or one that this client can reach."""
+        log = self.kafka.logs.get(source)
+        return log is None or not log.led or leader_of(source) not in self.unreached
+
     def list_topics(self, topic: str, timeout: float = -1) -> Any:
-        """What partitions a topic has."""
+        """What partitions a topic has, and who leads them; another node answers for one that is not reached."""
+        assert not self.calls_back, "the next callback of this poll would end the process"
         self._slow("topics")
-        numbers = dict.fromkeys(range(self.kafka.sizes.get(topic, 0)))
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=numbers, error=None)})
+        places = [Partition(topic, number) for number in range(self.kafka.sizes.get(topic, 0))]
+        led = {place: place in self.kafka.logs and self.kafka.logs[place].led for place in places}
+        leaders = {place.number: SimpleNamespace(leader=leader_of(place) if led[place] else -1) for place in places}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=leaders, error=None)})
 
     def committed(self, places: Iterable[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's offsets."""
@@ -69,9 +88,14 @@ class Questions:
         log = self.kafka.logs.get(Partition(place.topic, place.partition))
         if log is None:
             raise failure(KafkaError._UNKNOWN_PARTITION)
-        if not log.led:
+        if not log.led or not self.reaches(Partition(place.topic, place.partition)):
             raise failure(KafkaError._TIMED_OUT)
         return log.start, log.end
+
+
+def leader_of(source: Partition) -> int:
+    """The node that leads a partition, of `NODES`."""
+    return (len(source.topic) + source.number) % NODES
 
 
 def failure(code: int) -> KafkaException:

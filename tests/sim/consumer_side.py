@@ -45,6 +45,7 @@ class ConsumerSide(DriverModel):
         client: Any = self.client
         self.consumer._consumer = client
         self.consumer.looks.due_offsets.waits = lambda: self.waits
+        self.assignment.starts.leaders.clock = lambda: self.world.steady / 1000
         self.assignment.join(client, sorted(topics))
         self._client: Any = client
         self._calls: Lockstep | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
+from tests.sim.client_questions import NODES
 from tests.sim.kafka_faults import KafkaFaults
 from tests.sim.plan import Fault
 from tests.sim.process import LaneHost, Process
@@ -105,6 +106,17 @@ class Faults(KafkaFaults):
         self._one(fault).skew += by
         self.world.stepped += abs(by)
         self.world.apart += abs(by)
+
+    def _unreach(self, fault: Fault) -> None:
+        """One pod's consumers cannot reach a node, which leads partitions all the same."""
+        for host in self._one(fault).hosts.values():
+            host.client.unreached.add(fault.whom % NODES)
+            self.world.later(fault.lasts, partial(self._reach, host, fault.whom % NODES))
+
+    def _reach(self, host: LaneHost, node: int) -> None:
+        host.client.unreached.discard(node)
+        if host.process.alive:
+            host.turn_soon()
 
     # --- the groups --------------------------------------------------------------------------------------------------
 

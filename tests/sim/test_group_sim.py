@@ -79,6 +79,12 @@ def test_a_broker_whose_clock_is_minutes_off_delays_no_retry_by_the_difference(p
 
 
 @story
+@given(plans("unreach", "unreach", "cut", "truncate", "recreate", *PODS, weights=FAILING))
+def test_a_leader_that_one_pod_cannot_reach_loses_nothing(plan: Plan) -> None:
+    check(World(plan).run())
+
+
+@story
 @given(plans("hang", "slowness", "unled", *PODS))
 def test_slow_and_unanswered_calls_of_the_client(plan: Plan) -> None:
     check(World(plan).run())
@@ -99,7 +105,8 @@ def test_a_group_that_began_at_the_latest_record_skips_nothing_later(plan: Plan)
 @story
 @given(
     plans(
-        *("grow", "rollout", "unled", "underreplicated", "hang", "slowness", "step", "refuse", "oversize", "late"),
+        *("grow", "rollout", "unled", "unreach", "underreplicated", "hang", "slowness", "step", "refuse", "oversize"),
+        "late",
         *("cut", "truncate", "recreate", "hold", "outage", "failing", *PODS),
         configs=ROLLOUTS,
         skews=st.sampled_from([(0,), (0, 120_000), (-60_000, 0)]),

@@ -1,9 +1,11 @@
 """The model of the client against the real one while a partition has no leader: only that partition stands still."""
 
 import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dev.kafka.node import Node
+from tests.sim.client_questions import leader_of as led_by
 from tests.sim.twin import IN_VAIN, Twin, twin
 from tests.sim.twin_broker import SECONDS, Broker
 from tests.support.deadline import until
@@ -26,6 +28,35 @@ def lose(cluster: EmbeddedKafka, pair: Twin, number: int) -> Node:
     until(lambda: leader(pair, number) < 0, SECONDS, "the partition has no leader")
     pair.kafka.logs[pair.places[number]].led = False
     return node
+
+
+def test_a_leader_that_does_not_answer_fails_a_request_for_all_partitions_and_none_of_the_others_alone(
+    three_nodes: EmbeddedKafka,
+) -> None:
+    broker = Broker(three_nodes.bootstrap)
+    with twin(broker) as pair:
+        until(lambda: leader(pair, 0) != leader(pair, 1), SECONDS, "two nodes lead them")
+        for number in range(2):
+            pair.append(number, 12)
+            pair.ask(number)
+        ends = [TopicPartition(*place, OFFSET_END) for place in pair.places]
+
+        def ask(*numbers: int) -> None:
+            asked = [ends[number] for number in numbers]
+            pair.both(lambda client: [found.offset for found in client.offsets_for_times(asked, timeout=IN_VAIN)])
+
+        ask(0, 1)
+        node = leader_of(three_nodes, pair, 0)
+        node.pause()
+        pair.model.unreached = {led_by(pair.places[0])}
+        ask(0, 1)
+        ask(1)
+        ask(0)
+        node.resume()
+        pair.model.unreached.clear()
+        until(lambda: leader(pair, 0) >= 0, SECONDS, "the partition is led")
+        pair.ask(0)
+    broker.close()
 
 
 def test_a_partition_without_a_leader_stands_still_alone_and_obeys_all_the_same(three_nodes: EmbeddedKafka) -> None:

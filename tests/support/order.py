@@ -65,6 +65,7 @@ PROXIED = (
     "tests/integration/kafka/test_late_ends.py",
     "tests/integration/kafka/test_transaction.py",
     "tests/sim/test_late_conformance.py",
+    "tests/integration/kafka/test_unanswered.py",
 )
 """Files that share a broker behind a proxy."""
 HEAVY = (
@@ -84,6 +85,7 @@ HEAVY = (
     "tests/integration/java/",
     "tests/integration/kafka/test_acls.py",
     "tests/integration/kafka/test_secured_kafka.py",
+    "tests/integration/kafka/test_unreachable_leader.py",
     "tests/integration/dlq/test_rights.py",
     "tests/integration/delivery/test_broadcast_rights.py",
 )

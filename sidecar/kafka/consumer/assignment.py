@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
@@ -19,6 +19,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.consumer.listeners import AssignmentListener
 from sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, made_anew, untouched
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
+from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.owned_partitions import OwnedPartitions
 from sidecar.kafka.consumer.revocation import drop_given_away, release
@@ -100,7 +101,7 @@ class Assignment(OwnedPartitions):
         if self._leave_by is not None:
             self._hold(consumer, sources)
             return
-        starts = self.starts.find(consumer, sources)
+        starts = self.starts.find(consumer, sources, in_callback=True)
         for source in sources:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
         self.client.give(consumer, starts)
@@ -108,6 +109,7 @@ class Assignment(OwnedPartitions):
         self._asked.clear()
         self.group.rebalanced(consumer, self._owned())
         self._begin(starts)
+        self.put_off |= self.awaited.intersection(sources)
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Give the partitions up, once nothing of them is under way or `lock_timeout` is over.
@@ -136,36 +138,34 @@ class Assignment(OwnedPartitions):
         except KafkaException:  # a partition whose error is still unread takes no seek
             self._anew(consumer, [Start(slot.partition, offset, None)])
 
-    def out_of_range(self, consumer: Consumer, slot: OwnedPartition, wanted: int) -> None:
-        """Continue a partition whose next offset is not in the log.
+    def out_of_range(self, consumer: Consumer, wanted: Mapping[Partition, int]) -> None:
+        """Continue partitions whose next offset is not in the log, all with the same requests.
 
-        If the log was cut and begins after the offset, what was read stays under way, and only unread records are lost.
-        If the log ends before the offset (an unclean leader election, or the topic was created again), the partition
+        If a log was cut and begins after the offset, what was read stays under way, and only unread records are lost.
+        If a log ends before the offset (an unclean leader election, or the topic was created again), the partition
         gets a new epoch. It then continues at the group's progress. While Kafka does not say what the log holds, the
         same offset is requested again.
         """
-        wanted = wanted if slot.sought is None else min(wanted, slot.sought)
-        found = edges(consumer, slot.partition)
-        if found is not None and wanted < found.low:
-            log_loss(slot.partition, wanted, found)
-            self._anew(consumer, [Start(slot.partition, found.low, None)])
-            self._listener.cut(slot.partition, slot.epoch, wanted, found.low)
-        elif slot.last_at is not None and made_anew(consumer, {slot.partition: (wanted, slot.last_at)}):
-            self.made_anew(consumer, slot)  # it has grown beyond the offset meanwhile
-        elif found is None or wanted <= found.high:
-            self._anew(consumer, [Start(slot.partition, wanted, None)])
-        else:
-            log_loss(slot.partition, wanted, found)
-            self._go_back(consumer, slot, wanted, found)
+        self.starts.leaders.reached(wanted)
+        logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
+        found = edges(logs, read)
+        cut = {source: edge for source, edge in found.items() if read[source] < edge.low}
+        last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at) is not None}
+        another = made_anew(logs, {source: (read[source], at) for source, at in last.items()})
+        short = {source: edge for source, edge in found.items() if read[source] > edge.high and source not in another}
+        for source, edge in (cut | short).items():
+            log_loss(source, read[source], edge)
+        self._cut(consumer, cut, read)
+        # Another log may have grown beyond the offset meanwhile.
+        restarted = self._restart_others(consumer, {source: found[source] for source in another if source in found})
+        restarted |= self._go_back(consumer, logs, short)
+        again = read.keys() - cut.keys() - restarted
+        self._anew(consumer, [Start(source, read[source], None) for source in read if source in again])
 
-    def made_anew(self, consumer: Consumer, slot: OwnedPartition) -> None:
-        """Read a partition from its beginning: its log now belongs to another topic of the same name."""
-        found = edges(consumer, slot.partition)
-        if found is not None:
-            text = "%s: the topic was deleted and created again; it is read from its beginning"
-            extra = {"event": "topic-made-anew", "partition": str(slot.partition)}
-            _LOG.warning(text, slot.partition, extra=extra)
-            self._restart(consumer, slot, found, untouched(found.low))
+    def made_anew(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+        """Read partitions from their beginning: their logs now belong to other topics of the same names."""
+        if sources:
+            self._restart_others(consumer, edges(self.starts.lookup(consumer), sources))
 
     def _give_up(self, consumer: Consumer, sources: Sequence[Partition]) -> None:
         if self.group.is_overtaken(consumer):
@@ -188,27 +188,48 @@ class Assignment(OwnedPartitions):
         self._asked.clear()
         self.group.rebalanced(consumer, self._owned())
 
-    def _go_back(self, consumer: Consumer, slot: OwnedPartition, wanted: int, found: Edges) -> None:
-        progress = self.starts.after_truncation(consumer, slot.partition, found)
-        if progress is None:
-            self._anew(consumer, [Start(slot.partition, wanted, None)])
-        else:
-            self._restart(consumer, slot, found, progress)
+    def _next(self, source: Partition, offset: int) -> int:
+        """Return the offset that was to be read next. `offset`: by an error, which may be older than the last seek."""
+        sought = self.slots[source].sought
+        return offset if sought is None else min(offset, sought)
 
-    def _restart(self, consumer: Consumer, slot: OwnedPartition, found: Edges, progress: Progress) -> None:
-        """Read a log from another offset, as a new assignment of the partition."""
-        self._listener.truncated(slot.partition, found.high)
-        slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
-        slot.told_end = False
-        starts = [Start(slot.partition, progress.next, progress)]
+    def _cut(self, consumer: Consumer, found: Mapping[Partition, Edges], wanted: Mapping[Partition, int]) -> None:
+        self._anew(consumer, [Start(source, edge.low, None) for source, edge in found.items()])
+        for source, edge in found.items():
+            self._listener.cut(source, self.slots[source].epoch, wanted[source], edge.low)
+
+    def _restart_others(self, consumer: Consumer, found: Mapping[Partition, Edges]) -> set[Partition]:
+        for source in found:
+            text = "%s: the topic was deleted and created again; it is read from its beginning"
+            _LOG.warning(text, source, extra={"event": "topic-made-anew", "partition": str(source)})
+        return self._restart(consumer, found, {source: untouched(edge.low) for source, edge in found.items()})
+
+    def _go_back(self, consumer: Consumer, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> set[Partition]:
+        return self._restart(consumer, found, self.starts.after_truncation(logs, found) if found else {})
+
+    def _restart(
+        self, consumer: Consumer, found: Mapping[Partition, Edges], known: Mapping[Partition, Progress]
+    ) -> set[Partition]:
+        """Read logs from other offsets, as new assignments of their partitions. Return these partitions."""
+        if not known:
+            return set()
+        for source in known:
+            self._listener.truncated(source, found[source].high)
+            slot = self.slots[source]
+            slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
+            slot.told_end = False
+        starts = [Start(source, progress.next, progress) for source, progress in known.items()]
         self._anew(consumer, starts)
         self._take_membership(consumer)
         self._begin(starts)
+        return set(known)
 
     def _forget(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         self.client.take_back(consumer, sources)
         for source in sources:
             self.slots.pop(source, None)
+        self.awaited.difference_update(sources)
+        self.put_off.difference_update(sources)
         if self._closing:
             # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
             # GIL: with Kafka unreachable the whole process stood still (2.16).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -45,9 +46,12 @@ def committed(
     places = [TopicPartition(*source) for source in partitions]
     try:
         answers = consumer.committed(places, timeout=COMMITTED_WITHIN if patient else ONE_WITHIN) if places else []
-    except KafkaException:
+    except KafkaException as refusal:
         answers = _each(consumer, places) if patient else []
-    found = {Partition(place.topic, place.partition): place for place in answers if _answered(place)}
+        _held_back(len(places) - len(answers) if patient else 0, refusal)
+    found = {Partition(place.topic, place.partition): place for place in answers if place.error is None}
+    errors = [place.error for place in answers if place.error is not None]
+    _held_back(len(errors), errors[0] if errors else "")
     for source, place in found.items():
         if place.offset >= 0 and (why := unread(place.metadata)):
             passed_over(source, why)
@@ -58,27 +62,15 @@ def _each(consumer: Consumer, places: Sequence[TopicPartition]) -> list[TopicPar
     end, answers = time.monotonic() + EACH_WITHIN, list[TopicPartition]()
     for place in places:
         if time.monotonic() < end:
-            answers += _one(consumer, place)
+            with suppress(KafkaException):  # `committed` says how many are left out
+                answers += consumer.committed([place], timeout=ONE_WITHIN)
     return answers
 
 
-def _one(consumer: Consumer, place: TopicPartition) -> list[TopicPartition]:
-    try:
-        return consumer.committed([place], timeout=ONE_WITHIN)
-    except KafkaException as refusal:
-        _held_back(place, refusal)
-        return []
-
-
-def _answered(place: TopicPartition) -> bool:
-    if place.error is not None:
-        _held_back(place, place.error)
-    return place.error is None
-
-
-def _held_back(place: TopicPartition, why: object) -> None:
-    text, extra = "%s[%d]: Kafka does not return the committed offset yet: %s", {"event": "offset-held-back"}
-    _LOG.warning(text, place.topic, place.partition, why, extra=extra)
+def _held_back(count: int, why: object) -> None:
+    if count:
+        text = "Kafka does not return the committed offsets of %d partitions yet: %s"
+        _LOG.warning(text, count, why, extra={"event": "offset-held-back"})
 
 
 def _progress(place: TopicPartition) -> Progress | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -17,8 +17,10 @@ from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import Batches
+from sidecar.kafka.consumer.due_offsets import named
 from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks
+from sidecar.kafka.consumer.lost_positions import first_offsets, is_end, lost_positions
 from sidecar.kafka.consumer.owned_partition import Key, with_edges
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading, to_record
@@ -153,8 +155,8 @@ class ConsumerThread(threading.Thread):
             self.assignment.group.look(self._consumer)
         slots = self.assignment.slots
         self._poll = POLL if any(slot.paused for slot in slots.values()) else QUIET_POLL
-        for slot in self.looks.ask(self._consumer, slots, now):
-            self.assignment.made_anew(self._consumer, slot)
+        logs = self.assignment.starts.lookup(self._consumer)
+        self.assignment.made_anew(self._consumer, self.looks.ask(logs, slots, now))
 
     def _run_commands(self) -> None:
         while not self._commands.empty():  # only this thread takes them
@@ -192,20 +194,19 @@ class ConsumerThread(threading.Thread):
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, messages: Iterable[Message]) -> None:
-        runs, errors = dict[Key, FetchedRecords](), list[Message]()
-        unknown: set[Key] = set()  # partitions that start again at their stored offset: no later record may come first
+    def _hand_over(self, messages: Collection[Message]) -> None:
+        runs, errors = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]]()
         reading, levels, slots = self._reading, self.looks.due_offsets.waits(), self.assignment.slots
+        unknown: Collection[Key] = ()  # they start again at their stored offset: no later record may come first
+        if self.assignment.awaited:
+            unknown = self.assignment.learn(self._consumer, first_offsets(slots, messages))
         for message in messages:
             key = (message.topic(), message.partition())
             slot = slots.get(key)
             error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                errors.append(message)
+            if error is not None and not is_end(error):
+                errors.append((message, error))
             elif slot is not None and key not in unknown:
-                if slot.awaits is not None and not self.assignment.learn(self._consumer, slot, message.offset() or 0):
-                    unknown.add(key)
-                    continue
                 if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
                     continue
                 run = runs.get(key)
@@ -224,22 +225,22 @@ class ConsumerThread(threading.Thread):
                 for run in runs.values()
             )
             self._handler.received(list(found))
-        for message in errors:  # after the records before them: an error may say that the log is cut there
-            self._on_error(message)
+        if errors:  # after the records before them: an error may say that the log is cut there
+            self._on_errors(errors)
 
-    def _on_error(self, message: Message) -> None:
-        slot = self.assignment.slots.get((message.topic(), message.partition()))
-        error = message.error()
-        assert error is not None  # `_hand_over` checks it
+    def _on_errors(self, errors: Iterable[tuple[Message, KafkaError]]) -> None:
+        found = lost_positions(self.assignment.slots, errors)
+        self.assignment.without_offset(self._consumer, found.unstarted)
+        if found.lost:
+            self.last_error = f"the offsets are not in the logs: {named(found.lost)}"
+            self.assignment.out_of_range(self._consumer, found.lost)
+        for error in found.others:
+            self._on_error(error)
+
+    def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self.assignment.in_group:
             return  # the client looks for a group's coordinator even if it never joins one
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None and slot.awaits is not None:
-            self.assignment.without_offset(self._consumer, slot)
-            return
         self.last_error = f"{error.name()}: {error.str()}"
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and slot is not None:
-            self.assignment.out_of_range(self._consumer, slot, message.offset() or 0)
-        elif error.fatal():
+        if error.fatal():
             raise KafkaException(error)
-        else:
-            _LOG.warning("%s", self.last_error, extra={"event": "kafka-error"})
+        _LOG.warning("%s", self.last_error, extra={"event": "kafka-error"})

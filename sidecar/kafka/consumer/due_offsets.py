@@ -1,19 +1,19 @@
 """Find out how far the levels are due: by Kafka's answer, the first offset of each level partition that is not due yet.
 
 This runs on the consumer's thread, after the request for the ends. Level topics carry the broker's time of each append.
-So one request for (now − the level's delay) gives the answer, whatever the lane believes about its records. If a
-request fails, the earlier answer stays: a due offset only moves forward, so an old one is still true.
+So one request for (now − the level's delay) gives the answer, whatever the lane believes about its records. Where a
+leader does not answer, the earlier answer stays: a due offset only moves forward, so an old one is still true.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, TopicPartition
 
 from sidecar.clock import wall
 from sidecar.core.record import Partition
+from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 SLACK = 3_000
@@ -21,10 +21,9 @@ SLACK = 3_000
 With less, partitions that are just being fetched would count. The look that finds the same offset again is 10 s later.
 """
 ANSWER_WITHIN = 1.0
-"""Seconds for one request. The consumer does not poll meanwhile: a longer wait would delay records and rebalances."""
-ALL_WITHIN = 2.0
-"""Seconds for the requests topic by topic, after the one for all topics has failed. One unreachable leader makes that
-one fail for all."""
+"""Seconds for the request. The consumer does not poll meanwhile: a longer wait would delay records and rebalances."""
+MOST_NAMED = 3
+"""Partitions that a sentence names."""
 
 
 class DueOffsets:
@@ -41,48 +40,21 @@ class DueOffsets:
         self.problem = ""
         """Why the last look is incomplete; empty if it is complete."""
         self._known: dict[Partition, int] = {}
-        self._turn = 0
 
-    def look(self, consumer: Consumer, slots: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> None:
-        """Request the due offsets of the level partitions among `slots`. A failure is in `problem`, never raised."""
+    def look(self, logs: OffsetLookup, slots: Collection[OwnedPartition], ends: Mapping[Partition, int]) -> None:
+        """Request the due offsets of the level partitions among `slots`. What is not answered is in `problem`."""
         waits = self.waits()
         sources = [slot.partition for slot in slots if slot.partition.topic in waits]
         if not sources:
-            self._known = {}
+            self._known, self.problem = {}, ""
             return
         asked = [TopicPartition(*source, due_before(waits, source.topic)) for source in sources]
-        problems: list[str] = []
-        found = [place for part in self._answers(consumer, asked, problems) for place in part]
-        heads = {}
-        for place in found:
-            if place.error is not None:
-                problems.append(f"{place.topic}[{place.partition}]: {place.error.str()}")
-            elif (head := head_of(place, ends)) is not None:
-                heads[Partition(place.topic, place.partition)] = head
+        found = logs.offsets(asked, ANSWER_WITHIN)
+        heads = {source: head for source in found if (head := head_of(source, found[source], ends)) is not None}
         self._known = {source: head for source in sources if (head := heads.get(source, self._known.get(source)))}
-        self.problem = f"how far the levels are due is not known: {'; '.join(problems[:3])}" if problems else ""
+        silent = [source for source in sources if source not in found]
+        self.problem = f"Kafka does not say how far the levels are due: {named(silent)}" if silent else ""
         self.tell(dict(self._known))
-
-    def _answers(
-        self, consumer: Consumer, asked: Sequence[TopicPartition], problems: list[str]
-    ) -> Iterable[list[TopicPartition]]:
-        """Return the answer to one request for all topics; if it fails, the answers topic by topic, as time allows."""
-        try:
-            return [consumer.offsets_for_times(list(asked), timeout=ANSWER_WITHIN)]
-        except KafkaException as failure:
-            problems.append(str(failure))
-        found, until = [], time.monotonic() + ALL_WITHIN
-        topics = sorted({place.topic for place in asked})
-        self._turn += 1  # each call begins with another topic, so that time runs out for another one
-        for topic in topics[self._turn % len(topics) :] + topics[: self._turn % len(topics)]:
-            if len(topics) == 1 or time.monotonic() > until:
-                break
-            try:
-                own = [place for place in asked if place.topic == topic]
-                found.append(consumer.offsets_for_times(own, timeout=ANSWER_WITHIN))
-            except KafkaException as failure:
-                problems.append(f"{topic}: {failure}")
-        return found
 
 
 def due_before(waits: Mapping[str, int], topic: str) -> int:
@@ -93,8 +65,12 @@ def due_before(waits: Mapping[str, int], topic: str) -> int:
     return wall() - wait - SLACK
 
 
-def head_of(place: TopicPartition, ends: Mapping[Partition, int]) -> int | None:
+def head_of(source: Partition, offset: int, ends: Mapping[Partition, int]) -> int | None:
     """Return the first offset that is not due; if there is none, the log's end at the last look. None if unknown."""
-    if place.offset >= 0:
-        return place.offset
-    return ends.get(Partition(place.topic, place.partition)) if place.offset == OFFSET_END else None
+    return ends.get(source) if offset == OFFSET_END else offset
+
+
+def named(partitions: Collection[Partition]) -> str:
+    """Return the names of some partitions, and how many more there are."""
+    names = ", ".join(map(str, sorted(partitions)[:MOST_NAMED]))
+    return names if len(partitions) <= MOST_NAMED else f"{names} and {len(partitions) - MOST_NAMED} more"

@@ -1,21 +1,22 @@
 """Find out what a partition's log holds, and whether it is still the log that was read.
 
 A topic that is deleted and created again has a new log, and the client reads on in it at the old offset. Each request
-has a time limit, covers all partitions at once, and never raises. Of a partition whose leader does not answer nothing
-is known: it is left out of what is returned.
+covers all partitions at once (`offset_lookup.py`). Of a partition whose leader does not answer nothing is known: it is
+left out of what is returned.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from msgspec.structs import replace
 
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
+from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 
 EDGES_WITHIN = 2.0
 """Seconds for the first or last offsets of all partitions together. A request takes 24 ms for 216 of them (measured).
@@ -36,11 +37,11 @@ def untouched(first: int, width: int | None = None) -> Progress:
     return Progress(first, ours=False, width=width, last_at=0)
 
 
-def edges(consumer: Consumer, partition: Partition) -> Edges | None:
-    """Return where a partition's log begins and ends now; None if Kafka does not answer."""
-    low = offsets_at(consumer, [TopicPartition(*partition, OFFSET_BEGINNING)]).get(partition)
-    high = offsets_at(consumer, [TopicPartition(*partition, OFFSET_END)]).get(partition)
-    return None if low is None or high is None else Edges(low, high)
+def edges(logs: OffsetLookup, partitions: Collection[Partition]) -> dict[Partition, Edges]:
+    """Return where each partition's log begins and ends now."""
+    lows = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in partitions], EDGES_WITHIN)
+    highs = logs.numbers([TopicPartition(*source, OFFSET_END) for source in lows], EDGES_WITHIN)
+    return {source: Edges(lows[source], high) for source, high in highs.items()}
 
 
 def log_loss(partition: Partition, wanted: int, found: Edges) -> None:
@@ -50,20 +51,20 @@ def log_loss(partition: Partition, wanted: int, found: Edges) -> None:
     _LOG.error(text, partition, wanted, found.low, found.high, extra=extra)
 
 
-def checked(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
+def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
     """Return committed progress without what is of a former log, and without the levels whose leader does not answer.
 
     Nothing of those may be delivered yet: nobody knows if the place is one of this log, and a retry may be skipped.
     """
     read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
-    begins = _begins(consumer, read, EDGES_WITHIN)
+    begins = _begins(logs, read, EDGES_WITHIN)
     sure = {source: got for source, got in known.items() if source not in read or source in begins}
     another = {source: untouched(first) for source, first in begins.items() if first is not None}
-    return _within_logs(consumer, sure | another)
+    return _within_logs(logs, sure | another)
 
 
 def made_anew(
-    consumer: Consumer, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
+    logs: OffsetLookup, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
 ) -> dict[Partition, int]:
     """Return the partitions whose log is another one than was read, and where each of these logs begins.
 
@@ -71,19 +72,19 @@ def made_anew(
     greatest timestamp (epoch ms) of what was read. The client does not report a new log: it reads on at the old offset
     as soon as the new log is that long.
     """
-    return {source: first for source, first in _begins(consumer, read, within).items() if first is not None}
+    return {source: first for source, first in _begins(logs, read, within).items() if first is not None}
 
 
 def _begins(
-    consumer: Consumer, read: Mapping[Partition, tuple[int, int]], within: float
+    logs: OffsetLookup, read: Mapping[Partition, tuple[int, int]], within: float
 ) -> dict[Partition, int | None]:
     """As `made_anew`, with None for each partition whose log is the one that was read."""
     asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
-    found = _answers(consumer, asked, within)
+    found = logs.offsets(asked, within)
     younger = {source: first for source, first in found.items() if 0 <= first < read[source][0]}
     # All of another log is younger than what was read. In the same log only a transaction's marker can be younger and
     # lie below the place: a search by time finds markers too, and what was read lies before it.
-    begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
+    begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
     another = {source: first if first == younger[source] else None for source, first in begins.items()}
     return dict.fromkeys(found.keys() - younger.keys()) | another
 
@@ -98,16 +99,16 @@ def without_marks_from(progress: Progress, end: int) -> Progress:
     return replace(progress, done=frozenset(offset for offset in progress.done if offset < end))
 
 
-def _within_logs(consumer: Consumer, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
+def _within_logs(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
     """Return progress without what lies behind the end of the log; of a main topic all stays if that is not known.
 
     That is of a former log, and would pass over records of this one as soon as it is that long: marks of done records,
     and the place itself if the log is still empty. Later, the records themselves show that it is another log.
     """
     reached = {source: got for source, got in known.items() if got is not None and reach(got) > 0}
-    ends = offsets_at(consumer, [TopicPartition(*source, OFFSET_END) for source in reached])
+    ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in reached], EDGES_WITHIN)
     short = [source for source, end in ends.items() if reached[source].next > end]
-    begins = offsets_at(consumer, [TopicPartition(*source, OFFSET_BEGINNING) for source in short])
+    begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in short], EDGES_WITHIN)
     told: dict[Partition, Progress | None] = {
         source: untouched(end) if begins.get(source) == end else without_marks_from(reached[source], end)
         for source, end in ends.items()
@@ -117,34 +118,6 @@ def _within_logs(consumer: Consumer, known: Mapping[Partition, Progress | None])
     return {source: told.get(source, got) for source, got in known.items() if source not in silent}
 
 
-def first_later(consumer: Consumer, partition: Partition, at: int) -> int | None:
-    """Return the first offset of a record that is younger than `at` (epoch ms); `OFFSET_END` if there is none.
-
-    None if Kafka does not answer.
-    """
-    return _answers(consumer, [TopicPartition(*partition, at + 1)], EDGES_WITHIN).get(partition)
-
-
-def offsets_at(consumer: Consumer, places: list[TopicPartition], within: float = EDGES_WITHIN) -> dict[Partition, int]:
-    """Return the offset of the record behind each logical offset or time in `places`.
-
-    Partitions whose leader does not answer, or that have no such offset, are left out.
-    """
-    return {source: offset for source, offset in _answers(consumer, places, within).items() if offset >= 0}
-
-
-def _answers(consumer: Consumer, places: list[TopicPartition], within: float) -> dict[Partition, int]:
-    """As `offsets_at`, with `OFFSET_END` where there is no such record."""
-    asked = [place for place in places if place.offset != OFFSET_STORED]
-    if not asked:
-        return {}
-    try:
-        found = consumer.offsets_for_times(asked, timeout=within)
-    except KafkaException as refusal:
-        _LOG.warning("cannot look up first or last offsets yet: %s", refusal, extra={"event": "offsets-unanswered"})
-        return {}
-    return {
-        Partition(place.topic, place.partition): place.offset
-        for place in found
-        if place.error is None and (place.offset >= 0 or place.offset == OFFSET_END)
-    }
+def first_later(logs: OffsetLookup, times: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return each partition's first offset of a record younger than its time (epoch ms); `OFFSET_END` if none is."""
+    return logs.offsets([TopicPartition(*source, at + 1) for source, at in times.items()], EDGES_WITHIN)

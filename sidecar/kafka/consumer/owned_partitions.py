@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, TopicPartition
 
@@ -14,52 +14,83 @@ from sidecar.kafka.consumer.log_checks import untouched
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
+LOG_EDGES = (OFFSET_BEGINNING, OFFSET_END)
+"""Where a partition starts of which the group has read nothing: its first message says at which offset that is."""
+
 
 class OwnedPartitions:
     """The table of owned partitions; used on the consumer's thread."""
 
     def __init__(self, listener: AssignmentListener, starts: Starts) -> None:
         self.slots: dict[Key, OwnedPartition] = {}
+        self.awaited: set[Partition] = set()
+        """The partitions whose start the lane does not know before their first message."""
+        self.put_off: set[Partition] = set()
+        """The partitions that are to be looked up after the callback: in it not every request may be made."""
         self.client = ClientAssignment()
         self.starts = starts
         self.all_paused = False
         """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self._listener = listener
 
-    def learn(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> bool:
-        """Report to the lane where a partition starts, at its first message, which has `offset`.
+    def learn(self, consumer: Consumer, firsts: Mapping[Partition, int]) -> set[Partition]:
+        """Report to the lane where awaited partitions start, at their first messages, which have these offsets.
 
-        False: Kafka does not say it yet, or the partition starts elsewhere. It is fetched again.
+        Return the partitions of which Kafka does not say it yet, or that start elsewhere. They are fetched again. The
+        requests are for all of these partitions together: nothing is polled meanwhile.
         """
-        start = slot.awaits
-        if start is None:
-            return True
-        if start.offset == OFFSET_STORED:
+        if not firsts:
+            return set()
+        starts = [start for source in firsts if (start := self.slots[source].awaits) is not None]
+        self.starts.leaders.reached(firsts)
+        if any(start.offset == OFFSET_STORED for start in starts):
             self._start_others(consumer)
-        if start.offset not in (OFFSET_BEGINNING, OFFSET_END):
-            (start,) = self.starts.find(consumer, [slot.partition])
-            # Nobody knows yet, or the client began at a place in a former log of that name.
-            if start.progress is None or start.offset != offset:
-                self._anew(consumer, [start])
-                self._begin([start])
-                return False
-        self._begin([start if start.progress else start._replace(progress=untouched(offset, start.width))])
-        return True
+        known = [
+            start._replace(progress=untouched(firsts[start.partition], start.width))
+            for start in starts
+            if start.offset in LOG_EDGES
+        ]
+        asked = [start.partition for start in starts if start.offset not in LOG_EDGES]
+        found = self.starts.find(consumer, asked) if asked else []
+        # Nobody knows yet, or the client began at a place in a former log of that name.
+        elsewhere = [start for start in found if start.progress is None or start.offset != firsts[start.partition]]
+        self._anew(consumer, elsewhere)
+        self._begin([*known, *found])
+        return {start.partition for start in elsewhere}
 
     def request_offsets(self, consumer: Consumer, now: float) -> None:
-        """Make the client request the next offset that is not known yet. `now`: monotonic seconds."""
+        """Find out where partitions start that the callback has put off, and make the client request the next offset.
+
+        `now`: monotonic seconds.
+        """
+        if self.put_off:
+            self._start_put_off(consumer)
         if (source := self.client.next_turn(consumer, now)) is not None:
             self._pause_again(consumer, [source])
 
-    def without_offset(self, consumer: Consumer, slot: OwnedPartition) -> None:
-        """Find out where a partition starts that has no committed offset, by the client's report."""
-        assert slot.awaits is not None
-        told = self.client.has_no_offset(slot.partition)
-        starts = self.starts.find(consumer, [slot.partition]) if told else [slot.awaits]
+    def without_offset(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+        """Find out where awaited partitions start that have no committed offset, by the client's reports."""
+        if not sources:
+            return
+        told = [source for source in sources if self.client.has_no_offset(source)]
+        awaits = [self.slots[source].awaits for source in sources if source not in told]
+        starts = [start for start in awaits if start is not None] + (self.starts.find(consumer, told) if told else [])
         self._anew(consumer, starts)
         self._begin(starts)
         if told:
             self._start_others(consumer)
+
+    def _start_put_off(self, consumer: Consumer) -> None:
+        awaits = [start for source in self.put_off if (start := self.slots[source].awaits) is not None]
+        self.put_off.clear()
+        given = {start.partition: start.offset for start in awaits}
+        stored = [source for source, offset in given.items() if offset == OFFSET_STORED]
+        others = [source for source, offset in given.items() if offset != OFFSET_STORED]
+        # An open transaction may hold the stored offsets back. The callback has waited for it, and the client goes on.
+        found = self.starts.find(consumer, others) + self.starts.find(consumer, stored, patient=False)
+        known = [start for start in found if start.progress is not None]
+        self._anew(consumer, [start for start in known if start.offset != given[start.partition]])
+        self._begin(known)
 
     def _start_others(self, consumer: Consumer) -> None:
         """Start what the end of the same transaction has set free: the offsets of a dead pod come back together."""
@@ -71,6 +102,8 @@ class OwnedPartitions:
 
     def _anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
         """Make the client fetch partitions from other offsets."""
+        if not starts:
+            return
         self.client.give_anew(consumer, starts)
         self._pause_again(consumer, [start.partition for start in starts])
 
@@ -90,7 +123,10 @@ class OwnedPartitions:
         for start in starts:
             slot = self.slots[start.partition]
             slot.awaits = start if start.progress is None else None
-            if start.progress is not None:
+            if start.progress is None:
+                self.awaited.add(start.partition)
+            else:
+                self.awaited.discard(start.partition)
                 slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at or None
                 slot.sought = start.progress.next
                 self.client.started(start.partition)

@@ -1,7 +1,7 @@
 """Find out where an assigned partition starts: at its committed progress, or where a group without one begins.
 
-This is called on the consumer's thread, inside rebalance callbacks. So each request to the cluster has a time limit,
-covers all partitions at once, and never raises. Some partitions cannot be answered for now (no leader, an open
+This is called on the consumer's thread, also inside rebalance callbacks. So each request to the cluster has a time
+limit, covers all partitions at once, and never raises. Some partitions cannot be answered for now (no leader, an open
 transaction over the offset). The client gets these at an offset that is to be checked, or a logical one, which it
 resolves by itself. The other partitions of the assignment start meanwhile. The lane learns the start at the first
 message (`OwnedPartitions.learn`).
@@ -10,7 +10,7 @@ message (`OwnedPartitions.learn`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
@@ -23,10 +23,10 @@ from sidecar.kafka.consumer.log_checks import (
     Edges,
     checked,
     first_later,
-    offsets_at,
     untouched,
     without_marks_from,
 )
+from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -52,20 +52,31 @@ class Starts:
     """
 
     def __init__(self, start_at: str) -> None:
+        self.leaders = Leaders()
         self.unread_progress = 0
         """How many partitions were taken over with committed progress that cannot be read here, such as a newer
         version's."""
         self._latest = start_at == "latest"
 
-    def find(self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True) -> list[Start]:
-        """Return the start of each partition, in order. `patient`: as in `committed`."""
+    def find(
+        self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True, in_callback: bool = False
+    ) -> list[Start]:
+        """Return the start of each partition, in order.
+
+        `patient`: as in `committed`. `in_callback`: as in `OffsetLookup`.
+        """
         found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         answered = self.committed(consumer, partitions, patient=patient)
         found |= {source: Start(source, got.next, None) for source, got in answered.items() if got is not None}
-        known = checked(consumer, answered)
+        logs = OffsetLookup(consumer, self.leaders, in_callback=in_callback)
+        known = checked(logs, answered)
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
-        found |= self._fresh(consumer, [source for source, progress in known.items() if progress is None])
+        found |= self._fresh(logs, [source for source, progress in known.items() if progress is None])
         return list(found.values())
+
+    def lookup(self, consumer: Consumer) -> OffsetLookup:
+        """Return the lookup of one operation."""
+        return OffsetLookup(consumer, self.leaders)
 
     def committed(
         self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True
@@ -82,34 +93,40 @@ class Starts:
         text = "%s: done records above the committed offset are delivered again, their marks cannot be read: %s"
         _LOG.warning(text, source, why, extra={"event": "progress-unread", "partition": str(source)})
 
-    def after_truncation(self, consumer: Consumer, partition: Partition, found: Edges) -> Progress | None:
-        """Return where to continue in a log that ends before what was read; None if Kafka does not answer."""
-        answer = self.committed(consumer, [partition])
-        if partition not in answer:
-            return None
-        progress = answer[partition]
+    def after_truncation(self, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
+        """Return where to continue in logs that end before what was read, where Kafka answers."""
+        known = self.committed(logs.consumer, list(found))
         # Kafka forgets the offsets of a deleted topic. Without one, the topic was created again: read all of it.
-        if progress is None:
-            return untouched(found.low)
+        fresh = {source: untouched(found[source].low) for source, progress in known.items() if progress is None}
         # The topic was also created again if all of the log is younger than what was read. An owner that had read ahead
         # may commit an offset of the old topic in the new one.
-        if progress.last_at is not None:
-            later = first_later(consumer, partition, progress.last_at)
-            if later is None or later == found.low:
-                return None if later is None else untouched(found.low)
-        if progress.next > found.high:
-            return Progress(found.high, ours=False)
-        return without_marks_from(progress, found.high)
+        left = {source: progress for source, progress in known.items() if progress is not None}
+        later = first_later(logs, {source: got.last_at for source, got in left.items() if got.last_at is not None})
+        return fresh | {
+            source: _within(progress, found[source], later.get(source))
+            for source, progress in left.items()
+            if progress.last_at is None or source in later
+        }
 
-    def _fresh(self, consumer: Consumer, partitions: list[Partition]) -> dict[Partition, Start]:
+    def _fresh(self, logs: OffsetLookup, partitions: Sequence[Partition]) -> dict[Partition, Start]:
         """Return the starts of partitions for which the group has no offset."""
-        starts: list[Start] = []
-        for topic in sorted({source.topic for source in partitions}):
-            of_topic = [source for source in partitions if source.topic == topic]
-            width = first_width(consumer, topic) if self._latest else 0
-            starts += [_beginning(source, width) for source in of_topic]
-        numbers = offsets_at(consumer, [TopicPartition(*start.partition, start.offset) for start in starts])
+        topics = sorted({source.topic for source in partitions})
+        widths = first_widths(logs, topics) if self._latest else dict.fromkeys(topics, 0)
+        starts = [_beginning(source, widths.get(source.topic)) for source in partitions]
+        numbers = logs.numbers([TopicPartition(*start.partition, start.offset) for start in starts], EDGES_WITHIN)
         return {start.partition: _numbered(start, numbers.get(start.partition)) for start in starts}
+
+
+def _within(progress: Progress, found: Edges, later: int | None) -> Progress:
+    """Return where to continue in a log that ends before what was read.
+
+    `later`: the first offset that is younger than what was read; None if nobody knows when that was.
+    """
+    if later == found.low:
+        return untouched(found.low)
+    if progress.next > found.high:
+        return Progress(found.high, ours=False)
+    return without_marks_from(progress, found.high)
 
 
 def _beginning(source: Partition, width: int | None) -> Start:
@@ -130,20 +147,28 @@ def _numbered(start: Start, number: int | None) -> Start:
     return start._replace(offset=number, progress=untouched(number, start.width))
 
 
-def first_width(consumer: Consumer, topic: str) -> int | None:
-    """Return how many of a topic's partitions, from 0 on, belong to the group's first start.
+def first_widths(logs: OffsetLookup, topics: Sequence[str]) -> dict[str, int]:
+    """Return how many of each topic's partitions, from 0 on, belong to the group's first start, where Kafka answers.
 
     These partitions begin at the latest record. While the group has no offset of the topic, all of them do. Later it is
     the number that was committed with the first offsets, or 0: a partition that was added later begins at its
-    beginning. None if Kafka does not answer.
+    beginning.
     """
+    every = {topic: partitions for topic in topics if (partitions := _partitions(logs, topic))}
+    found = committed(logs.consumer, [source for partitions in every.values() for source in partitions])
+    return {
+        topic: max((got.width or 0 for got in map(found.get, partitions) if got is not None), default=len(partitions))
+        for topic, partitions in every.items()
+        if found.keys() >= set(partitions)
+    }
+
+
+def _partitions(logs: OffsetLookup, topic: str) -> list[Partition]:
+    """Return the partitions of a topic; none if Kafka does not answer in time, or may not be asked."""
+    if not logs.may_list or not (left := logs.left()):
+        return []
     try:
-        listed = consumer.list_topics(topic, timeout=EDGES_WITHIN).topics[topic]
+        listed = logs.consumer.list_topics(topic, timeout=min(left, EDGES_WITHIN)).topics[topic]
     except KafkaException:
-        return None
-    every = [Partition(topic, number) for number in listed.partitions]
-    found = committed(consumer, every)
-    if listed.error is not None or len(found) < len(every):
-        return None
-    read = [progress for progress in found.values() if progress is not None]
-    return max((progress.width or 0 for progress in read), default=len(every))
+        return []
+    return [] if listed.error is not None else [Partition(topic, number) for number in listed.partitions]

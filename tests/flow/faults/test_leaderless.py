@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -136,6 +137,38 @@ def test_a_post_whose_level_partition_has_no_leader_is_refused_and_holds_up_no_o
         assert post(relay, led).status == 201
     scene.cluster.heal()
     until(lambda: post(relay, lost).status == 201, SECONDS, "the partition takes records again")
+
+
+def test_a_broadcast_begins_where_it_can_and_skips_nothing_of_a_partition_without_a_leader(
+    three_nodes: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """It was not ready before the node was back, and began at the end of that moment in all partitions."""
+    group, admin = fresh_group(three_nodes.bootstrap), AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    placed = NewTopic(group.main, 3, replica_assignment=[[0], [1], [2]])
+    admin.create_topics([placed])[group.main].result(SECONDS)
+    with Service(tmp_path / "ledger.jsonl", lambda _request: OK) as service:
+
+        def seen() -> set[bytes | None]:
+            return {delivery.value for delivery in service.ledger.deliveries()}
+
+        three_nodes.node(0).kill()
+
+        def lost() -> bool:
+            return bool(admin.list_topics(group.main, timeout=SECONDS).topics[group.main].partitions[0].leader == -1)
+
+        until(lost, SECONDS, "the partition has no leader")
+        overrides = {"deliver": {"broadcast": True}}
+        with SidecarProcess(group, service.url, tmp_path, overrides=overrides) as sidecar:
+            sidecar.wait_ready()
+            produce(group.bootstrap, group.main, [Out(b"led:%d" % number, partition=number) for number in (1, 2)])
+            sidecar.until(lambda: seen() == {b"led:1", b"led:2"}, SECONDS, "the other partitions' records are taken")
+            first = Producer({"bootstrap.servers": group.bootstrap, "linger.ms": 0})
+            first.produce(group.main, b"first", partition=0)  # written as soon as there is a leader
+            three_nodes.heal()
+            assert first.flush(SECONDS) == 0
+            sidecar.until(lambda: b"first" in seen(), SECONDS, "what was written as soon as it could be is taken")
+            assert sidecar.stop().code == 0
+        assert len(service.ledger.deliveries()) == 3
 
 
 def key_for(partition: int) -> bytes:

@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
 from sidecar.group_policy.heartbeat import InstanceInfo
-from sidecar.group_policy.removed_levels import undrained_levels, unlisted_levels
+from sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
 from sidecar.kafka.client_config import follower_config, teller_config
+from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
 from tests.support.deadline import until
@@ -169,9 +170,10 @@ def test_a_level_is_left_as_long_as_the_group_has_not_done_its_last_record(
     commit(kafka.bootstrap, group, TopicPartition(done, 1, 3))
     delete_all(kafka, expired)
     consumer = Consumer(follower_config({"bootstrap.servers": kafka.bootstrap}, group, "t"))
-    found = undrained_levels(consumer, dict.fromkeys((empty, untouched, half, done, expired), 2))
-    assert found == frozenset({untouched, half})
-    assert undrained_levels(consumer, {}) == frozenset()
+    logs = OffsetLookup(consumer, Leaders())
+    found = undrained_levels(logs, dict.fromkeys((empty, untouched, half, done, expired), 2))
+    assert found == Undrained(frozenset({untouched, half}), frozenset())
+    assert undrained_levels(logs, {}) == Undrained(frozenset(), frozenset())
     consumer.close()
 
 
@@ -184,8 +186,9 @@ def delete_all(kafka: Broker, topic: str) -> None:
 def test_what_an_open_transaction_holds_back_is_not_taken_for_done(
     kafka: Broker, make_topic: MakeTopic, group: str
 ) -> None:
-    topic = make_topic()
+    topic, other = make_topic(), make_topic()
     produce(kafka.bootstrap, topic, [b"x"])
+    produce(kafka.bootstrap, other, [b"x"])
     commit(kafka.bootstrap, group, TopicPartition(topic, 0, 0))
     dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"dead-{group}"})
     dead.init_transactions(SECONDS)
@@ -193,8 +196,13 @@ def test_what_an_open_transaction_holds_back_is_not_taken_for_done(
     outsider = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
     dead.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outsider.consumer_group_metadata(), SECONDS)
     consumer = Consumer(follower_config({"bootstrap.servers": kafka.bootstrap}, group, "t"))
-    assert undrained_levels(consumer, {topic: 1}) is None
+
+    def undrained() -> Undrained:
+        return undrained_levels(OffsetLookup(consumer, Leaders()), {topic: 1, other: 1})
+
+    full = Undrained(frozenset({topic, other}), frozenset())
+    assert undrained() == Undrained(frozenset({other}), frozenset({topic})), "it says nothing of this one alone"
     dead.abort_transaction(SECONDS)
-    until(lambda: undrained_levels(consumer, {topic: 1}) == frozenset({topic}), SECONDS, "Kafka says again")
+    until(lambda: undrained() == full, SECONDS, "Kafka says again")
     consumer.close()
     outsider.close()

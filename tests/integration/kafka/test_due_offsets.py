@@ -23,6 +23,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.consumer.due_offsets import SLACK, DueOffsets
+from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
@@ -50,12 +51,15 @@ class Look:
         self.found: list[Mapping[Partition, int]] = []
         self.heads.waits, self.heads.tell = lambda: waits, self.found.append
 
+    def logs(self) -> OffsetLookup:
+        return OffsetLookup(self.consumer, Leaders())
+
     def at(self, *sources: Partition) -> Mapping[Partition, int]:
         """The heads of these partitions now."""
         asked = [TopicPartition(*source, OFFSET_END) for source in sources]
         places = self.consumer.offsets_for_times(asked, timeout=SECONDS)
         ends = {Partition(place.topic, place.partition): place.offset for place in places}
-        self.heads.look(self.consumer, [OwnedPartition(source, 1) for source in sources], ends)
+        self.heads.look(self.logs(), [OwnedPartition(source, 1) for source in sources], ends)
         return self.found[-1]
 
 
@@ -97,10 +101,10 @@ def test_a_topic_that_is_gone_is_said_and_the_others_are_known(kafka: Broker, ma
     look = Look(kafka.bootstrap, {topic: -SLACK, f"{topic}-gone": -SLACK})
     until(lambda: look.at(Partition(topic, 0)), SECONDS, "the level is due")
     look.heads.look(
-        look.consumer, [OwnedPartition(Partition(topic, 0), 1), OwnedPartition(Partition(f"{topic}-gone", 0), 2)], {}
+        look.logs(), [OwnedPartition(Partition(topic, 0), 1), OwnedPartition(Partition(f"{topic}-gone", 0), 2)], {}
     )
     assert look.found[-1] == {Partition(topic, 0): 2}
-    assert look.heads.problem.startswith("how far the levels are due is not known: ")
+    assert look.heads.problem == f"Kafka does not say how far the levels are due: {topic}-gone[0]"
 
 
 # --- a lane on a broker --------------------------------------------------------------------------------------------

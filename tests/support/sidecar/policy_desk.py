@@ -8,6 +8,7 @@ from typing import Any
 
 from sidecar.group_policy.controller import PolicyController
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
+from sidecar.group_policy.removed_levels import Undrained
 from sidecar.settings.model import Settings
 from topics.policy_record import Heard, PolicyHeard, PolicyRecord
 
@@ -31,8 +32,8 @@ class Seen:
         self.desk.on_update(PolicyUpdate(heard, look, caught_up, live))
         await asyncio.sleep(0)
 
-    async def look(self, *left: str, there: Collection[str] = LEVELS, unsure: bool = False) -> None:
-        found = None if unsure else frozenset(left)
+    async def look(self, *left: str, there: Collection[str] = LEVELS, unknown: Collection[str] = ()) -> None:
+        found = Undrained(frozenset(left), frozenset(unknown))
         await self.tell(look=TopicSnapshot(frozenset(there), self.desk.wanted(), found), caught_up=False)
 
     async def begin(self, *heard: Heard, left: Collection[str] = (), there: Collection[str] = LEVELS) -> None:

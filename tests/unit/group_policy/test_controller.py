@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.group_policy.follower import TopicSnapshot
+from sidecar.group_policy.removed_levels import Undrained
 from sidecar.settings.group_policy import levels_of
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
@@ -94,9 +95,10 @@ def test_a_level_that_leaves_the_policy_is_read_until_a_later_look_finds_it_empt
         await seen.tell(policy(levels=["1s"]))
         assert seen.left == {LEVELS[1]}
         assert seen.desk.hurried()
-        await seen.tell(look=TopicSnapshot(frozenset(LEVELS), old, frozenset()), caught_up=False)  # it began before
+        before = TopicSnapshot(frozenset(LEVELS), old, Undrained(frozenset(), frozenset()))
+        await seen.tell(look=before, caught_up=False)
         assert seen.left == {LEVELS[1]}
-        await seen.look(unsure=True)
+        await seen.look(unknown=[LEVELS[1]])
         assert seen.left == {LEVELS[1]}
         await seen.look(LEVELS[1])
         assert seen.left == {LEVELS[1]}
@@ -119,9 +121,27 @@ def test_at_the_start_all_levels_are_looked_at_and_only_those_that_hold_somethin
     run(good(tmp_path, *SETS), work)
 
 
+def test_a_level_whose_leader_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
+    """Given two removed levels, one of which nobody says anything: the other is read, and left when it is empty."""
+
+    async def work(seen: Seen) -> None:
+        there = [*LEVELS, "billing-RETRY-9s", "billing-RETRY-8s"]
+        await seen.begin(there=there)
+        await seen.look("billing-RETRY-9s", there=there, unknown=["billing-RETRY-8s"])
+        assert seen.left == {"billing-RETRY-9s"}
+        assert seen.desk.hurried()
+        await seen.look(there=there, unknown=["billing-RETRY-8s"])
+        assert seen.left == frozenset()
+        await seen.look("billing-RETRY-8s", there=there)
+        await seen.look(there=there, unknown=["billing-RETRY-8s"])
+        assert seen.left == {"billing-RETRY-8s"}, "what is not known stays as it was"
+
+    run(good(tmp_path, *SETS), work)
+
+
 def test_without_kafkas_word_which_levels_hold_something_it_is_asked_again_soon(tmp_path: Path) -> None:
     async def work(seen: Seen) -> None:
-        await seen.look(unsure=True)
+        await seen.look(unknown=LEVELS)
         await seen.tell(live=False)
         assert seen.desk.hurried()
         await seen.look()

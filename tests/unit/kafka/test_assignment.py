@@ -84,7 +84,7 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
     slot = OwnedPartition(Partition("orders", 0), 1)
     assignment.slots[slot.partition] = slot
     assignment.seek(client, slot, 3)
-    assignment.out_of_range(client, slot, 7)
+    assignment.out_of_range(client, {slot.partition: 7})
     assert keeper.cuts == [(3, 5)]
     assert cast("Any", client).fetched_from == [5]
 
@@ -96,7 +96,7 @@ def test_an_offset_that_a_log_made_anew_has_by_now_is_not_where_it_goes_on() -> 
         assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
         slot = OwnedPartition(Partition("orders", 0), 1, last_at=last_at)
         assignment.slots[slot.partition] = slot
-        assignment.out_of_range(cast("Consumer", client), slot, 7)
+        assignment.out_of_range(cast("Consumer", client), {slot.partition: 7})
         assert client.fetched_from == [begins]
 
 
@@ -107,7 +107,7 @@ def test_a_partition_that_begins_anew_while_the_lane_is_full_is_not_fetched() ->
         slot = OwnedPartition(Partition("orders", 0), 1)
         assignment.slots[slot.partition] = slot
         assignment.all_paused = full
-        assignment.out_of_range(cast("Consumer", client), slot, 3)
+        assignment.out_of_range(cast("Consumer", client), {slot.partition: 3})
         assert (client.fetched_from, client.paused) == ([5], [0] if full else [])
 
 

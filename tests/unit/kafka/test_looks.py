@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.record import Partition
+from sidecar.kafka.consumer.due_offsets import DueOffsets
 from sidecar.kafka.consumer.looks import LOOK_EVERY, Looks
+from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from tests.unit.kafka.cluster_stub import ClusterStub
 
+PLACES = [Partition("orders", number) for number in range(3)]
 LEVEL = Partition("billing-RETRY-5s", 0)
 READ_AT = 1_795_391_078_015
 SLOTS: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, 1, last=7, last_at=READ_AT)}
@@ -30,6 +37,60 @@ class Client:
         return [SimpleNamespace(topic=place.topic, partition=place.partition, offset=8, error=None)]
 
 
+def test_of_which_partitions_nothing_is_known_is_said_once_for_as_long_as_that_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their lag stands still meanwhile, which must not look like a lag that does not grow."""
+    caplog.set_level(logging.INFO, "reconsume.assignment")
+    cluster, looks, seen = ClusterStub(), Looks(), list[tuple[frozenset[Partition], str]]()
+    leaders = Leaders(lambda: cluster.now)
+    slots: dict[Key, OwnedPartition] = {place: OwnedPartition(place, 1) for place in PLACES}
+
+    def look_for(seconds: float) -> None:
+        until = cluster.now + seconds
+        while cluster.now < until:
+            cluster.now += 1
+            if looks.is_time(cluster.now):
+                looks.ask(cluster.lookup(leaders), slots, cluster.now)
+        seen.append((looks.unanswered, looks.problem))
+
+    look_for(20)
+    cluster.silent = {1}
+    look_for(20)
+    look_for(60)
+    assert looks.ends.keys() == set(PLACES), "the ends of before stay"
+    look_for(60)
+    cluster.silent.clear()
+    look_for(60)
+    lost = frozenset(place for place in PLACES if place.number == 1)
+    said = "Kafka does not say what these partitions hold: orders[1]"
+    nothing = frozenset[Partition]()
+    assert seen == [(nothing, ""), (nothing, ""), (lost, said), (lost, said), (nothing, "")]
+    events = [event for record in caplog.records if (event := getattr(record, "event", "")).startswith("partitions-")]
+    assert events == ["partitions-unanswered", "partitions-answered"]
+
+
+@pytest.mark.parametrize(
+    ("later", "silent", "heads"),
+    [
+        (7, False, {LEVEL: 7}),
+        (OFFSET_END, False, {LEVEL: 9}),  # all of it is due, up to the end that was found before
+        (0, False, {}),  # nothing is, as in a log that was created again
+        (0, True, {LEVEL: 5}),  # nobody says: what was due stays due
+    ],
+)
+def test_how_far_a_level_is_due(later: int, silent: bool, heads: dict[Partition, int]) -> None:
+    cluster, due, told = ClusterStub(), DueOffsets(), list[Mapping[Partition, int]]()
+    leaders, slots = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, 1)]
+    due.waits, due.tell = lambda: {LEVEL.topic: 5_000}, told.append
+    cluster.later = 5
+    due.look(cluster.lookup(leaders), slots, {LEVEL: 9})
+    cluster.later, cluster.silent = later, {0} if silent else set()
+    due.look(cluster.lookup(leaders), slots, {LEVEL: 9})
+    assert told == [{LEVEL: 5}, heads]
+    assert bool(due.problem) == silent
+
+
 def test_no_two_requests_are_made_at_a_time_and_each_is_repeated_in_ten_seconds() -> None:
     """Each may wait behind a fetch for 0.5 s, and all retries of the lane that are due then wait with it."""
     client, looks, asked = Client(), Looks(), list[tuple[float, str]]()
@@ -37,7 +98,7 @@ def test_no_two_requests_are_made_at_a_time_and_each_is_repeated_in_ten_seconds(
     for now in [step / 10 for step in range(1, 400)]:
         if looks.is_time(now):
             before = len(client.requests)
-            looks.ask(cast("Consumer", client), SLOTS, now)
+            looks.ask(OffsetLookup(cast("Consumer", client), Leaders()), SLOTS, now)
             asked += [(now, request) for request in client.requests[before:]]
     times = [at for at, _ in asked]
     assert min(later - earlier for earlier, later in pairwise(times)) > LOOK_EVERY / 4

@@ -21,6 +21,7 @@ from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
 from sidecar.kafka.consumer.log_checks import Edges, checked, made_anew, reach, untouched
+from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
 PLACE = Partition("orders", 0)
@@ -35,7 +36,14 @@ def answer(offset: int, metadata: str = "", error: KafkaError | None = None, par
     )
 
 
-class Client:
+class Silent:
+    """No broker says who leads a partition."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+class Client(Silent):
     """Answers as it is told, and raises where it is told to."""
 
     def __init__(self, *answers: Any, refuses: bool = False, later: int | None = None) -> None:
@@ -59,6 +67,15 @@ def consumer(*answers: Any, refuses: bool = False, later: int | None = None) -> 
     return cast("Consumer", Client(*answers, refuses=refuses, later=later))
 
 
+def lookup(client: Any) -> OffsetLookup:
+    return OffsetLookup(client, Leaders())
+
+
+def goes_on_at(client: Any) -> Progress | None:
+    """Where a partition goes on whose log has shrunk to 2 … 8."""
+    return Starts("earliest").after_truncation(lookup(client), {PLACE: Edges(2, 8)}).get(PLACE)
+
+
 @pytest.mark.parametrize(
     ("known", "goes_on"),
     [
@@ -69,7 +86,7 @@ def consumer(*answers: Any, refuses: bool = False, later: int | None = None) -> 
 )
 def test_after_a_truncation_reading_goes_on_where_the_group_was(known: Progress | None, goes_on: Progress) -> None:
     found = answer(-1001) if known is None else answer(known.next, encode(known))
-    assert Starts("earliest").after_truncation(consumer(found), PLACE, Edges(2, 8)) == goes_on
+    assert goes_on_at(consumer(found)) == goes_on
 
 
 @pytest.mark.parametrize(
@@ -86,11 +103,11 @@ def test_a_log_that_is_younger_than_what_was_read_is_read_from_its_beginning(
 ) -> None:
     """An owner that has read ahead may commit an offset of a deleted topic in the new one of its name."""
     found = answer(12, encode(Progress(12, last_at=READ_AT)))
-    assert Starts("earliest").after_truncation(consumer(found, later=later), PLACE, Edges(2, 8)) == goes_on
+    assert goes_on_at(consumer(found, later=later)) == goes_on
 
 
 def test_while_kafka_does_not_say_where_the_group_was_nothing_is_decided() -> None:
-    assert Starts("earliest").after_truncation(consumer(refuses=True), PLACE, Edges(2, 8)) is None
+    assert goes_on_at(consumer(refuses=True)) is None
 
 
 def test_an_error_about_one_partition_is_not_taken_for_no_offset() -> None:
@@ -105,7 +122,7 @@ def test_what_cannot_be_answered_is_left_to_the_client(start_at: str) -> None:
     assert Starts(start_at).find(consumer(refuses=True), [PLACE]) == [Start(PLACE, OFFSET_STORED, None)]
 
 
-class Log:
+class Log(Silent):
     """A partition that begins at `low`, and whose first younger record, or marker, is at `younger`."""
 
     def __init__(self, low: int | None, younger: int) -> None:
@@ -134,7 +151,7 @@ class Log:
 def test_a_log_is_another_one_if_all_of_it_is_younger_than_what_was_read(
     log: Log, begins: dict[Partition, int]
 ) -> None:
-    assert made_anew(cast("Consumer", log), {PLACE: (8, READ_AT)}) == begins
+    assert made_anew(lookup(log), {PLACE: (8, READ_AT)}) == begins
 
 
 class Ends:
@@ -163,20 +180,19 @@ def test_what_lies_behind_the_end_of_the_log_is_a_former_logs(
     known: Progress, ends: tuple[int, int], left: Progress
 ) -> None:
     """As soon as the log is that long it would pass over its records."""
-    client = cast("Consumer", Ends({PLACE: ends}))
-    assert checked(client, {PLACE: known}) == {PLACE: left}
+    assert checked(lookup(Ends({PLACE: ends})), {PLACE: known}) == {PLACE: left}
 
 
 @pytest.mark.parametrize("known", [Progress(0, frozenset({2})), None])
 def test_where_the_end_of_a_main_topic_is_not_known_all_stays(known: Progress | None) -> None:
-    assert checked(cast("Consumer", Ends({})), {PLACE: known}) == {PLACE: known}
+    assert checked(lookup(Ends({})), {PLACE: known}) == {PLACE: known}
 
 
 @pytest.mark.parametrize(("answers", "sure"), [(0, False), (1, False), (2, True)])
 def test_a_level_is_not_read_before_it_is_known_that_its_log_is_the_one_that_was_read(answers: int, sure: bool) -> None:
     """Where a retry could be skipped, no answer is no leave: neither about its records' times nor about its end."""
 
-    class Level:
+    class Level(Silent):
         def __init__(self) -> None:
             self.left = answers
 
@@ -187,7 +203,7 @@ def test_a_level_is_not_read_before_it_is_known_that_its_log_is_the_one_that_was
             return [answer(9 if place.offset == OFFSET_END else OFFSET_END) for place in places]
 
     known = Progress(9, last_at=READ_AT)
-    assert checked(cast("Consumer", Level()), {PLACE: known}) == ({PLACE: known} if sure else {})
+    assert checked(lookup(Level()), {PLACE: known}) == ({PLACE: known} if sure else {})
 
 
 def test_the_reach_of_progress_is_behind_its_last_mark() -> None:

@@ -1,0 +1,58 @@
+"""Sort the client's messages by what they say of a partition's position, for all partitions of a batch together.
+
+The consumer's thread requests offsets for all of them at once, and not partition by partition: it must poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message
+
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+
+Slots = Mapping[Key, OwnedPartition]
+
+
+class LostPositions(NamedTuple):
+    """What a batch's errors say.
+
+    `unstarted`: awaited partitions that have no committed offset, by the client's report. `lost`: partitions whose next
+    offset is not in the log, and that offset. `others`: the errors that say something else.
+    """
+
+    unstarted: frozenset[Partition]
+    lost: dict[Partition, int]
+    others: list[KafkaError]
+
+
+def is_end(error: KafkaError) -> bool:
+    """Return whether this is no error, but the end of a log."""
+    return error.code() == KafkaError._PARTITION_EOF
+
+
+def first_offsets(slots: Slots, messages: Iterable[Message]) -> dict[Partition, int]:
+    """Return the offset of the first record or end of each awaited partition."""
+    firsts = dict[Partition, int]()
+    for message in messages:
+        slot, error = slots.get((message.topic(), message.partition())), message.error()
+        if slot is not None and slot.awaits is not None and (error is None or is_end(error)):
+            firsts.setdefault(slot.partition, message.offset() or 0)
+    return firsts
+
+
+def lost_positions(slots: Slots, errors: Iterable[tuple[Message, KafkaError]]) -> LostPositions:
+    """Return what these errors say."""
+    unstarted, lost, others = set[Partition](), dict[Partition, int](), list[KafkaError]()
+    for message, error in errors:
+        slot = slots.get((message.topic(), message.partition()))
+        if slot is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
+            others.append(error)
+        elif slot.awaits is not None:
+            unstarted.add(slot.partition)
+        else:  # of several errors the lowest offset: nothing may be skipped
+            offset = message.offset() or 0
+            lost[slot.partition] = min(offset, lost.get(slot.partition, offset))
+    return LostPositions(frozenset(unstarted), lost, others)

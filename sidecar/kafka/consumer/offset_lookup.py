@@ -1,0 +1,215 @@
+"""Look up offsets of many partitions: all with one request, and by leaders only where that request fails.
+
+The client's request fails for all partitions if one leader does not answer (`rd_kafka_offsets_for_times`, 2.16). Only a
+partition that the cluster itself reports without a leader fails alone. So after a failure the partitions are requested
+again by leaders, and each partition is answered whose leader answers. A leader that has not answered rests: the next
+requests leave its partitions out, so that they do not wait for it too.
+
+All of this runs on a thread that must also poll. So one lookup takes `LONGEST` seconds at most.
+
+In a callback of the client nobody may call `list_topics`: the next callback of the same poll then ends the process
+(`CallState_get: Assertion cs != NULL`, 2.16). So there the leaders are not asked for, and the next lookup goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from confluent_kafka import OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
+
+from sidecar.core.record import Partition
+
+LONGEST = 6.0
+"""Seconds for all requests of one lookup. `/livez` takes a consumer's thread for stuck after 30 s without a poll; an
+assignment also waits for committed offsets (8 s at most)."""
+PART_WITHIN = 0.8
+"""Seconds for a request to a part of the leaders. Behind a fetch a request waits for `fetch.wait.max.ms`, which is
+500 ms; with less, a leader that answers would count as one that does not."""
+PARTS_WITHIN = 4.0
+"""Seconds for all parts of one request: enough for five that do not answer. One leader that does not costs 0.8 s."""
+PARTS = 4
+"""Into how many parts the leaders of a failed request are divided. Of up to four each is a part."""
+LEADERS_WITHIN = 0.5
+"""Seconds for the leaders of one topic. Any broker answers this in milliseconds, behind no fetch."""
+REST = 2.0
+"""Seconds for which a leader is left out after it has not answered; doubled each time, up to `LONGEST_REST`."""
+LONGEST_REST = 20.0
+"""Seconds. A leader that is away for long then costs the thread 0.8 s in 20 s."""
+
+NOBODY = -1
+"""The leader of partitions of which nobody has said who leads them: they rest together."""
+
+_LOG = logging.getLogger("reconsume.assignment")
+
+
+class Leaders:
+    """The leaders of one consumer's partitions, and which of them do not answer. Kept from one lookup to the next.
+
+    `clock`: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._leader_of: dict[Partition, int] = {}
+        """As the cluster said after the last failure. It may be out of date: the client itself knows better, and this
+        only decides which partitions are requested together."""
+        self._silent: dict[int, tuple[float, float]] = {}
+        """The leaders that did not answer: until when each rests, and how long its rest is."""
+
+    def rests(self, partition: Partition) -> bool | None:
+        """Return whether the leader of a partition rests. None: it has not answered, but may be asked again."""
+        until = self._silent.get(self._leader(partition))
+        return False if until is None else (True if self.clock() < until[0] else None)
+
+    def reached(self, partitions: Iterable[Partition]) -> None:
+        """Note that the leaders of these partitions answer: records or errors of theirs have come."""
+        if self._silent:
+            self.answered({self._leader(partition) for partition in partitions})
+
+    def answered(self, leaders: Iterable[int]) -> None:
+        """Note that these leaders have answered a request."""
+        for leader in leaders:
+            _, rest = self._silent.pop(leader, (0.0, 0.0))
+            if rest:
+                text, extra = "%s answers again what its logs hold", {"event": "offsets-answered"}
+                _LOG.info(text, _name(leader), extra=extra)
+
+    def suspect(self, leaders: Iterable[int]) -> None:
+        """Note that one of these leaders may not have answered: the next lookup requests theirs apart from the rest."""
+        self._silent |= {leader: (self.clock(), self._silent.get(leader, (0.0, 0.0))[1]) for leader in leaders}
+
+    def failed(self, leader: int, why: object) -> None:
+        """Note that a leader has not answered a request that was for it alone."""
+        _, rest = self._silent.get(leader, (0.0, 0.0))
+        if not rest:
+            text, extra = "%s does not answer what its logs hold: %s", {"event": "offsets-unanswered"}
+            _LOG.warning(text, _name(leader), why, extra=extra)
+        rest = min(2 * rest, LONGEST_REST) if rest else REST
+        self._silent[leader] = self.clock() + rest, rest
+
+    def learn(self, consumer: Consumer, places: Iterable[TopicPartition], until: float) -> None:
+        """Ask the cluster who leads these partitions. Where it does not answer by `until`, the earlier answer stays."""
+        for topic in sorted({place.topic for place in places}):
+            if (left := until - self.clock()) <= 0:
+                return
+            try:
+                listed = consumer.list_topics(topic, timeout=min(left, LEADERS_WITHIN)).topics[topic]
+            except KafkaException:
+                return  # no broker answers, and none would for the next topic
+            leaders = {Partition(topic, number): found.leader for number, found in listed.partitions.items()}
+            self._leader_of |= {source: leader for source, leader in leaders.items() if leader >= 0}
+
+    def by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Return the places of each leader."""
+        found = defaultdict[int, list[TopicPartition]](list)
+        for place in places:
+            found[self._leader(Partition(place.topic, place.partition))].append(place)
+        return dict(found)
+
+    def in_turn(self, leaders: Iterable[int]) -> list[int]:
+        """Return the leaders in the order in which they are to be asked: the last that did not answer comes last."""
+        return sorted(leaders, key=lambda leader: self._silent.get(leader, (0.0, 0.0)))
+
+    def _leader(self, partition: Partition) -> int:
+        return self._leader_of.get(partition, NOBODY)
+
+
+class OffsetLookup:
+    """The requests of one operation, such as the start of an assignment. They never raise.
+
+    Use one for each operation: together its requests take `LONGEST` seconds at most. `in_callback`: whether the client
+    calls back, so that no topic may be listed.
+    """
+
+    def __init__(self, consumer: Consumer, leaders: Leaders, *, in_callback: bool = False) -> None:
+        self.consumer = consumer
+        self.may_list = not in_callback
+        self._leaders = leaders
+        self._until = leaders.clock() + LONGEST
+
+    def left(self) -> float:
+        """Return the seconds that are left for further requests."""
+        return max(0.0, self._until - self._leaders.clock())
+
+    def numbers(self, places: Iterable[TopicPartition], within: float) -> dict[Partition, int]:
+        """Return the offset behind each logical offset or time in `places`, where there is one.
+
+        Partitions whose leader does not answer are left out.
+        """
+        return {source: offset for source, offset in self.offsets(places, within).items() if offset >= 0}
+
+    def offsets(self, places: Iterable[TopicPartition], within: float) -> dict[Partition, int]:
+        """As `numbers`, with `OFFSET_END` where there is no such record. `within`: seconds for all places together."""
+        known, silent = list[TopicPartition](), list[TopicPartition]()
+        for place in places:
+            rests = self._leaders.rests(Partition(place.topic, place.partition))
+            if not rests and place.offset != OFFSET_STORED:
+                (known if rests is False else silent).append(place)
+        return self._all(known, within) | self._by_leaders(silent)
+
+    def _all(self, places: Sequence[TopicPartition], within: float) -> dict[Partition, int]:
+        answer = self._request(places, within)
+        return self._by_leaders(places, answer) if isinstance(answer, KafkaException) else answer
+
+    def _by_leaders(self, places: Sequence[TopicPartition], why: KafkaException | None = None) -> dict[Partition, int]:
+        """Request the places by their leaders. `why`: how the request for all of them failed, if there was one."""
+        if not places:
+            return {}
+        if self.may_list:
+            self._leaders.learn(self.consumer, places, self._until)
+        groups = self._leaders.by_leader(places)
+        if why is not None and len(groups) == 1:
+            if self.may_list:
+                self._leaders.failed(next(iter(groups)), why)
+            else:
+                self._leaders.suspect(groups)
+            return {}
+        return self._by_parts(groups)
+
+    def _by_parts(self, groups: Mapping[int, list[TopicPartition]]) -> dict[Partition, int]:
+        """Request the places of each leader, of several leaders at a time; divide a part that fails."""
+        found, until = dict[Partition, int](), min(self._until, self._leaders.clock() + PARTS_WITHIN)
+        parts = divided(self._leaders.in_turn(groups))
+        while parts and self._leaders.clock() < until:
+            part = parts.pop(0)
+            answer = self._request([place for leader in part for place in groups[leader]], PART_WITHIN)
+            if not isinstance(answer, KafkaException):
+                self._leaders.answered(part)
+                found |= answer
+            elif len(part) == 1:
+                self._leaders.failed(part[0], answer)
+            else:
+                parts += divided(part)
+        self._leaders.suspect(leader for part in parts for leader in part)
+        return found
+
+    def _request(self, places: Sequence[TopicPartition], within: float) -> dict[Partition, int] | KafkaException:
+        """Return the client's answer, or its failure if not all of the leaders have answered."""
+        if not places or not self.left():
+            return {}
+        try:
+            answer = self.consumer.offsets_for_times(list(places), timeout=min(within, self.left()))
+        except KafkaException as failure:
+            return failure
+        return {
+            Partition(place.topic, place.partition): place.offset
+            for place in answer
+            if place.error is None and (place.offset >= 0 or place.offset == OFFSET_END)
+        }
+
+
+def _name(leader: int) -> str:
+    return "Kafka" if leader == NOBODY else f"broker {leader}"
+
+
+def divided(leaders: Sequence[int]) -> list[Sequence[int]]:
+    """Return the leaders in `PARTS` parts, or each alone.
+
+    The first is alone in any case. So each lookup finds out about one leader at least, however many do not answer.
+    """
+    if len(leaders) <= PARTS:
+        return [[leader] for leader in leaders]
+    return [leaders[:1], *(leaders[number :: PARTS - 1] for number in range(1, PARTS))]
