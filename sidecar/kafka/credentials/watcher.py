@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sidecar.errors import ConfigError
 from sidecar.kafka.credentials.reachability import Unreachable, answers
 from sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
-from sidecar.observability.logs import KAFKA
+from sidecar.observability.repeats import KAFKA
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from sidecar.settings.sections.kafka_secrets import BY_FOLDER, Kafka
 
