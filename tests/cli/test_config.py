@@ -73,9 +73,33 @@ def test_check_reads_no_device_to_its_end_and_waits_for_no_pipe(tmp_path: Path) 
     ]
     shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
     assert (shown.exit_code, shown.stdout) == (78, "")
-    assert "api.token_file = /dev/zero: cannot be read: has more than 65536 bytes" in shown.stderr
-    assert f"kafka.ssl.ca.location = {pipe}: is no plain file" in shown.stderr
-    assert "kafka.ssl.key.location = /dev/zero: is no plain file" in shown.stderr
+    assert "api.token_file = /dev/zero: cannot be read: it is a device, and no plain file" in shown.stderr
+    assert f"kafka.ssl.ca.location = {pipe}: cannot be read: it is a pipe, and no plain file" in shown.stderr
+    assert "kafka.ssl.key.location = /dev/zero: cannot be read: it is a device, and no plain file" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ("ops: \n", "line 1 is neither TOKEN or"),
+        ("# ours\n\nalice: secret-secret\nbob:\n", "line 4 is neither TOKEN or"),
+        ("two words here\n", "line 1 is neither TOKEN or"),
+        ("ops: two words\n", "line 1 is neither TOKEN or"),
+        ("sécret\n", "line 1 is neither TOKEN or"),
+        ("a\x00b\n", "line 1 is neither TOKEN or"),
+        ("# nothing yet\n", "it holds no token"),
+        ("", "it holds no token"),
+    ],
+)
+def test_check_names_the_line_of_a_token_file_that_is_no_token_and_shows_nothing_of_it(
+    tmp_path: Path, held: str, says: str
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(held, encoding="utf-8")
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"api.token_file={file}")
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert f"api.token_file = {file}: {says}" in shown.stderr
+    assert not any(word in shown.stderr for word in held.split() if len(word) > 3)
 
 
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:

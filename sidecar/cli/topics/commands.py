@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
+LARGEST_PLAN = 16 * 1024 * 1024
+"""Bytes of a plan: some 20 000 topics."""
 
 app = typer.Typer(help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -87,7 +89,7 @@ def apply(
       reconsume topics apply
       reconsume topics apply --plan plan.json --yes
     """
-    planned = None if plan_file is None else read_plan(read_bytes(plan_file))
+    planned = None if plan_file is None else read_plan(read_bytes(plan_file, LARGEST_PLAN))
     # Imported late, as in `look`.
     from sidecar.kafka.admin.topics import TopicAdmin
 

@@ -32,7 +32,7 @@ class Ui(Section):
         default=None,
         description=(
             "A file with tokens, one a line: whoever signs in by one may redrive dead letters. A line `NAME: TOKEN` "
-            "names its token for the audit. null is read-only. Read when it is needed, so that a rotated secret takes "
+            "names its token for the audit; one that begins with # is a comment. null is read-only. Read when it is needed, so that a rotated secret takes "
             "effect."
         ),
     )
