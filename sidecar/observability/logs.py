@@ -23,7 +23,7 @@ import structlog
 from structlog.stdlib import ProcessorFormatter
 
 from sidecar.observability.repeats import WINDOW, Repeats
-from sidecar.printable import printable, printable_json
+from sidecar.printable import printable, printable_json, text_without_secrets
 
 QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""
@@ -148,8 +148,8 @@ def _formatter(form: Format) -> logging.Formatter:
     return ProcessorFormatter(
         foreign_pre_chain=[_name_kind, structlog.stdlib.ExtraAdder()],  # the extras may hold an `event`
         processors=[
-            _stamp,
             structlog.processors.format_exc_info,
+            _stamp,
             ProcessorFormatter.remove_processors_meta,
             _as_json if form == "json" else _as_text,
         ],
@@ -170,6 +170,9 @@ def _stamp(logger: Any, method: str, event: _Event) -> _Event:
     about = event.pop("about", 0)
     if count := len(about) if isinstance(about, Collection) else about:  # the sentence names them
         event["about"] = count
+    for name in ("message", "exception"):
+        if isinstance(text := event.get(name), str):
+            event[name] = text_without_secrets(text)  # errors of clients and exporters quote the URL that they call
     first = {"timestamp": at, "level": record.levelname.lower(), "logger": record.name, "event": event.pop("event")}
     return {**first, **event}
 

@@ -121,6 +121,38 @@ def test_show_masks_secrets(tmp_path: Path) -> None:
     assert "kafka.sasl.password" in shown.stdout
 
 
+SECRET = "S3cretS3cret"
+ALLOWED = "deliver.allow_remote=true"
+URLS = (
+    *(
+        "http://127.0.0.1:1/e?token={}",
+        "http://127.0.0.1:1/e?{}",
+        "http://u:{}@127.0.0.1:1/e",
+        "http://127.0.0.1:1/e#{}",
+    ),
+    *("https://h/?t={}", "http://h:0/?a b={}", "127.0.0.1:1/e?{}", "http://10.0.0.1/e?t={}", "http://169.254.1.1/?{}"),
+    *("unix:/run/app.sock:/e?t={}", "unix:run?{}"),
+)
+
+
+@pytest.mark.parametrize("key", ["deliver.url", "deliver.health_url", "kafka.sasl.oauthbearer.token.endpoint.url"])
+@pytest.mark.parametrize("words", ["config show", "config check", "explain"])
+def test_no_command_shows_the_secret_of_a_url_whether_it_is_sound_or_not(tmp_path: Path, words: str, key: str) -> None:
+    file = write_good(tmp_path)
+    for form in URLS:
+        shown = reconsume(*words.split(), "-c", file, "--set", f"{key}={form.format(SECRET)}", "--set", ALLOWED)
+        assert SECRET not in shown.output, form
+
+
+@pytest.mark.parametrize("form", ["http://127.0.0.1:1/e?token={}", "unix:/run/app.sock:/e?t={}"])
+def test_doctor_names_a_service_that_is_away_without_the_secret_of_its_url(tmp_path: Path, form: str) -> None:
+    url = form.format(SECRET)
+    urls = ("--set", f"deliver.url={url}", "--set", f"deliver.health_url={url}")
+    shown = reconsume("doctor", "-c", write_good(tmp_path), *urls)
+    assert form.partition("?")[0] in shown.output
+    assert SECRET not in shown.output
+
+
 def test_schema_needs_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert json.loads(reconsume("config", "schema").stdout) == json_schema()

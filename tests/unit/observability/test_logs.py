@@ -93,6 +93,21 @@ def test_an_exception_comes_with_its_trace_and_without_local_values(start: Start
     assert payload not in stream.getvalue()
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_line_and_no_trace_shows_the_secret_of_a_url(start: Start, form: Format) -> None:
+    """Given a library that quotes the URL it calls, then user and query are masked, in message and trace."""
+    stream = io.StringIO()
+    handler = start(stream, form)
+    logger = logging.getLogger("opentelemetry.exporter")
+    try:
+        raise ConnectionError("pool: with url: /v1/traces?key=s3cret (https://user:s3cret@collector/v1?key=s3cret)")
+    except ConnectionError as error:
+        logger.exception("cannot export: %s", error)
+    handler.flush()
+    assert "/v1/traces?" in stream.getvalue()
+    assert "s3cret" not in stream.getvalue()
+
+
 def test_text_is_one_line_that_cannot_move_the_cursor(start: Start) -> None:
     """Given a broker's message with terminal codes and line ends, then they are shown as escapes."""
     stream = io.StringIO()
