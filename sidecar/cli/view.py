@@ -156,6 +156,8 @@ def sql(
     The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
     themselves, so it takes some ten seconds; `view run` need not be running. Needs what `view run` needs.
 
+    A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
+
     \b
     Examples:
       reconsume view sql 'SELECT reason, count(*) FROM view GROUP BY 1'

@@ -35,6 +35,13 @@ def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> No
     assert "hunter2" not in shown.stderr
 
 
+@pytest.mark.parametrize("group", ["sec-RETRY", "sec-main-x"])
+def test_check_refuses_a_group_that_another_group_would_share_with(tmp_path: Path, group: str) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"group={group}")
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert f"group = {group}: must not" in shown.stderr
+
+
 def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
     """Given secrets of Kafka and files of tokens that are not mounted, then all are told at once."""
     more = "ui: {enabled: true, token_file: /nowhere/ui, audit_file: /tmp/audit}\napi: {token_file: /nowhere/api}\n"
