@@ -13,6 +13,8 @@ from spark.properties import parse_properties
 
 FAILED = 1
 USAGE = 2
+LARGEST_PROPERTIES = 1024 * 1024
+"""Bytes of a file for --kafka-properties, which may hold certificates as PEM."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,12 +37,26 @@ def connection(options: Run | Sql) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     if options.kafka_properties is not None:
-        found = parse_properties(Path(options.kafka_properties).read_text("utf-8"))
+        found = parse_properties(read_properties(Path(options.kafka_properties)))
     if options.bootstrap is not None:
         found["bootstrap.servers"] = options.bootstrap
     if not found.get("bootstrap.servers"):
         raise ValueError("bootstrap.servers is needed, here or in the file of --kafka-properties")
     return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def read_properties(file: Path) -> str:
+    """Return the text of a properties file.
+
+    Raises OSError if it cannot be read, and ValueError if it is no plain file, or too long.
+    """
+    if file.exists() and not file.is_file():  # a pipe may keep its reader waiting, and a device has no end
+        raise ValueError("it is no plain file")
+    with file.open("rb") as opened:
+        held = opened.read(LARGEST_PROPERTIES + 1)
+    if len(held) > LARGEST_PROPERTIES:
+        raise ValueError(f"it has more than {LARGEST_PROPERTIES} bytes")
+    return held.decode("utf-8")
 
 
 def start(options: Run | Sql, kafka: dict[str, str]) -> int:

@@ -67,7 +67,7 @@ class GroupShape(msgspec.Struct, frozen=True):
 
     `view`: the sidecar follows the view. `ui`: the sidecar serves the dashboard. `redrives`: the dashboard can redrive.
     `direct`: the service of a relay writes copies, dead letters and events itself, as the Spark consumer does, and does
-    not post them.
+    not post them. `removed`: level topics of main topics that left the configuration.
     """
 
     names: Names
@@ -79,10 +79,11 @@ class GroupShape(msgspec.Struct, frozen=True):
     ui: bool = False
     redrives: bool = False
     direct: bool = False
+    removed: tuple[str, ...] = ()
 
     @property
     def levels(self) -> tuple[str, ...]:
-        return self.names.levels_of(self.delays, self.topics)
+        return (*self.names.levels_of(self.delays, self.topics), *self.removed)
 
     @property
     def dlqs(self) -> tuple[str, ...]:

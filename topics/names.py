@@ -20,6 +20,10 @@ TEMPLATES = ("{group}", "{topic}-{group}")
 LONGEST_NAME = 249
 """Characters. Kafka's limit: the name plus `-<partition>` must fit a directory name of 255 bytes."""
 LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+DERIVED_GROUP = re.compile(r"(.+)-(RETRY(?:-VIEW)?|DLQ-REDRIVE|BROADCAST)")
+"""The names of consumer groups that a group derives from its own (`retry_group` and the like)."""
+BY_PREFIX = re.compile(r"(.+?)-(main|retry|post)(?:-.*)?")
+"""The names of groups whose transactional ids begin like those of a lane of another group."""
 
 
 class LegalNames:
@@ -184,6 +188,22 @@ def build_names(group: str, topics: Collection[str], delays: Collection[int], te
     names = Names(group, template)
     names.check(topics, delays)
     return names
+
+
+def group_fault(group: str) -> str:
+    """Return why a group's name may not stand beside another group; empty if it may.
+
+    It is none that another group derives from its own name: for the consumer group of its retries (`billing-RETRY`), or
+    for its transactional ids, on which rights are given by prefix (`billing-main-*`).
+    """
+    if (derived := DERIVED_GROUP.fullmatch(group)) is not None:
+        return f"must not end in -{derived[2]}: the group {derived[1]} uses that name for itself"
+    if (reached := BY_PREFIX.fullmatch(group)) is not None:
+        other, lane = reached[1], reached[2]
+        return (
+            f"must not contain -{lane}-: rights of the group {other} are on {other}-{lane}-*, and would reach this one"
+        )
+    return ""
 
 
 def check_name(name: str) -> None:

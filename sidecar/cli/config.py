@@ -47,11 +47,11 @@ def check(options: Options) -> None:
 
 
 def _token_faults(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each file of tokens that cannot be read: with it no token is valid."""
+    """Yield a sentence for each file of tokens that cannot be used as a whole."""
     for name, file in (("api", settings.api.token_file), ("ui", settings.ui.enabled and settings.ui.token_file)):
         try:
-            if file:
-                read_tokens(Path(file))
+            if file and (fault := read_tokens(Path(file)).fault):
+                yield f"{name}.token_file = {file}: {fault}"
         except OSError as error:
             yield f"{name}.token_file = {file}: cannot be read: {error.strerror}"
 

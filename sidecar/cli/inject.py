@@ -16,8 +16,11 @@ from sidecar.deploy.annotations import faults
 from sidecar.deploy.manifest_file import Change, Changed, change_all
 from sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
 from sidecar.errors import ConfigError
+from sidecar.files import read_given, read_stream
 
 STDIN = "-"
+LARGEST = 16 * 1024 * 1024
+"""Bytes of one file of manifests. The API server takes 3 MiB in one object."""
 
 Files = Annotated[
     list[str], typer.Option("-f", "--file", metavar="FILE", help="The manifest; - is stdin; may be repeated.")
@@ -125,7 +128,7 @@ def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
 def read(name: str) -> str:
     """Return the text of a file or of stdin. Raises ConfigError if it cannot be read."""
     try:
-        data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        data = read_stream(sys.stdin.buffer, LARGEST) if name == STDIN else read_given(Path(name), LARGEST)
         return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror

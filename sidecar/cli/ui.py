@@ -11,6 +11,7 @@ import typer
 from sidecar.cli.terminal.arguments import address
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
+from sidecar.http.tokens import read_tokens
 from sidecar.settings import load
 from sidecar.settings.addresses import Listen
 
@@ -58,8 +59,8 @@ def ui(
       reconsume ui --token-file /run/secrets/reconsume-ui --audit-file /var/log/reconsume-ui.jsonl
     """
     place = address(listen, "--listen")
-    if token_file is not None and not token_file.is_file():
-        raise typer.BadParameter(f"--token-file: {token_file} is not a file")
+    if token_file is not None and (fault := fault_of(token_file)):
+        raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = load(options.config, options.sets)
     from sidecar.runtime.assembly import (
         build_policy,
@@ -76,6 +77,14 @@ def ui(
     dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
     serve(dashboard, lambda server: tell(server, place, token_file is None))
     return 0
+
+
+def fault_of(token_file: Path) -> str:
+    """Return why a token file cannot be used; empty if it can."""
+    try:
+        return read_tokens(token_file).fault
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def state_folder() -> Path:

@@ -13,8 +13,10 @@ import typer
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.errors import ConfigError, SetupError
+from sidecar.files import read_plain
 from sidecar.java.kafka_properties import to_java
 from sidecar.settings import Settings, load
+from sidecar.settings.sections.kafka_secrets import LARGEST_READ
 from topics.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ UNUSED = ("topics=[none]", "deliver={mode: pull}")
 """Settings that a sidecar requires and the view does not use: placeholders that override the configuration."""
 NO_GROUP = "group=none"
 """The placeholder for `group` if the groups are named on the command line."""
+LARGEST_PROPERTIES = 1024 * 1024
+"""Bytes of a file for --kafka-properties, which may hold certificates as PEM."""
 READABLE = 60
 """Characters of the group names that are kept in the name of their checkpoint."""
 
@@ -152,6 +156,8 @@ def sql(
     The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
     themselves, so it takes some ten seconds; `view run` need not be running. Needs what `view run` needs.
 
+    A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
+
     \b
     Examples:
       reconsume view sql 'SELECT reason, count(*) FROM view GROUP BY 1'
@@ -175,7 +181,7 @@ def reached(settings: Settings, file: Path | None) -> Cluster:
     if file is not None:
         expect_readable(file)
         return Cluster(bootstrap, file)
-    done = to_java(settings.kafka, lambda name: Path(name).read_text("utf-8"))
+    done = to_java(settings.kafka, lambda name: read_plain(Path(name), LARGEST_READ).decode("utf-8"))
     if done.problems:
         raise ConfigError(done.problems)
     return Cluster(bootstrap, done.properties)
@@ -185,7 +191,7 @@ def expect_readable(file: Path) -> None:
     """Raise ConfigError if the file cannot be read. Found here it is one sentence; Spark would report it only after
     its start."""
     try:
-        file.read_bytes()
+        read_plain(file, LARGEST_PROPERTIES)
     except OSError as error:
         raise ConfigError([f"--kafka-properties: {file}: cannot be read: {error.strerror}"]) from error
 

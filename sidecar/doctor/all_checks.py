@@ -10,6 +10,7 @@ from sidecar.clock import now
 from sidecar.doctor.checks.clock import clock
 from sidecar.doctor.checks.groups import groups
 from sidecar.doctor.checks.kafka import reach
+from sidecar.doctor.checks.leftovers import removed_topics
 from sidecar.doctor.checks.overdue import overdue
 from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import progress
@@ -58,6 +59,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     checks = [
         Check("rights", lambda: rights(cluster, permissions_of(user, group()), mend_rights(settings, user)), 40.0),
         Check("topics", lambda: topics(cluster, group(), compare)),
+        Check("leftovers", lambda: removed_topics(cluster, group())),
         Check("clock", lambda: clock(cluster, settings.names)),
         Check("progress", lambda: progress(cluster, group(), heard(told))),
         Check("overdue", lambda: overdue(cluster, group())),

@@ -26,6 +26,7 @@ from sidecar.settings.group_policy import (
 from sidecar.settings.model import Settings
 from topics import versions
 from topics.policy_record import BadRecord, Heard, InstanceHeard, NewerRecord, PolicyHeard, PolicyRecord
+from topics.removed import removed_topics
 
 KNOWN_WITHIN = 10.0
 """Seconds that the lanes wait for the group's policy at the start. Then they use the configuration's values, because a
@@ -122,12 +123,18 @@ class PolicyController:
                 "at": None if self.record is None else self.record.at,
                 "refused": list(self.refused),
                 "removed_levels": sorted(self._left),
+                "removed_topics": self._removed_topics(),
             },
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
                 for name, subscription in self._peers.differing().items()
             ],
         }
+
+    @property
+    def removed_levels(self) -> int:
+        """The number of levels that are read although the policy or the configuration has lost them."""
+        return len(self._left)
 
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
@@ -174,11 +181,18 @@ class PolicyController:
                 _LOG.info(text, ", ".join(sorted(gone)), extra=extra)
             self._read_leftovers()
 
+    def _removed_topics(self) -> list[str]:
+        """Return the main topics that left the configuration and whose own levels still hold retries."""
+        return removed_topics(self._file.names, self._left, self._file.topic_names)
+
     def _read_leftovers(self) -> None:
         if self._left:
             names = ", ".join(sorted(self._left))
             text, extra = "levels outside the policy are read until they are empty: %s", {"event": "levels-left"}
             _LOG.info(text, names, extra=extra)
+        if removed := self._removed_topics():
+            text = "retries of topics that left the configuration are passed on, and become dead letters in the end: %s"
+            _LOG.warning(text, ", ".join(removed), extra={"event": "topics-removed", "about": removed})
         self._apply(self.settings, self._left)
 
     def _consider(self) -> None:

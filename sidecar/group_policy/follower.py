@@ -22,7 +22,8 @@ from confluent_kafka import (
 
 from sidecar.core.record import Partition
 from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
-from sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
+from sidecar.group_policy.removed_levels import Undrained
+from sidecar.group_policy.removed_topics import leftover_levels
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.consumer.log_checks import made_anew
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
@@ -211,10 +212,9 @@ class PolicyFollower(threading.Thread):
         wanted = self._desk.wanted()  # asked first: it must not be newer than the topics below
         there = consumer.list_topics(timeout=METADATA_WITHIN).topics
         place = self._place
-        stray = {
-            name: len(there[name].partitions) for name in unlisted_levels(place.names, place.topics, there, wanted)
-        }
-        look = TopicSnapshot(frozenset(there), wanted, undrained_levels(self._lookup(consumer), stray))
+        counts = {name: len(topic.partitions) for name, topic in there.items()}
+        left = leftover_levels(self._lookup(consumer), place.names, place.topics, counts, wanted)
+        look = TopicSnapshot(frozenset(there), wanted, left)
         if self._topic in there and (not self._reading or self._is_other_log(consumer)):
             self._begin(consumer)
         elif self._topic not in there:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hmac
 import logging
 import os
@@ -10,15 +9,20 @@ import re
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from sidecar.files import read_plain
+
 UNNAMED = "unnamed"
 """What the audit calls a token that has no name of its own."""
 LONGEST_NAME = 64
 LONGEST = 64 * 1024
 """Bytes of a token file."""
+FORM = "TOKEN or `NAME: TOKEN`"
 
 _LOG = logging.getLogger("reconsume.api")
-# The space makes the difference: no bearer token can hold one, so a bare token with a colon stays what it is.
-_NAMED = re.compile(rb"([A-Za-z0-9][\w.@-]{0,%d}):[ \t]+(\S+)" % (LONGEST_NAME - 1))
+# The space makes the difference: no bearer token can hold one, so a bare token with a colon stays what it is. One that
+# ends with a colon is a name whose token was left out, and would be a secret that everybody can guess.
+_NAMED = re.compile(rb"([A-Za-z0-9][\w.@-]{0,%d}):[ \t]+([!-~]+)" % (LONGEST_NAME - 1))
+_BARE = re.compile(rb"[!-~]*[!-9;-~]")
 
 Signature: TypeAlias = tuple[int, int, int, int]
 
@@ -30,22 +34,40 @@ class Token(NamedTuple):
     secret: bytes
 
 
-def read_tokens(path: Path) -> list[Token]:
-    """Return the tokens of a token file. Raises OSError if it cannot be read, or is none: a device has no end."""
-    with path.open("rb") as file:
-        content = file.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise OSError(errno.EFBIG, f"has more than {LONGEST} bytes, so it holds no tokens")
-    return tokens_in(content)
+class TokenFile(NamedTuple):
+    """The content of a token file: its tokens, and the numbers of the lines that are none (from 1)."""
+
+    tokens: tuple[Token, ...]
+    bad_lines: tuple[int, ...]
+
+    @property
+    def fault(self) -> str:
+        """Why not all of it can be used, as a sentence without any of its content; empty if nothing is wrong."""
+        if self.bad_lines:
+            return f"line {', '.join(map(str, self.bad_lines[:5]))} is neither {FORM} nor a comment"
+        return "" if self.tokens else "it holds no token, so every call that needs one is refused"
 
 
-def tokens_in(content: bytes) -> list[Token]:
-    """Return the tokens of a token file: each line that is not blank, `TOKEN` or `NAME: TOKEN`."""
-    return [_token(line.strip()) for line in content.splitlines() if line.strip()]
+def read_tokens(path: Path) -> TokenFile:
+    """Return what a token file holds. Raises OSError if it cannot be read, or is too long or no plain file."""
+    return tokens_in(read_plain(path, LONGEST))
+
+
+def tokens_in(content: bytes) -> TokenFile:
+    """Return the tokens of a token file: `TOKEN` or `NAME: TOKEN` a line. Blank lines and those with # are skipped."""
+    tokens, bad = list[Token](), list[int]()
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
+        given = line.strip()
+        if not given or given.startswith(b"#"):
+            continue
+        token = _token(given)
+        tokens += [token] if token is not None else []
+        bad += [number] if token is None else []
+    return TokenFile(tuple(tokens), tuple(bad))
 
 
 class Tokens:
-    """Hold the tokens that are valid now: each line of the file that is not blank.
+    """Hold the tokens that are valid now: each line of the file that is one.
 
     So two tokens can overlap in a rotation.
     """
@@ -76,13 +98,8 @@ class Tokens:
         try:
             signature = _signature(self._path.stat())
             if signature != self._signature:
-                found = read_tokens(self._path)
-                self._tokens = tuple(token for token in found if len(token.secret) >= self._least)
-                self._short = len(self._tokens) < len(found)
+                self._take(read_tokens(self._path))
                 self._signature = signature
-                if self._short:
-                    text = "a token of the token file is not valid: it has fewer than %d characters"
-                    _LOG.error(text, self._least, extra={"event": "token-too-short"})
         except OSError as failure:
             _LOG.error(
                 "the token file cannot be read, so every call that needs a token is refused: %s",
@@ -91,10 +108,21 @@ class Tokens:
             )
             self._tokens, self._signature = (), None
 
+    def _take(self, file: TokenFile) -> None:
+        self._tokens = tuple(token for token in file.tokens if len(token.secret) >= self._least)
+        self._short = len(self._tokens) < len(file.tokens)
+        if self._short:
+            text = "a token of the token file is not valid: it has fewer than %d characters"
+            _LOG.error(text, self._least, extra={"event": "token-too-short"})
+        if file.fault:
+            _LOG.error("the token file: %s", file.fault, extra={"event": "token-malformed"})
 
-def _token(line: bytes) -> Token:
-    named = _NAMED.fullmatch(line)
-    return Token(UNNAMED, line) if named is None else Token(named[1].decode("ascii"), named[2])
+
+def _token(line: bytes) -> Token | None:
+    """Return the token of a line; None if it is none."""
+    if (named := _NAMED.fullmatch(line)) is not None:
+        return Token(named[1].decode("ascii"), named[2])
+    return Token(UNNAMED, line) if _BARE.fullmatch(line) is not None else None
 
 
 def _signature(found: os.stat_result) -> Signature:

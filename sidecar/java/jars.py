@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from sidecar.errors import ConfigError, SetupError
+from sidecar.printable import url_without_secrets
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4
@@ -162,19 +163,19 @@ class _Source:
                 if attempt == ATTEMPTS or not _passes(error):
                     raise SetupError(_sentence(jar, url, error)) from error
                 time.sleep(self._first_wait * 2 ** (attempt - 1))
-        found = _sha256(part)
+        found, shown = _sha256(part), url_without_secrets(url)
         if found != jar.sha256:
-            raise SetupError(f"{jar} from {url} is not the jar of the lock: SHA-256 {found}, expected {jar.sha256}")
+            raise SetupError(f"{jar} from {shown} is not the jar of the lock: SHA-256 {found}, expected {jar.sha256}")
 
     def _try(self, url: str, jar: Jar, part: Path) -> None:
-        got = counted = 0
+        got, counted, shown = 0, 0, url_without_secrets(url)
         try:
             with urllib.request.urlopen(url, timeout=STALL) as reply, part.open("wb") as file:
                 while chunk := reply.read(CHUNK):
                     got += len(chunk)
                     if got > jar.size:
                         raise SetupError(
-                            f"{jar} from {url} is not the jar of the lock: it has more than {jar.size} bytes"
+                            f"{jar} from {shown} is not the jar of the lock: it has more than {jar.size} bytes"
                         )
                     file.write(chunk)
                     self._count.add(len(chunk))
@@ -203,4 +204,4 @@ def _sentence(jar: Jar, url: str, error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         why = f"HTTP {error.code} {error.reason}"
         error.close()
-    return f"cannot fetch {jar} from {url}: {why} (another Maven mirror: RECONSUME_MAVEN_MIRROR)"
+    return f"cannot fetch {jar} from {url_without_secrets(url)}: {why} (another Maven mirror: RECONSUME_MAVEN_MIRROR)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -148,7 +149,7 @@ def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
     Raises ReconsumeError with Spark's sentence, also while the rows are read.
     """
     jars = prepare()
-    with guarded_folder() as place, (place.folder / "log").open("w+", encoding="utf-8") as log:
+    with guarded_folder() as place, (place.folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
         words = ["sql", f"--query={query}", "--group", group]
         started = start(place, words, cluster, jars, stdout=subprocess.PIPE, stderr=log)
         try:
@@ -167,5 +168,5 @@ def read_lines(started: Started, log: IO[str]) -> Iterator[list[object]]:
             raise ReconsumeError(f"the query failed: {value['error']}")
         yield value
     if (code := started.wait()) != 0:
-        log.seek(0)
-        raise ReconsumeError(f"Spark ended with {code}: {log.read()[-TAIL:].strip()}")
+        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL))
+        raise ReconsumeError(f"Spark ended with {code}: {log.read(TAIL).strip()}")

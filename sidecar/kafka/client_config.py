@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sidecar.kafka.errors import code_of, sentence_of
-from sidecar.settings.masks import MASK, is_secret
+from sidecar.printable import MASK
+from sidecar.settings.masks import is_secret
 
 Properties = Mapping[str, str | int | float | bool]
 Config = dict[str, object]

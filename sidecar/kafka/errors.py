@@ -12,6 +12,8 @@ from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from sidecar.printable import text_without_secrets
+
 COORDINATOR = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
@@ -105,4 +107,4 @@ def code_of(error: KafkaException) -> int:
 
 def sentence_of(error: KafkaException) -> str:
     """Return the text of the broker's or the client's error, on one line."""
-    return " ".join(str(error.args[0].str()).split())
+    return text_without_secrets(" ".join(str(error.args[0].str()).split()))

@@ -2,18 +2,19 @@
 
 Standard loggers below `reconsume` and those of uvicorn are both rendered here. A line's `event` is the name of its
 kind. It is given as `extra={"event": …}`, else it is the logger's last name. `message` is the sentence for people.
-Lines of one kind that come too often are counted instead of written: an outage of Kafka makes thousands. A full pipe at
-stderr loses lines but never costs time, because a logging thread only hands its line over.
+Lines that repeat are counted, and summed up once a minute (`repeats.py`): an outage of Kafka makes thousands. A full
+pipe at stderr loses lines but never costs time, because a logging thread only hands its line over.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import sys
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Collection, Iterable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -21,43 +22,15 @@ import msgspec
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from sidecar.printable import printable, printable_json
+from sidecar.observability.repeats import WINDOW, Repeats
+from sidecar.printable import printable, printable_json, text_without_secrets
 
-BURST = 5
-WINDOW = 60.0
-"""Seconds. In each window, `BURST` lines of one kind are written. The number of the others is in the next line of that
-kind that is written."""
-KINDS = 512
 QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""
 FLUSH_WITHIN = 1.0
-KAFKA = "reconsume.kafka"
-AUDIT = "reconsume.audit"
-"""The logger of audit lines, of the API and of the dashboard."""
-CALLER = ("action", "token", "peer")
-"""The fields of an audit line that tell one caller and action from another."""
 
 Format = Literal["json", "text"]
 _Event = MutableMapping[str, Any]
-
-
-class Repeats:
-    """Track how many lines of each kind were written, to find those that are too many."""
-
-    def __init__(self, window: float = WINDOW) -> None:
-        self._window = window
-        self._kinds: dict[object, tuple[float, int]] = {}
-
-    def admit(self, kind: object, now: float) -> int | None:
-        """Return None if the line is too many, else how many of its kind were suppressed in the window before."""
-        started, seen = self._kinds.get(kind, (now, 0))
-        kept_back = 0
-        if now - started >= self._window:
-            kept_back, started, seen = max(0, seen - BURST), now, 0
-        elif len(self._kinds) >= KINDS and kind not in self._kinds:
-            self._kinds.clear()  # kinds are few; a caller that invents them must not fill our memory
-        self._kinds[kind] = (started, seen + 1)
-        return kept_back if seen < BURST else None
 
 
 class LineHandler(logging.Handler):
@@ -69,6 +42,8 @@ class LineHandler(logging.Handler):
         """Lines that could not be queued or written."""
         self.setFormatter(formatter)
         self._repeats = Repeats(window)
+        self._counting = threading.Lock()
+        """Held while `_repeats` is used: a line is counted on its own thread, a sum is made on the writer's."""
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUE)
         self._writer = threading.Thread(target=self._write, name="log-writer", daemon=True)
@@ -76,12 +51,10 @@ class LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            kept_back = self._repeats.admit(kind_of(record), time.monotonic())
-            if kept_back is None:
-                return
-            if kept_back:
-                record.kept_back = kept_back
-            self._lines.put_nowait(self.format(record))
+            with self._counting:
+                admitted = self._repeats.admit(record, time.monotonic())
+            if admitted:
+                self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.lost += 1
         except Exception:  # noqa: BLE001 - as logging.Handler does: report a line that cannot be rendered
@@ -94,9 +67,11 @@ class LineHandler(logging.Handler):
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Write the remaining lines, and end the thread."""
+        """Write the remaining lines and sums, and end the thread."""
         self.flush()
         try:
+            for line in self._sums(math.inf):
+                self._lines.put_nowait(line)
             self._lines.put_nowait(None)
         except queue.Full:
             self.lost += 1  # a full pipe blocks the writer, which ends with the process
@@ -105,16 +80,46 @@ class LineHandler(logging.Handler):
         super().close()
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
+        """Write lines as they come, and the sums as they are due, until `close`."""
+        while True:
+            wait = self._until_sums()
+            if wait == 0:
+                self._put(self._sums(time.monotonic()))
+                continue
+            try:
+                line = self._lines.get(timeout=wait)
+            except queue.Empty:
+                continue
+            if line is not None:
+                self._put([line])
+            self._lines.task_done()
+            if line is None:
+                return
+
+    def _put(self, lines: Iterable[str]) -> None:
+        for line in lines:
             try:
                 self._stream.write(line + "\n")
                 if self._lines.empty():
                     self._stream.flush()
             except (OSError, ValueError):  # the reader of stderr has gone, or it is closed
                 self.lost += 1
-            finally:
-                self._lines.task_done()
-        self._lines.task_done()
+
+    def _until_sums(self) -> float | None:
+        with self._counting:
+            return self._repeats.next_sum(time.monotonic())
+
+    def _sums(self, now: float) -> list[str]:
+        """Return the sums that are due, rendered."""
+        with self._counting:
+            due = list(self._repeats.sums(now))
+        lines = []
+        for record in due:
+            try:
+                lines.append(self.format(record))
+            except Exception:  # noqa: BLE001 - as in `emit`; the writer's thread must not end
+                self.handleError(record)
+        return lines
 
 
 def configure(level: str, form: Format, stream: TextIO | None = None, window: float = WINDOW) -> LineHandler:
@@ -139,26 +144,12 @@ def configure(level: str, form: Format, stream: TextIO | None = None, window: fl
     return handler
 
 
-def kind_of(record: logging.LogRecord) -> tuple[object, ...]:
-    """Return what two lines of the same kind have in common: their logger, their level and their template.
-
-    For lines of librdkafka it is not the template but librdkafka's own name, which is their first argument. Audit lines
-    of two callers or two actions are two kinds, so that the calls of one never hide those of another.
-    """
-    if isinstance(record.msg, dict):  # structlog's
-        return record.name, record.levelno, record.msg.get("event")
-    if record.name == KAFKA and isinstance(record.args, tuple) and record.args:
-        return record.name, record.levelno, record.args[0]
-    caller = [getattr(record, name, None) for name in CALLER] if record.name == AUDIT else ()
-    return record.name, record.levelno, record.msg, *caller
-
-
 def _formatter(form: Format) -> logging.Formatter:
     return ProcessorFormatter(
         foreign_pre_chain=[_name_kind, structlog.stdlib.ExtraAdder()],  # the extras may hold an `event`
         processors=[
-            _stamp,
             structlog.processors.format_exc_info,
+            _stamp,
             ProcessorFormatter.remove_processors_meta,
             _as_json if form == "json" else _as_text,
         ],
@@ -176,6 +167,12 @@ def _name_kind(logger: Any, method: str, event: _Event) -> _Event:
 def _stamp(logger: Any, method: str, event: _Event) -> _Event:
     record: logging.LogRecord = event["_record"]
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    about = event.pop("about", 0)
+    if count := len(about) if isinstance(about, Collection) else about:  # the sentence names them
+        event["about"] = count
+    for name in ("message", "exception"):
+        if isinstance(text := event.get(name), str):
+            event[name] = text_without_secrets(text)  # errors of clients and exporters quote the URL that they call
     first = {"timestamp": at, "level": record.levelname.lower(), "logger": record.name, "event": event.pop("event")}
     return {**first, **event}
 

@@ -75,6 +75,8 @@ class Sources:
     """Whether another instance of the group wants other records."""
     bad_policy_records: Callable[[], int] = lambda: 0
     """Records of the policy topic that were skipped."""
+    removed_levels: Callable[[], int] = lambda: 0
+    """Level topics outside the policy, or of removed main topics, that still hold retries."""
     view_lag: Callable[[], float | None] = lambda: None
     """Seconds by which the local copy of the view may be behind; None if it is unknown or there is no copy."""
     bad_view_records: Callable[[], Mapping[str, int]] = dict

@@ -180,6 +180,8 @@ class _Collector(Collector):
         yield counter("bad_policy_records", "Records of the policy topic passed over.", (), {(): bad_policies})
         differ = int(self._sources.subscriptions_differ())
         yield gauge("subscriptions_differ", "1 while another instance wants other records.", (), {(): differ})
+        removed = self._sources.removed_levels()
+        yield gauge("removed_levels", "Levels outside the configuration that hold retries.", (), {(): removed})
         lag, bad_rows = self._sources.view_lag(), {"view": 0, "stats": 0, **self._sources.bad_view_records()}
         yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
         yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))

@@ -26,6 +26,7 @@ from sidecar.runtime.assembly import build_lane_specs, build_pace, build_policy
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from topics.policy_record import LONGEST_REASON, PaceTold
+from topics.removed import removed_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class PolicyTargets:
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
     """Return the level topics that left the policy, with their delays in ms; their names say these."""
-    roles = {name: settings.names.role(name, settings.topic_names) for name in leftovers}
+    names, mains = settings.names, settings.topic_names
+    roles = {name: names.role(name, mains) or removed_role(names, name, mains) for name in leftovers}
     return {name: role.delay for name, role in roles.items() if role is not None and role.delay is not None}
 
 
@@ -66,7 +68,10 @@ def build_policy_controller(settings: Settings, governed: PolicyTargets) -> Poli
 def with_policy(sources: Sources, controller: PolicyController) -> Sources:
     """Return what a scrape reads, together with what the policy controller counts."""
     return replace(
-        sources, subscriptions_differ=controller.subscriptions_differ, bad_policy_records=lambda: controller.bad_records
+        sources,
+        subscriptions_differ=controller.subscriptions_differ,
+        bad_policy_records=lambda: controller.bad_records,
+        removed_levels=lambda: controller.removed_levels,
     )
 
 

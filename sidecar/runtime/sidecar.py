@@ -19,6 +19,7 @@ from sidecar.observability.metric_sources import TransactionMeter
 from sidecar.observability.metrics import scraper
 from sidecar.observability.thread_watch import ThreadWatch
 from sidecar.observability.tracing.setup import build_tracing
+from sidecar.printable import text_without_secrets
 from sidecar.runtime.assembly import (
     build_delivery,
     build_lane_specs,
@@ -214,7 +215,7 @@ class Sidecar:
 
     def _last_error(self) -> str | None:
         found = [self._credentials.problem, *(source.last_error for source in self._sources())]
-        return next(filter(None, found), None)
+        return next((text_without_secrets(text) for text in found if text), None)
 
     def _sources(self) -> list[LaneRunner | PostWriter]:
         return [*self._runners, *([] if self._post_writer is None else [self._post_writer])]

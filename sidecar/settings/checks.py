@@ -15,7 +15,7 @@ from sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
 from sidecar.settings.values import KeyPath
 from topics.durations import render_duration
 from topics.levels import build_ladder
-from topics.names import build_names
+from topics.names import build_names, group_fault
 
 Check = Callable[[Settings], Iterator[Fault]]
 
@@ -120,6 +120,12 @@ def ladder_fits(settings: Settings) -> Iterator[Fault]:
         yield Fault(("retry", "ladder"), str(error), given=False)
 
 
+def group_is_apart(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault if the group's name is one that another group derives from its own."""
+    if fault := group_fault(settings.group):
+        yield Fault(("group",), fault, settings.group)
+
+
 def names_fit(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if Kafka refuses one of the topic names, or a main topic is one of the group's own topics."""
     try:
@@ -200,6 +206,7 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     ),
     (urls_are_local, (("deliver", "url"), ("deliver", "health_url"), ("deliver", "allow_remote"))),
     (ladder_fits, (("retry", "ladder"), ("retry", "levels"))),
+    (group_is_apart, (("group",),)),
     (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),
     (lock_is_shorter, (("lock_timeout",), ("kafka",))),
     (api_is_guarded, (("api", "listen"), ("api", "token_file"))),

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sidecar.files import read_given
 from sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
 from sidecar.settings.masks import is_secret
 from sidecar.settings.values import KeyPath
 from sidecar.settings.yaml_text import dotted, read_yaml
 
 LONGEST = 1024 * 1024
-"""Characters of a configuration file. A longer file is refused."""
+"""Bytes of a configuration file. A longer file is refused."""
 PREFIX = "RECONSUME_"
 NOT_SETTINGS = ("RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR")
 """Variables of the Java downloads (`sidecar/java/jars.py`), which have no configuration file."""
@@ -84,8 +85,7 @@ class Layers:
 def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     """Read the values of the file. A missing file is a fault only if it is `needed`."""
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(LONGEST + 1)
+        text = read_given(path, LONGEST).decode("utf-8")
     except FileNotFoundError:
         if needed:
             layers.faults.append(f"{path}: there is no such file")
@@ -93,9 +93,6 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         layers.faults.append(f"{path}: cannot be read: {reason}")
-        return
-    if len(text) > LONGEST:
-        layers.faults.append(f"{path}: has more than {LONGEST} characters, so it is no configuration")
         return
     document = read_yaml(text)
     layers.faults += [f"{path}: {fault}" for fault in document.faults]

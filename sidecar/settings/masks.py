@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from sidecar.printable import MASK, text_without_secrets, url_without_secrets
 from sidecar.settings.values import KeyPath
 
-MASK = "********"
 # The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.
 SECRET = re.compile(
     r"passw|passphrase|pwd|secret|token|credential|jaas|(private|api|access)[._-]?key|key\.pem"
@@ -16,7 +16,6 @@ SECRET = re.compile(
 NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
 """Names that match `SECRET`, but hold the place of a secret and not the secret itself."""
 FILE = re.compile(r"[a-z.]+\.file")
-WORD = re.compile(r"\S+")
 
 
 def is_secret(path: KeyPath) -> bool:
@@ -34,22 +33,18 @@ def is_path(path: KeyPath, value: object) -> bool:
 
 
 def masked(path: KeyPath, value: object) -> object:
-    """Return the value with secrets and passwords in URLs masked, also inside mappings and lists."""
+    """Return the value with secrets masked, also those in URLs, also inside mappings and lists."""
     if is_secret(path) and not is_path(path, value):
         return MASK
     if isinstance(value, dict):
         return {key: masked((*path, str(key)), part) for key, part in value.items()}
     if isinstance(value, list):
         return [masked(path, part) for part in value]
-    return WORD.sub(without_user, value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return url_without_secrets(value) if is_url(path) else text_without_secrets(value)
 
 
-def without_user(word: re.Match[str]) -> str:
-    """Return a word whose user and password are masked if it is a URL with them.
-
-    Up to the last @, because a password may contain @ and slashes. By two searches, because one pattern for both takes
-    quadratic time where `//` stands often.
-    """
-    text = word[0]
-    begin, end = text.find("//") + 2, text.rfind("@")
-    return f"{text[:begin]}{MASK}{text[end:]}" if 2 <= begin <= end else text
+def is_url(path: KeyPath) -> bool:
+    """Whether the setting at `path` is a URL: then all of its value is one, whatever was written there."""
+    return isinstance(path[-1], str) and path[-1].endswith("url")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from sidecar.clock import wall
 from sidecar.errors import SetupError
+from sidecar.files import open_plain
 
 MODE = 0o600
 SHOWN = 200
@@ -50,7 +51,7 @@ class AuditLog:
         line = json.dumps({"v": 1, "at": at, "action": action, **actor._asdict(), **facts})
         try:
             with self._lock:
-                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
+                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, MODE)
                 with open(handle, "ab") as file:  # noqa: PTH123 - the mode must be right from the beginning
                     file.write(line.encode() + b"\n")
                     file.flush()
@@ -64,9 +65,9 @@ class AuditLog:
     def last(self) -> list[dict[str, Any]]:
         """Return the newest lines, the newest first; lines in another format are skipped."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(max(0, self.path.stat().st_size - TAIL))
-                lines = deque(file.read().splitlines(), SHOWN)
+            with open_plain(self.path) as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+                lines = deque(file.read(TAIL).splitlines(), SHOWN)
         except FileNotFoundError:
             return []
         except OSError as error:

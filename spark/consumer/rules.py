@@ -13,7 +13,7 @@ from topics.durations import parse_duration
 from topics.group_rules import GroupRules
 from topics.headers import LARGEST_COUNT
 from topics.levels import LEVELS, Exponential, LadderSpec, build_ladder, level_delays
-from topics.names import LEGAL_NAMES, build_names
+from topics.names import LEGAL_NAMES, build_names, group_fault
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
@@ -74,6 +74,8 @@ def build_rules(
     table = tuple(parse_duration(text) for text in levels)
     rungs = build_ladder(read_ladder(ladder), table)
     delays = level_delays(rungs, table)
+    if fault := group_fault(group):
+        raise ValueError(f"group {group} {fault}")
     names = build_names(group, topics, delays, topic_prefix)
     patience = parse_duration(unknown_topic)
     return Rules(names, tuple(topics), rungs, table, delays, max_reconsume_times, instance, patience)

@@ -35,6 +35,13 @@ def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> No
     assert "hunter2" not in shown.stderr
 
 
+@pytest.mark.parametrize("group", ["sec-RETRY", "sec-main-x"])
+def test_check_refuses_a_group_that_another_group_would_share_with(tmp_path: Path, group: str) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"group={group}")
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert f"group = {group}: must not" in shown.stderr
+
+
 def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
     """Given secrets of Kafka and files of tokens that are not mounted, then all are told at once."""
     more = "ui: {enabled: true, token_file: /nowhere/ui, audit_file: /tmp/audit}\napi: {token_file: /nowhere/api}\n"
@@ -73,9 +80,33 @@ def test_check_reads_no_device_to_its_end_and_waits_for_no_pipe(tmp_path: Path) 
     ]
     shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
     assert (shown.exit_code, shown.stdout) == (78, "")
-    assert "api.token_file = /dev/zero: cannot be read: has more than 65536 bytes" in shown.stderr
-    assert f"kafka.ssl.ca.location = {pipe}: is no plain file" in shown.stderr
-    assert "kafka.ssl.key.location = /dev/zero: is no plain file" in shown.stderr
+    assert "api.token_file = /dev/zero: cannot be read: it is a device, and no plain file" in shown.stderr
+    assert f"kafka.ssl.ca.location = {pipe}: cannot be read: it is a pipe, and no plain file" in shown.stderr
+    assert "kafka.ssl.key.location = /dev/zero: cannot be read: it is a device, and no plain file" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ("ops: \n", "line 1 is neither TOKEN or"),
+        ("# ours\n\nalice: secret-secret\nbob:\n", "line 4 is neither TOKEN or"),
+        ("two words here\n", "line 1 is neither TOKEN or"),
+        ("ops: two words\n", "line 1 is neither TOKEN or"),
+        ("sécret\n", "line 1 is neither TOKEN or"),
+        ("a\x00b\n", "line 1 is neither TOKEN or"),
+        ("# nothing yet\n", "it holds no token"),
+        ("", "it holds no token"),
+    ],
+)
+def test_check_names_the_line_of_a_token_file_that_is_no_token_and_shows_nothing_of_it(
+    tmp_path: Path, held: str, says: str
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(held, encoding="utf-8")
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"api.token_file={file}")
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert f"api.token_file = {file}: {says}" in shown.stderr
+    assert not any(word in shown.stderr for word in held.split() if len(word) > 3)
 
 
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:
@@ -95,6 +126,38 @@ def test_show_masks_secrets(tmp_path: Path) -> None:
     shown = reconsume("config", "show", "-c", write_good(tmp_path), "--set", "kafka.sasl.password=hunter2")
     assert "hunter2" not in shown.stdout
     assert "kafka.sasl.password" in shown.stdout
+
+
+SECRET = "S3cretS3cret"
+ALLOWED = "deliver.allow_remote=true"
+URLS = (
+    *(
+        "http://127.0.0.1:1/e?token={}",
+        "http://127.0.0.1:1/e?{}",
+        "http://u:{}@127.0.0.1:1/e",
+        "http://127.0.0.1:1/e#{}",
+    ),
+    *("https://h/?t={}", "http://h:0/?a b={}", "127.0.0.1:1/e?{}", "http://10.0.0.1/e?t={}", "http://169.254.1.1/?{}"),
+    *("unix:/run/app.sock:/e?t={}", "unix:run?{}"),
+)
+
+
+@pytest.mark.parametrize("key", ["deliver.url", "deliver.health_url", "kafka.sasl.oauthbearer.token.endpoint.url"])
+@pytest.mark.parametrize("words", ["config show", "config check", "explain"])
+def test_no_command_shows_the_secret_of_a_url_whether_it_is_sound_or_not(tmp_path: Path, words: str, key: str) -> None:
+    file = write_good(tmp_path)
+    for form in URLS:
+        shown = reconsume(*words.split(), "-c", file, "--set", f"{key}={form.format(SECRET)}", "--set", ALLOWED)
+        assert SECRET not in shown.output, form
+
+
+@pytest.mark.parametrize("form", ["http://127.0.0.1:1/e?token={}", "unix:/run/app.sock:/e?t={}"])
+def test_doctor_names_a_service_that_is_away_without_the_secret_of_its_url(tmp_path: Path, form: str) -> None:
+    url = form.format(SECRET)
+    urls = ("--set", f"deliver.url={url}", "--set", f"deliver.health_url={url}")
+    shown = reconsume("doctor", "-c", write_good(tmp_path), *urls)
+    assert form.partition("?")[0] in shown.output
+    assert SECRET not in shown.output
 
 
 def test_schema_needs_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def lines(folder: Path = SOURCES) -> list[Line]:
                 continue
             told = _extra(call, function)
             level = LEVELS[call.func.attr]  # type: ignore[attr-defined]
-            fields = frozenset(told) - {"event"}
+            fields = frozenset(told) - {"event", "about"}  # `about` is explained once for all kinds
             event = told.get("event")
             parameters = [argument.arg for argument in function.args.args if argument.arg != "self"]
             if isinstance(event, ast.Name) and event.id in parameters:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from sidecar.cli.acls.export import commands, user_name
 from sidecar.cli.acls.plan import Step, make_plan, principals_of
@@ -19,6 +20,7 @@ from sidecar.cli.terminal.output import Row, plural, talk, write
 from sidecar.settings import Settings, load
 from sidecar.settings.model import group_of
 from topics.acls import Permission, User, permissions_of
+from topics.removed import removed_levels
 
 if TYPE_CHECKING:
     from sidecar.kafka.admin.acls import Acls
@@ -154,12 +156,16 @@ def look(
     """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
     from sidecar.kafka.admin.acls import Acls
-    from sidecar.kafka.admin.connection import Connection
+    from sidecar.kafka.admin.cluster import Cluster
 
     settings = load(options.config, options.sets)
     whose = named(settings, roles, principals)
-    acls = Acls(Connection(settings.kafka, "reconsume-acls"))
-    return acls, make_plan(group_of(settings, direct=direct), whose, acls.found())
+    cluster = Cluster(settings.kafka, "reconsume-acls")
+    group, acls = group_of(settings, direct=direct), Acls(cluster)
+    if group.names.per_topic:  # a topic that left the configuration keeps the rights by which its retries are read
+        there = removed_levels(group.names, group.topics, cluster.topic_names())
+        group = replace(group, removed=tuple(level.name for level in there if not level.others))
+    return acls, make_plan(group, whose, acls.found())
 
 
 def created(acls: Acls, missing: list[Step]) -> dict[tuple[str, Permission], str]:

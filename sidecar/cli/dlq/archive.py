@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +32,7 @@ from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.errors import ConfigError
+from sidecar.files import open_plain
 
 if TYPE_CHECKING:
     from sidecar.core.record import Partition
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 160 * 1024 * 1024
 """Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
+LARGEST_ARCHIVE = 1024 * 1024 * 1024
+"""Bytes of an archive. All of its letters are checked before one is written, and are held meanwhile."""
 MOST_PROBLEMS = 20
 IMPORT = ("id", "redrives", "topic", "result")
 PURGE = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
@@ -140,7 +145,9 @@ def read_letters(file: Path, policy: Policy) -> list[Letter]:
 
     letters, problems = list[Letter](), list[str]()
     try:
-        with file.open("rb") as lines:
+        with open_plain(file) as lines:
+            if os.fstat(lines.fileno()).st_size > LARGEST_ARCHIVE:
+                raise OSError(errno.EFBIG, f"it has more than {LARGEST_ARCHIVE} bytes; split it by lines")
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
                     raise ConfigError([*problems, f"{file}, line {number}: has more than {LONGEST_LINE} bytes"])

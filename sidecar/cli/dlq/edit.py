@@ -30,6 +30,8 @@ from sidecar.printable import printable
 if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics
 
+LARGEST_VALUE = 32 * 1024 * 1024
+"""Bytes of a new value. Kafka takes 1 MB by default."""
 CHANGE = ("id", "place", "target", "was", "is", "bytes")
 
 
@@ -57,7 +59,7 @@ def edit(
       reconsume dlq edit orders:3:1024
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
-    given = None if value_file is None else read_bytes(value_file)
+    given = None if value_file is None else read_bytes(value_file, LARGEST_VALUE)
     settings, there, policy = open_dlq(options, who)
     letter = the_letter(there, policy, ident, scan)
     value = from_editor(letter.record.value or b"") if given is None else given
@@ -137,4 +139,4 @@ def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
             raise SetupError(f"the editor {words[0]} cannot be started: {error.strerror}; set EDITOR") from error
         if code != 0:
             raise SetupError(f"the editor {words[0]} ended with {code}: nothing is done")
-        return file.read_bytes()
+        return read_bytes(file, LARGEST_VALUE)

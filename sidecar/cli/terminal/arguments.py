@@ -11,6 +11,7 @@ import typer
 
 from sidecar.clock import wall
 from sidecar.errors import ConfigError
+from sidecar.files import read_given
 from sidecar.printable import printable
 from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration
@@ -72,9 +73,9 @@ def author(who: str | None) -> str:
     return who
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises ConfigError if it cannot be read."""
+def read_bytes(path: Path, most: int) -> bytes:
+    """Read a file of at most `most` bytes. Raises ConfigError if it cannot be read."""
     try:
-        return path.read_bytes()
+        return read_given(path, most)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error

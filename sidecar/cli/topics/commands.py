@@ -18,14 +18,17 @@ from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
 from sidecar.errors import ContractError
-from sidecar.settings import load
+from sidecar.settings import Settings, load
 from topics.specs import TopicSpec, group_specs
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.topics import CreateResult, TopicAdmin
+    from sidecar.kafka.admin.cluster import Cluster
+    from sidecar.kafka.admin.topics import CreateResult
 
 PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
+LARGEST_PLAN = 16 * 1024 * 1024
+"""Bytes of a plan: some 20 000 topics."""
 
 app = typer.Typer(help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -41,7 +44,7 @@ def plan(options: Options) -> None:
     Example:
       reconsume topics plan -o json > plan.json
     """
-    _, steps = look(options)
+    *_, steps = look(options)
     options.output.rows(PLAN_COLUMNS, [to_row(step) for step in steps])
 
 
@@ -55,8 +58,8 @@ def check(options: Options) -> int:
     Example:
       reconsume topics check -o table
     """
-    _, steps = look(options)
-    rows = [row for step in steps for row in findings(step)]
+    cluster, settings, steps = look(options)
+    rows = [row for step in steps for row in findings(step)] + leftover_rows(cluster, settings)
     options.output.rows(("topic", "finding", "mend"), rows)
     if rows:
         talk(f"{plural(len(rows), 'finding')} on {plural(len({row['topic'] for row in rows}), 'topic')}")
@@ -86,15 +89,18 @@ def apply(
       reconsume topics apply
       reconsume topics apply --plan plan.json --yes
     """
-    planned = None if plan_file is None else read_plan(read_bytes(plan_file))
-    admin, steps = look(options)
+    planned = None if plan_file is None else read_plan(read_bytes(plan_file, LARGEST_PLAN))
+    # Imported late, as in `look`.
+    from sidecar.kafka.admin.topics import TopicAdmin
+
+    cluster, _, steps = look(options)
     if planned is not None and (changes := moved(planned, steps)):
         raise ContractError("the world has moved since the plan was made: " + "; ".join(changes))
     missing = [spec_of(step) for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [to_row(step) for step in steps])
     if missing and not dry_run and not yes:
         ask(f"Create {plural(len(missing), 'topic')}?")
-    created = {result.name: result for result in admin.create(missing, only_ask=dry_run)}
+    created = {result.name: result for result in TopicAdmin(cluster).create(missing, only_ask=dry_run)}
     options.output.rows(RESULT_COLUMNS, [result_row(step, created.get(step.topic), dry_run) for step in steps])
     return sum_up(steps, list(created.values()))
 
@@ -121,18 +127,17 @@ def export(
       reconsume topics export --format strimzi --cluster main | kubectl apply -f -
     """
     options.expect_no_format("`topics plan` has rows")
-    _, steps = look(options)
+    *_, steps = look(options)
     sys.stdout.write(documents(topic_resource(spec_of(step), cluster) for step in steps))
     talk("from now on only Strimzi should change these topics; `reconsume topics check` still compares them")
 
 
-def look(options: Options) -> tuple[TopicAdmin, tuple[Step, ...]]:
+def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
     """Compare the cluster's topics with those that the configuration needs. Raises ContractError if a main topic is
     missing."""
     # The Kafka client is slow to import, and --help needs none.
     from sidecar.kafka.admin.cluster import Cluster
     from sidecar.kafka.admin.descriptions import source_of
-    from sidecar.kafka.admin.topics import TopicAdmin
 
     settings = load(options.config, options.sets)
     cluster = Cluster(settings.kafka)
@@ -146,7 +151,7 @@ def look(options: Options) -> tuple[TopicAdmin, tuple[Step, ...]]:
     sources = [source_of(mains[name]) for name in settings.topic_names]
     # Broadcast mode retries nothing and belongs to no consumer group: it has no topics of its own.
     specs = () if settings.deliver.broadcast else group_specs(settings.names, sources, settings.delays)
-    return TopicAdmin(cluster), make_plan(specs, cluster.find(spec.name for spec in specs))
+    return cluster, settings, make_plan(specs, cluster.find(spec.name for spec in specs))
 
 
 def findings(step: Step) -> list[Row]:
@@ -154,6 +159,21 @@ def findings(step: Step) -> list[Row]:
     if step.action == "create":
         return [{"topic": step.topic, "finding": "it does not exist", "mend": "reconsume topics apply"}]
     return [{"topic": step.topic, "finding": found.finding, "mend": found.mend} for found in step.findings]
+
+
+def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
+    """Return a row for each level of a main topic that left the configuration and still has retries there."""
+    from sidecar.group_policy.removed_topics import leftovers
+
+    found = () if settings.deliver.broadcast else leftovers(cluster, settings.names, settings.topic_names)
+    return [
+        {
+            "topic": level.name,
+            "finding": f"up to {waiting} retries of topic {level.topic}, which left the configuration, wait here",
+            "mend": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
+        }
+        for level, waiting in found
+    ]
 
 
 def spec_of(step: Step) -> TopicSpec:

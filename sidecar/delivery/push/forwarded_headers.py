@@ -1,7 +1,7 @@
 """Choose which of a record's own headers are sent as HTTP headers, and write them. Pure.
 
 Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only. None of
-them may have a name that would change the meaning of the request, and none can end a line. A header that does not fit
+them may have a name that a service trusts (`untrusted_names.py`), and none can end a line. A header that does not fit
 is left out, not changed into something else. The envelope form carries all headers.
 """
 
@@ -12,6 +12,7 @@ import fnmatch
 import re
 from typing import NamedTuple
 
+from sidecar.delivery.push.untrusted_names import is_trusted
 from topics.headers import DROPPED, Headers
 
 LONGEST_NAME = 128
@@ -19,16 +20,6 @@ TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
 CONTROL = bytes(range(32)) + b"\x7f"
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT = "ce_"
-
-# Never taken from a record: headers about the caller (authorization, forwarded), about the framing of the message and
-# about one connection. Also headers that turn a POST into something else, and our own names.
-FORBIDDEN = re.compile(
-    r"connection|keep-alive|te|trailers?|upgrade|expect|http2-settings|proxy-.*|transfer-encoding|content-length"
-    r"|content-type|host|authorization|forwarded|x-forwarded-.*|x-real-ip|x-http-method.*|x-method-override"
-    r"|reconsume-.*|idempotency-key"
-)
-# CGI, WSGI and PHP take `-`, `_` and `.` in a header's name for the same: `Reconsume_Id` would look like ours.
-ALIKE = str.maketrans("_.", "--")
 
 # Node allows 16 KiB of headers, Tomcat 8 KiB and 100 headers, Python's http.server 100. Beyond that the service answers
 # 431 to every attempt. The record would then be dead-lettered for the size of its headers.
@@ -109,9 +100,8 @@ def wire_name(key: str, patterns: tuple[str, ...]) -> str:
         return f"ce-{key[len(CLOUD_EVENT) :]}"
     if small in TRACE:
         return small
-    allowed = any(fnmatch.fnmatchcase(small, pattern) for pattern in patterns)
-    forbidden = FORBIDDEN.fullmatch(small.translate(ALIKE)) is not None
-    return key if allowed and not forbidden else DROP
+    allowed = any(fnmatch.fnmatchcase(small, pattern) and is_trusted(small, pattern) for pattern in patterns)
+    return key if allowed else DROP
 
 
 def render_line(name: str, value: bytes) -> str:

@@ -14,6 +14,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from sidecar.printable import url_without_secrets
+
 LOOPBACK_NAME = "localhost"
 # Tried in this order without asking a resolver: `localhost` must never be able to mean another host.
 LOOPBACK_HOSTS = ("127.0.0.1", "::1")
@@ -61,9 +63,9 @@ def unix_target(url: str) -> Target:
     """Return the target of `unix:/run/app.sock:/events`. Raises ValueError if its path is not valid."""
     socket_path, _, rest = url.removeprefix("unix:").partition(":/")
     if not socket_path.startswith("/") or "\0" in socket_path:
-        raise ValueError(f"{url!r} has no absolute socket path: write it like unix:/run/app/app.sock:/events")
+        raise ValueError(f"{shown(url)} has no absolute socket path: write it like unix:/run/app/app.sock:/events")
     if len(socket_path.encode(errors="surrogateescape")) > LONGEST_SOCKET_PATH:
-        raise ValueError(f"the socket path of {url!r} is longer than the {LONGEST_SOCKET_PATH} bytes that fit")
+        raise ValueError(f"the socket path of {shown(url)} is longer than the {LONGEST_SOCKET_PATH} bytes that fit")
     return Target((), 0, socket_path, LOOPBACK_NAME, path_of("/" + rest, url))
 
 
@@ -85,20 +87,25 @@ OpenStack also use link-local ones."""
 COMPATIBLE, NAT64 = ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("64:ff9b::/96")
 
 
+def shown(url: str) -> str:
+    """Return a URL in quotes, without its secrets."""
+    return repr(url_without_secrets(url))
+
+
 def split(url: str) -> SplitResult:
     """Return the parts of an http URL. Raises ValueError for another scheme, or a part that would be ignored."""
     try:
         parts = urlsplit(url)
     except ValueError as fault:
-        raise ValueError(f"{url!r} is not a URL: {fault}") from None
+        raise ValueError(f"{shown(url)} is not a URL: {fault}") from None
     if parts.scheme == "https":
-        raise ValueError(f"{url!r}: https is not supported yet; push to the service in plain HTTP on this host")
+        raise ValueError(f"{shown(url)}: https is not supported yet; push to the service in plain HTTP on this host")
     if parts.scheme != "http":
-        raise ValueError(f"{url!r} is not a push URL: it starts with http:// or unix:/")
+        raise ValueError(f"{shown(url)} is not a push URL: it starts with http:// or unix:/")
     if "@" in parts.netloc:
         raise ValueError("the push URL must not hold a user or a password")
     if parts.fragment:
-        raise ValueError(f"{url!r} has a fragment, which is never sent")
+        raise ValueError(f"{shown(url)} has a fragment, which is never sent")
     return parts
 
 
@@ -110,13 +117,13 @@ def hosts_of(host: str, url: str, allow_remote: bool) -> tuple[str, ...]:
         address = ipaddress.ip_address(host)
     except ValueError:
         if HOST_NAME.fullmatch(host) is None:
-            raise ValueError(f"{url!r} names no host") from None
+            raise ValueError(f"{shown(url)} names no host") from None
         loopback = False
     else:
         refuse_link_local(host)
         loopback = address.is_loopback
     if not loopback and not allow_remote:
-        raise ValueError(f"{url!r} is not on this host: use 127.0.0.1, a Unix socket, or set deliver.allow_remote")
+        raise ValueError(f"{shown(url)} is not on this host: use 127.0.0.1, a Unix socket, or set deliver.allow_remote")
     return (host,)
 
 
@@ -146,12 +153,14 @@ def port_of(parts: SplitResult, url: str) -> int:
     if port is None:
         return 80
     if port == 0:
-        raise ValueError(f"{url!r} has no valid port: 1 to 65535")
+        raise ValueError(f"{shown(url)} has no valid port: 1 to 65535")
     return port
 
 
 def path_of(path: str, url: str) -> str:
     """Return the request target. Raises ValueError if a request line cannot carry it."""
     if PATH.fullmatch(path) is None or "#" in path:
-        raise ValueError(f"the path of {url!r} has characters that a request line cannot carry: percent-encode them")
+        raise ValueError(
+            f"the path of {shown(url)} has characters that a request line cannot carry: percent-encode them"
+        )
     return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from sidecar.deploy.starter.configuration import PULL, RELAY, Answers
+from sidecar.printable import url_without_secrets
 
 IMAGE = "python:3.13-slim-trixie"
 """The base of the sidecar's own image, so that it is often on the machine already."""
@@ -76,5 +77,5 @@ def placeholder_faults(answers: Answers) -> list[str]:
     """Return a sentence if no placeholder can be made for a service at this address."""
     if answers.mode == "push" and (answers.url.startswith("unix:") or ":" in place_of(answers)[0]):
         text = "a placeholder is made for a service at 127.0.0.1 or localhost; leave out --compose and --kubernetes"
-        return [f"deliver.url = {answers.url[:60]}: {text}"]
+        return [f"deliver.url = {url_without_secrets(answers.url)[:60]}: {text}"]
     return []

@@ -11,6 +11,7 @@ from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import ConsumerGroup, Place
 from topics.acls import GroupShape
+from topics.removed import removed_role
 
 MOST = 2_000
 """Groups that are looked at. Each costs a request of a millisecond."""
@@ -26,21 +27,48 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     every = cluster.group_names()
     others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
     seen = cluster.groups([*others[:MOST], names.group, names.retry_group])
-    waiting, _ = cluster.topics([*group.levels, names.ready])
+    own = (*group.levels, names.ready)
+    waiting, _ = cluster.topics(own)
     places = [place for topic in waiting.values() for place in topic.led]
     findings = [
         *(found for name in others[:MOST] if name in seen for found in other(cluster, places, name, seen[name])),
-        *strangers(names.retry_group, seen.get(names.retry_group), (*group.levels, names.ready)),
+        *strangers(names.retry_group, retry := seen.get(names.retry_group), (*own, *removed(group, retry))),
         *strangers(names.group, seen.get(names.group), (*group.topics, *relayed(group))),
     ]
+    findings += neighbours(names.group, others)
     if len(others) > MOST:
         findings.append(warn(f"only {MOST} of {len(others)} groups were looked at"))
     return findings or [ok(f"none of {len(others)} other groups that this user may see reads this group's topics")]
 
 
+def neighbours(own: str, others: Iterable[str]) -> Iterator[Finding]:
+    """Report groups whose transactional ids this group's rights reach, or the other way round.
+
+    Rights on transactional ids are given by prefix, because an id ends with the name of an instance.
+    """
+    near = {
+        name
+        for name in others
+        for one, other in ((own, name), (name, own))
+        if any(f"{other}-".startswith(f"{one}-{lane}-") for lane in ("main", "retry", "post"))
+    }
+    # A group has two consumer groups of its own; the main one says it all.
+    for name in sorted(near - {f"{name}{SIDECARS}" for name in near}):
+        yield warn(
+            f"group {name}: the rights of one of {own} and {name} on transactional ids reach the other's",
+            "another name for one of the two, without -main-, -retry- or -post-",
+        )
+
+
 def relayed(group: GroupShape) -> tuple[str, ...]:
     """Return what the service of a relay reads in addition to its main topics."""
     return (group.names.ready,) if group.mode == "relay" else ()
+
+
+def removed(group: GroupShape, seen: ConsumerGroup | None) -> Iterator[str]:
+    """Yield the topics of members that are levels of main topics that left the configuration: sidecars empty them."""
+    for member in () if seen is None else seen.members:
+        yield from (name for name in member.topics if removed_role(group.names, name, group.topics) is not None)
 
 
 def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGroup) -> Iterator[Finding]:

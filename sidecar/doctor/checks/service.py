@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from sidecar.delivery.push.target import Target, parse_target
 from sidecar.doctor.findings import Finding, fail, ok, warn
+from sidecar.printable import url_without_secrets
 from sidecar.settings.sections.deliver import Deliver
 
 CONNECT_SECONDS = 3.0
@@ -21,28 +22,30 @@ def service(deliver: Deliver) -> list[Finding]:
     findings = list(listening("deliver.url", deliver.url or "", deliver.allow_remote))
     if deliver.health_url is not None:
         findings += health(deliver.health_url, deliver.allow_remote)
-    return findings or [ok(f"it takes connections at {deliver.url}")]
+    return findings or [ok(f"it takes connections at {url_without_secrets(deliver.url or '')}")]
 
 
 def listening(key: str, url: str, allow_remote: bool) -> Iterator[Finding]:
     """Yield a failure unless the URL accepts connections."""
+    shown = url_without_secrets(url)
     try:
         connect(parse_target(url, allow_remote)).close()
     except ValueError as fault:
         yield fail(f"{key}: {fault}")
     except OSError as fault:
-        yield fail(f"{key}: {url} cannot be connected to: {fault}", HERE)
+        yield fail(f"{key}: {shown} cannot be connected to: {fault}", HERE)
 
 
 def health(url: str, allow_remote: bool) -> Iterator[Finding]:
     """Report why the health URL does not say that the service is well."""
+    shown = url_without_secrets(url)
     try:
         status = asked(parse_target(url, allow_remote))
     except (ValueError, OSError, http.client.HTTPException) as fault:
-        yield fail(f"deliver.health_url: {url} does not answer: {fault or type(fault).__name__}", HERE)
+        yield fail(f"deliver.health_url: {shown} does not answer: {fault or type(fault).__name__}", HERE)
     else:
         if not 200 <= status < 300:
-            yield warn(f"deliver.health_url: {url} answers {status}: nothing is delivered until it is 2xx", HERE)
+            yield warn(f"deliver.health_url: {shown} answers {status}: nothing is delivered until it is 2xx", HERE)
 
 
 def asked(target: Target) -> int:

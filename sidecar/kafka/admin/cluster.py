@@ -57,6 +57,13 @@ class Cluster(Connection):
         denied = frozenset(name for name, code in refused.items() if code in DENIED)
         return {name: topic_of(described) for name, described in found.items()}, denied
 
+    def topic_names(self) -> frozenset[str]:
+        """Return the names of all topics that this user may see."""
+        try:
+            return frozenset(self.client.list_topics(timeout=ANSWER_SECONDS).topics)
+        except KafkaException as error:
+            raise self.fault("the list of topics", error) from error
+
     def find(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
         found, denied = self.topics(names)

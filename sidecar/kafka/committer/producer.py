@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
@@ -217,10 +217,13 @@ class ReplaceableProducer:
             self.warn("topics-unlisted", "cannot list the topics: %s", failure)
             return None
 
-    def warn(self, event: str, text: str, *args: object) -> None:
-        """Log a warning with the name of its event, and keep its text for `/status`."""
+    def warn(self, event: str, text: str, *args: object, about: Collection[str] = ()) -> None:
+        """Log a warning with the name of its event, and keep its text for `/status`.
+
+        `about`: the partitions or topics that it names; the log counts them where it sums up a lasting cause.
+        """
         self.last_error = text % args
-        _LOG.warning(text, *args, extra={"event": event})
+        _LOG.warning(text, *args, extra={"event": event, "about": about})
 
 
 def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:

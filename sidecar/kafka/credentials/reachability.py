@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.kafka.credentials.tls import distrust
 from sidecar.kafka.errors import sentence_of
+from sidecar.printable import text_without_secrets
 
 TRY_SECONDS = 6.0
 """Seconds within which a broker must have answered. A login that fails is known after 1.1 s, silence after 4 s."""
@@ -186,6 +187,7 @@ def diagnosed(servers: str, texts: Sequence[str]) -> Unreachable:
 def last_words(text: str) -> str:
     """Return the client's message without its source and time."""
     text = re.sub(r"^.*/bootstrap: ", "", " ".join(text.split()))
+    text = text_without_secrets(text)
     return re.sub(r" \(after \d+ms in state \w+\)$|: verify that.*$|, verify that.*$", "", text)
 
 

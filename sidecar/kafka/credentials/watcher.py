@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sidecar.errors import ConfigError
+from sidecar.files import read_plain
 from sidecar.kafka.credentials.reachability import Unreachable, answers
 from sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
-from sidecar.observability.logs import KAFKA
+from sidecar.observability.repeats import KAFKA
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from sidecar.settings.sections.kafka_secrets import BY_FOLDER, Kafka
+from sidecar.settings.sections.kafka_secrets import BY_FOLDER, LARGEST_READ, Kafka
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the files, a handful of reads each. Kubernetes itself takes a minute to replace them."""
@@ -202,7 +203,7 @@ def content_of(path: Path) -> bytes:
     try:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.is_file():
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
+                digest.update(hashlib.sha256(read_plain(file, LARGEST_READ)).digest())
     except OSError:  # replaced while we read; the next look sees the new files
         return b""
     return digest.digest()

@@ -23,8 +23,8 @@ class Api(Section):
         default=None,
         description=(
             "A file with bearer tokens, one a line. Every call but the probes must carry one of them. A line "
-            "`NAME: TOKEN` names its token for the audit. Read when it is needed, so that a rotated secret takes "
-            "effect."
+            "`NAME: TOKEN` names its token for the audit; one that begins with # is a comment. Read when it is "
+            "needed, so that a rotated secret takes effect."
         ),
     )
     probe_listen: Annotated[str | None, LISTEN.or_null()] = Field(

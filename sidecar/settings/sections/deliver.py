@@ -134,7 +134,9 @@ class Deliver(Section):
         default=(),
         description=(
             "Which of the record's own headers are sent as HTTP headers of the same name. None by default: a "
-            "record may carry what the service must not trust."
+            "record may carry what the service must not trust. Whatever the glob, no header is sent that frames the "
+            "request or that proxies use to say who calls (`Cookie`, `Authorization`, `X-Forwarded-*`, `Remote-User`, "
+            "…). A name with a word like user, client, token or session is sent only if the glob has that word too."
         ),
     )
     envelope: bool = Field(

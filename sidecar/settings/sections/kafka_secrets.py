@@ -6,13 +6,14 @@ run where none is mounted. The first client that is made reads them. Their value
 
 from __future__ import annotations
 
+import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from sidecar.errors import ConfigError
+from sidecar.files import open_plain, read_plain
 
 SUFFIX = ".file"
 FILED = frozenset(
@@ -56,6 +57,8 @@ WHAT_FOLDER = "kafka_secret = {}: holds neither user.crt and user.key, nor user.
 sasl.jaas.config; mount the secret of a Strimzi KafkaUser there"
 MOST = 65_536
 """Bytes of a secret. A larger file was mounted by mistake."""
+LARGEST_READ = 16 * 1024 * 1024
+"""Bytes of a file that librdkafka or the watcher of credentials reads. A bundle of all public CAs has 0.25 MB."""
 USER, PASSWORD = (re.compile(rf'\b{name}\s*=\s*"((?:[^"\\]|\\.)*)"') for name in ("username", "password"))
 
 Read = Callable[[Path], str]
@@ -159,12 +162,9 @@ def secret_in(path: Path) -> str:
     Raises ValueError with a sentence.
     """
     try:
-        with path.open("rb") as file:
-            held = file.read(MOST + 1)
+        held = read_plain(path, MOST)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    if len(held) > MOST:
-        raise ValueError(f"is longer than {MOST} bytes, so it is no secret")
     try:
         text = held.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError:
@@ -177,15 +177,15 @@ def secret_in(path: Path) -> str:
 def unreadable(location: str) -> str:
     """Return why librdkafka cannot read a file. Empty if it can.
 
-    A folder of certificates and `probe` are not opened, and count as readable. What is no plain file is not opened
-    either: the client would wait for a pipe, and read a device without end.
+    A folder of certificates and `probe` are not opened, and count as readable. The client would wait for a pipe, and
+    read a device without end.
     """
     path = Path(location)
     try:
         if location != "probe" and not path.is_dir():
-            if not stat.S_ISREG(path.stat().st_mode):
-                return "is no plain file"
-            path.open("rb").close()
+            with open_plain(path) as file:
+                size = os.fstat(file.fileno()).st_size
+            return f"has more than {LARGEST_READ} bytes" if size > LARGEST_READ else ""
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return ""

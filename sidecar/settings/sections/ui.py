@@ -32,8 +32,8 @@ class Ui(Section):
         default=None,
         description=(
             "A file with tokens, one a line: whoever signs in by one may redrive dead letters. A line `NAME: TOKEN` "
-            "names its token for the audit. null is read-only. Read when it is needed, so that a rotated secret takes "
-            "effect."
+            "names its token for the audit; one that begins with # is a comment. null is read-only. Read when it is "
+            "needed, so that a rotated secret takes effect."
         ),
     )
     audit_file: Annotated[str | None, FILE] = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,19 @@ def test_apply_creates_what_plan_then_finds_there(guarded: GuardedKafka, group: 
         return {row["action"] for row in rows(reconsume("-c", file, "acls", "plan", "--role", "spark"))} == {"ok"}
 
     until(seen, SECONDS, "the rules have reached the broker")
+
+
+def test_the_plan_keeps_the_rights_on_levels_of_a_topic_that_left_the_configuration(
+    guarded: GuardedKafka, tmp_path: Path
+) -> None:
+    group = create_group(replace(fresh_group(guarded.bootstrap, 2, DELAYS), template="{topic}-{group}"), also=ALL)
+    kept, removed = group.mains
+    smaller = replace(group, mains=(kept,))
+    root = {"bootstrap.servers": guarded.bootstrap}
+    file = config_file(tmp_path, smaller, root, topic_prefix="{topic}-{group}")
+    planned = rows(reconsume("-c", file, "acls", "plan", "--role", "sidecar"))
+    on = {row["name"]: row["operation"] for row in planned if row["operation"] == "READ"}
+    assert {name for name in on if removed in name} == {group.names.level(delay, removed) for delay in DELAYS}
 
 
 def test_a_user_who_may_not_read_the_rules_is_told_which_right_that_takes(

@@ -39,11 +39,12 @@ class GroupTopics:
     group: str
     mains: tuple[str, ...]
     delays: tuple[int, ...] = DELAYS
+    template: str = "{group}"
 
     @property
     def names(self) -> Names:
         """The names that follow from the group."""
-        return Names(self.group)
+        return Names(self.group, self.template)
 
     @property
     def main(self) -> str:
@@ -53,7 +54,7 @@ class GroupTopics:
     @property
     def levels(self) -> dict[str, int]:
         """Every level topic and its delay in ms."""
-        return {self.names.level(delay, self.main): delay for delay in self.delays}
+        return {self.names.level(delay, main): delay for delay in self.delays for main in self.mains}
 
     @property
     def retries(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None 
     base: dict[str, Any] = {
         "group": group.group,
         "topics": list(group.mains),
+        "topic_prefix": group.template,
         "kafka": {"bootstrap.servers": group.bootstrap},
         "deliver": requests if mode == "push" else {},
         "retry": {

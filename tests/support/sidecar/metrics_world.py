@@ -91,6 +91,7 @@ class World:
                 now=lambda: self.now,
                 late_verdicts=lambda: self.told.get("late_verdicts", 0),
                 subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),
+                removed_levels=lambda: self.told.get("removed_levels", 0),
                 bad_policy_records=lambda: self.told.get("bad_policy_records", 0),
                 view_lag=lambda: self.told.get("view_lag"),
                 bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},

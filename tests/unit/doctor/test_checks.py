@@ -12,7 +12,7 @@ import pytest
 from sidecar.core.record import Now
 from sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
 from sidecar.doctor.checks.clock import judged
-from sidecar.doctor.checks.groups import strangers
+from sidecar.doctor.checks.groups import neighbours, strangers
 from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import retention_of
 from sidecar.doctor.checks.rights import lacking
@@ -213,3 +213,19 @@ def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path
     assert in_force(record({"levels": ["1s", "7s"], "ladder": ["7s"]}), settings).delays == (1_000, 7_000)
     assert in_force(record({"levels": "none"}), settings) == settings
     assert in_force((*record({"levels": ["1s"]}), *heard(PolicyHeard(None))), settings) == settings
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "warned"),
+    [
+        ("sec", ["sec-main-x", "sec-main-x-RETRY", "other"], ["sec-main-x"]),
+        ("sec-post-x", ["sec", "sec-RETRY"], ["sec"]),
+        ("sec", ["sec-main"], ["sec-main"]),
+        ("sec", ["sec-mainly", "sec-x-main-y", "security-main-x", "xsec-main-y"], []),
+        ("sec", [], []),
+    ],
+)
+def test_groups_whose_transactions_rights_by_prefix_reach_are_named(
+    own: str, others: list[str], warned: list[str]
+) -> None:
+    assert [found.finding.split()[1].rstrip(":") for found in neighbours(own, others)] == warned

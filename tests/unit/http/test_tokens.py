@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import os
 from pathlib import Path
 
 import pytest
 
-from sidecar.http.tokens import LONGEST_NAME, UNNAMED, Tokens
+from sidecar.http.tokens import LONGEST, LONGEST_NAME, UNNAMED, Tokens
 
 
 def held(folder: Path, text: str, least: int = 1) -> Tokens:
@@ -38,6 +39,34 @@ def test_neither_a_name_nor_a_whole_line_is_a_token(tmp_path: Path, given: str) 
 def test_a_name_is_short_and_of_plain_signs_or_none(tmp_path: Path, name: str) -> None:
     """Given another name, then the line is no named token, so that nothing of it ever stands in a log."""
     assert held(tmp_path, f"{name}: second-secret\n").name_of(b"second-secret") is None
+
+
+@pytest.mark.parametrize(
+    "line", ["alice:", "alice: ", "alice:\t", ":", "# alice: second-secret", "#second-secret", "#"]
+)
+def test_a_name_without_a_token_and_a_comment_are_no_tokens(tmp_path: Path, line: str) -> None:
+    """Given a line that lost its token, then neither the line nor a part of it lets anybody in; other lines do."""
+    found = held(tmp_path, f"{line}\nbob: long-enough-secret\n")
+    for given in (line, line.strip(), line.strip(" :\t#"), "alice:", "alice", ":", "#", "", "second-secret"):
+        assert found.name_of(given.encode()) is None
+    assert found.name_of(b"long-enough-secret") == "bob"
+
+
+@pytest.mark.parametrize("line", ["two words", "a: b c", "tok\x7fen", "t\u00f6ken", "tok\x00en"])
+def test_what_no_header_can_carry_is_no_token(tmp_path: Path, line: str) -> None:
+    found = held(tmp_path, f"{line}\nsecond-secret\n")
+    assert (found.name_of(line.encode()), found.name_of(b"second-secret")) == (None, UNNAMED)
+
+
+def test_a_token_file_that_becomes_a_pipe_lets_nobody_in_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    found = held(tmp_path, "first-secret\n")
+    assert found.name_of(b"first-secret") == UNNAMED
+    (tmp_path / "token").unlink()
+    os.mkfifo(tmp_path / "token")
+    assert found.name_of(b"first-secret") is None
+    (tmp_path / "token").unlink()
+    (tmp_path / "token").write_text("x" * (LONGEST + 1))
+    assert found.name_of(b"first-secret") is None
 
 
 def test_the_length_that_counts_is_the_tokens_without_its_name(tmp_path: Path) -> None:

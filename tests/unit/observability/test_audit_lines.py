@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from sidecar.observability.logs import AUDIT, BURST, Repeats, kind_of
+from sidecar.observability.repeats import AUDIT, BURST, Repeats
 
 
 def line(token: str, peer: str, action: str = "/drain") -> logging.LogRecord:
@@ -14,7 +14,9 @@ def line(token: str, peer: str, action: str = "/drain") -> logging.LogRecord:
 
 def test_the_audit_lines_of_one_caller_hide_those_of_no_other() -> None:
     repeats = Repeats()
-    flood = [repeats.admit(kind_of(line("loud", "127.0.0.1")), 0.0) for _ in range(BURST + 2)]
-    assert flood == [0] * BURST + [None, None]
+    flood = [repeats.admit(line("loud", "127.0.0.1"), 0.0) for _ in range(BURST + 2)]
+    assert flood == [True] * BURST + [False, False]
     others = (line("calm", "127.0.0.1"), line("loud", "127.0.0.2"), line("loud", "127.0.0.1", "/v1/retry"))
-    assert [repeats.admit(kind_of(one), 0.0) for one in others] == [0, 0, 0]
+    assert all(repeats.admit(one, 0.0) for one in others)
+    [told] = repeats.sums(60.0)
+    assert (told.token, told.peer, told.action, told.kept_back) == ("loud", "127.0.0.1", "/drain", 2)  # type: ignore[attr-defined]

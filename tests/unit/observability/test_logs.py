@@ -15,7 +15,8 @@ from typing import Any, TextIO
 import pytest
 import structlog
 
-from sidecar.observability.logs import BURST, KINDS, QUEUE, WINDOW, Format, LineHandler, Repeats, configure
+from sidecar.observability.logs import QUEUE, Format, LineHandler, configure
+from sidecar.observability.repeats import BURST, WINDOW
 from tests.support.deadline import until
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -92,6 +93,21 @@ def test_an_exception_comes_with_its_trace_and_without_local_values(start: Start
     assert payload not in stream.getvalue()
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_line_and_no_trace_shows_the_secret_of_a_url(start: Start, form: Format) -> None:
+    """Given a library that quotes the URL it calls, then user and query are masked, in message and trace."""
+    stream = io.StringIO()
+    handler = start(stream, form)
+    logger = logging.getLogger("opentelemetry.exporter")
+    try:
+        raise ConnectionError("pool: with url: /v1/traces?key=s3cret (https://user:s3cret@collector/v1?key=s3cret)")
+    except ConnectionError as error:
+        logger.exception("cannot export: %s", error)
+    handler.flush()
+    assert "/v1/traces?" in stream.getvalue()
+    assert "s3cret" not in stream.getvalue()
+
+
 def test_text_is_one_line_that_cannot_move_the_cursor(start: Start) -> None:
     """Given a broker's message with terminal codes and line ends, then they are shown as escapes."""
     stream = io.StringIO()
@@ -134,8 +150,8 @@ def test_our_level_is_set_and_others_write_from_warnings_on(start: Start) -> Non
     assert lines(stream, handler)[-1]["level"] == "debug"
 
 
-def test_an_outage_of_kafka_writes_a_few_lines_of_each_kind(start: Start) -> None:
-    """Given librdkafka's 2 700 lines of two kinds, then five of each are written."""
+def test_an_outage_of_kafka_writes_one_line_of_each_kind_and_a_sum(start: Start) -> None:
+    """Given librdkafka's 2 700 lines of two kinds, then one of each is written, and later a sum."""
     stream = io.StringIO()
     handler = start(stream)
     kafka = logging.getLogger("reconsume.kafka")
@@ -143,43 +159,30 @@ def test_an_outage_of_kafka_writes_a_few_lines_of_each_kind(start: Start) -> Non
         kafka.log(40, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", f"Connect to 127.0.0.1:{number} failed")
         kafka.log(40, "%s [%s] %s", "ERROR", "rdkafka#consumer-1", f"{number}/3 brokers are down")
     found = lines(stream, handler)
-    assert len(found) == 2 * BURST
     assert {line["event"] for line in found} == {"kafka"}
-    assert found[0]["message"] == "FAIL [rdkafka#consumer-1] Connect to 127.0.0.1:0 failed"
+    assert [line["message"] for line in found] == [
+        "FAIL [rdkafka#consumer-1] Connect to 127.0.0.1:0 failed",
+        "ERROR [rdkafka#consumer-1] 0/3 brokers are down",
+    ]
     logging.getLogger("reconsume.run").info("another kind is written")
     assert lines(stream, handler)[-1]["event"] == "run"
+    handler.close()
+    sums = lines(stream, handler)[-2:]
+    assert [line["kept_back"] for line in sums] == [1_349, 1_349]
+    assert sums[0]["message"].endswith("the last: FAIL [rdkafka#consumer-1] Connect to 127.0.0.1:1349 failed")
 
 
-def test_what_was_kept_back_is_told_with_the_next_line_of_its_kind() -> None:
-    """Given seven lines in one window, then the first of the next one says that two are missing."""
-    repeats = Repeats()
-    assert [repeats.admit("kind", now) for now in range(7)] == [0] * BURST + [None, None]
-    assert repeats.admit("kind", WINDOW - 0.1) is None
-    assert repeats.admit("kind", WINDOW) == 3
-    assert repeats.admit("kind", WINDOW + 1) == 0
-    assert repeats.admit("other", 1.0) == 0
-
-
-def test_kinds_that_somebody_makes_up_do_not_fill_the_memory() -> None:
-    repeats = Repeats()
-    assert all(repeats.admit(number, 0.0) == 0 for number in range(3 * KINDS))
-    assert len(repeats._kinds) <= KINDS
-
-
-def test_the_number_kept_back_is_in_the_line(start: Start) -> None:
-    """Given more lines than a window takes, then the first line of the next window carries their number."""
+def test_a_sum_is_written_when_its_window_is_over_though_no_further_line_comes(start: Start) -> None:
     stream = io.StringIO()
-    handler = start(stream, window=1.0)
-    logger = logging.getLogger("reconsume.run")
-    for _ in range(BURST + 2):
-        logger.info("again")
-    assert len(lines(stream, handler)) == BURST
-
-    def later() -> list[int]:
-        logger.info("again")
-        return [line["kept_back"] for line in lines(stream, handler) if "kept_back" in line]
-
-    assert until(later, 5, "the next window")[0] > 2
+    handler = start(stream, window=0.3)
+    logger = logging.getLogger("reconsume.committer")
+    for number in range(7):
+        where = {"event": "copies-refused", "about": [f"sec-RETRY-10s[{number}]", "sec-DLQ[0]"]}
+        logger.warning("Kafka refuses %d records", number, extra=where)
+    summed = until(lambda: [line for line in lines(stream, handler) if "kept_back" in line], 5, "the sum")
+    assert [(line["kept_back"], line["about"], line["event"]) for line in summed] == [(2, 3, "copies-refused")]
+    assert summed[0]["message"].endswith("about 3 partitions or topics; the last: Kafka refuses 6 records")
+    assert lines(stream, handler)[0]["about"] == 2
 
 
 def test_a_full_pipe_at_stderr_costs_lines_and_no_time(start: Start) -> None:
@@ -187,12 +190,12 @@ def test_a_full_pipe_at_stderr_costs_lines_and_no_time(start: Start) -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream, os.fdopen(reader) as pipe:
         handler = start(stream)
-        logger = logging.getLogger("reconsume.run")
         done = threading.Event()
 
         def flood() -> None:
             for number in range(QUEUE + 500):
-                logger.info(f"{number} " + "x" * 1_000)  # each its own kind, so that none is kept back
+                logger = logging.getLogger(f"reconsume.flood{number // BURST}")  # so that none is kept back
+                logger.info("%d %s", number, "x" * 1_000)
             done.set()
 
         threading.Thread(target=flood, daemon=True).start()
@@ -206,7 +209,7 @@ def test_a_full_pipe_at_stderr_costs_lines_and_no_time(start: Start) -> None:
         stream.close()
         reading.join(5)
     assert len(came) + handler.lost == QUEUE + 500
-    assert all(json.loads(line)["event"] == "run" for line in came)
+    assert all(json.loads(line)["event"].startswith("flood") for line in came)
 
 
 def test_a_closed_stderr_does_not_stop_the_sidecar(start: Start) -> None:

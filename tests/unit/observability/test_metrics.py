@@ -48,6 +48,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "forwarded": "counter",
         "passed_over": "counter",
         "bad_policy_records": "counter",
+        "removed_levels": "gauge",
         "subscriptions_differ": "gauge",
         "view_lag_seconds": "gauge",
         "bad_view_records": "counter",

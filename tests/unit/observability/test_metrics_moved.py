@@ -163,6 +163,7 @@ MOVES: dict[str, Move] = {
     "hops": not_due_yet,
     "forwarded": due_for_a_relay,
     "bad_policy_records": told("bad_policy_records"),
+    "removed_levels": told("removed_levels"),
     "subscriptions_differ": told("subscriptions_differ"),
     "view_lag_seconds": told("view_lag", 7),
     "bad_view_records": told("bad_view_records"),

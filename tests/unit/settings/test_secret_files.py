@@ -74,7 +74,7 @@ def test_what_was_read_stays_until_it_is_read_anew(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"\n", "is empty"),
         (b"\xff" + CANARY.encode(), "is not UTF-8"),
-        (b"x" * 70_000, "longer than"),
+        (b"x" * 70_000, "it has more than"),
     ],
 )
 def test_a_file_that_holds_no_secret_is_told_without_what_it_holds(tmp_path: Path, held: bytes, says: str) -> None:

@@ -120,3 +120,16 @@ def test_a_dashboard_in_the_sidecar_adds_the_rights_to_look_and_a_token_those_to
         "WRITE on transactional-id billing-DLQ-REDRIVE",
     }
     assert words(User.SIDECAR, acting) - words(User.SIDECAR, PUSH) - words(User.UI, PUSH) < words(User.ADMIN, PUSH)
+
+
+def test_levels_of_a_removed_topic_keep_the_rights_that_levels_have() -> None:
+    """Given a level that outlived its main topic, then every role has the same rights on it as on the others."""
+    names = Names("billing", "{topic}-{group}")
+    kept = names.level(10_000, "orders")
+    removed = names.level(10_000, "old")
+    group = GroupShape(names, ("orders",), (10_000,), ui=True, redrives=True, removed=(removed,))
+    for user in User:
+        rights = permissions_of(user, group)
+        of = {name: {right.operation for right in rights if right.name == name} for name in (kept, removed)}
+        assert of[removed] == of[kept]
+    assert {right.operation for right in permissions_of(User.SIDECAR, group) if right.name == removed} >= {"READ"}

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from topics.levels import LONGEST, TABLE
-from topics.names import TEMPLATES, Kind, Names, Role, build_names, check_name
+from topics.names import TEMPLATES, Kind, Names, Role, build_names, check_name, group_fault
 
 LEGAL = st.from_regex(r"[a-zA-Z0-9._-]{1,60}", fullmatch=True).filter(lambda name: name not in (".", ".."))
 TRAPS = st.sampled_from(["billing", "billing-RETRY", "billing-RETRY-10s", "RETRY", "10s", "-RETRY-", "billing-DLQ"])
@@ -174,3 +174,40 @@ def test_the_longest_level_decides_too() -> None:
     build_names(group, ["orders"], delays, "{topic}-{group}")
     with pytest.raises(ValueError, match="251 characters"):
         build_names(group, ["invoices"], delays, "{topic}-{group}")
+
+
+@pytest.mark.parametrize(
+    ("group", "says"),
+    [
+        ("sec-RETRY", "must not end in -RETRY: the group sec uses that name for itself"),
+        ("sec-RETRY-VIEW", "must not end in -RETRY-VIEW"),
+        ("sec-DLQ-REDRIVE", "must not end in -DLQ-REDRIVE"),
+        ("sec-BROADCAST", "must not end in -BROADCAST"),
+        ("a-b-RETRY", "the group a-b uses"),
+        ("sec-main-x", "must not contain -main-: rights of the group sec are on sec-main-*"),
+        ("sec-main", "must not contain -main-"),
+        ("sec-retry-x", "must not contain -retry-"),
+        ("sec-post-x", "must not contain -post-"),
+        ("sec", ""),
+        ("main-x", ""),
+        ("post", ""),
+        ("RETRY", ""),
+        ("sec-RETRY-x", ""),
+        ("sec-retries", ""),
+        ("sec-mainly-x", ""),
+        ("sec-DLQ", ""),
+        ("secRETRY", ""),
+    ],
+)
+def test_a_group_is_not_called_as_another_group_calls_what_is_its_own(group: str, says: str) -> None:
+    assert says in group_fault(group)
+    assert bool(group_fault(group)) == bool(says)
+
+
+@given(NAME)
+def test_no_name_that_a_group_derives_from_its_own_may_be_a_groups(group: str) -> None:
+    """Given any group, then a group of the same name as one of its consumer groups or transactional ids is refused."""
+    names = Names(group)
+    ids = (f"{group}-main-pod-0", f"{group}-retry-pod-0", f"{group}-post-pod-0")
+    for derived in (names.retry_group, names.view_group, names.redrive_group, f"{group}-BROADCAST", *ids):
+        assert group_fault(derived)

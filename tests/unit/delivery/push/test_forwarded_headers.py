@@ -64,11 +64,134 @@ def test_headers_travel_by_name_and_glob_in_their_order_with_duplicates() -> Non
         *("Reconsume-Id", "reconsume-verdict", "Idempotency-Key", "idempotency_key", "Reconsume_Id", "reconsume.id"),
         *("X_Forwarded_For", "content_length", "RECONSUMETIMES", "__dlq.errors.topic"),
         *("", "a b", "a:b", "a\r\nb", "ä", "a\udc80", "x" * 129),
+        *("Content-Encoding", "Content-Range", "Content-Disposition", "Accept", "Accept-Encoding", "Range", "If-Match"),
+        *(
+            "If-None-Match",
+            "If-Modified-Since",
+            "Via",
+            "Max-Forwards",
+            "Early-Data",
+            "HTTP2-Settings",
+            "Proxy-Connection",
+        ),
+        *("Upgrade-Insecure-Requests", "X-Method-Override", "Prefer", "Alt-Used"),
     ],
 )
 def test_names_that_would_change_the_request_never_travel(name: str) -> None:
-    """Given a list that forwards everything, then these are left out all the same."""
+    """Given lists that forward everything, or just this name, then it is left out all the same."""
     assert own_headers([(name, b"v")], "*") == []
+    if name.isascii() and name.isprintable() and name and " " not in name and len(name) < 129:
+        assert own_headers([(name, b"v")], name.replace("*", "?")) == []
+
+
+CALLERS = [
+    *("Cookie", "Cookie2", "Set-Cookie", "Origin", "Referer", "Sec-Fetch-Site", "Sec-WebSocket-Key"),
+    *("Authorization", "Proxy-Authorization", "X-Authorization", "X-Amz-Authorization", "WWW-Authenticate"),
+    *("Authentication-Info", "X-Authenticated-User", "X-Authenticated-Userid", "X-Authenticated-Groups"),
+    *("Forwarded", "X-Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix"),
+    *("X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Access-Token", "X-Forwarded-Client-Cert"),
+    *("X-Real-IP", "True-Client-IP", "X-Client-IP", "Client-IP", "X-Cluster-Client-Ip", "Remote-User", "Remote-Addr"),
+    *(
+        "X-Remote-User",
+        "X-Remote-Group",
+        "X-Original-URL",
+        "X-Original-URI",
+        "X-Original-Host",
+        "X-Original-Forwarded-For",
+    ),
+    *(
+        "X-Rewrite-URL",
+        "X-Auth-Request-User",
+        "X-Auth-Request-Email",
+        "X-Auth-Token",
+        "X-Auth-Username",
+        "X-WebAuth-User",
+    ),
+    *("X-Amzn-Oidc-Data", "X-Amzn-Oidc-Identity", "X-Amzn-Mtls-Clientcert", "X-Amzn-Trace-Id", "X-Amz-Security-Token"),
+    *(
+        "X-Goog-Authenticated-User-Email",
+        "X-Goog-IAP-JWT-Assertion",
+        "X-MS-Client-Principal",
+        "X-MS-Token-AAD-Id-Token",
+    ),
+    *("CF-Connecting-IP", "CF-IPCountry", "CF-Access-Jwt-Assertion", "Cf-Access-Authenticated-User-Email", "CF-Ray"),
+    *(
+        "Fastly-Client-IP",
+        "Akamai-Origin-Hop",
+        "Fly-Client-IP",
+        "X-Azure-ClientIP",
+        "X-AppEngine-User-IP",
+        "X-ARR-ClientCert",
+    ),
+    *("X-Envoy-External-Address", "X-Envoy-Peer-Metadata", "X-Envoy-Original-Path", "X-Istio-Attributes"),
+    *("X-Consumer-ID", "X-Consumer-Username", "X-Credential-Identifier", "X-Userinfo", "X-ProxyUser-Ip"),
+    *("SSL-Client-Cert", "SSL-Client-Verify", "X-SSL-Client-DN", "X-Client-Cert", "Client-Cert", "Client-Cert-Chain"),
+    *("X-TLS-Client-Subject", "Impersonate-User", "Impersonate-Group"),
+]
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_no_glob_lets_a_producer_say_who_calls(name: str) -> None:
+    """Given any spelling that a server may take for the name, then neither `*` nor the name itself forwards it."""
+    for spelled in (name, name.lower(), name.upper(), name.replace("-", "_"), name.replace("-", ".")):
+        assert own_headers([(spelled, b"v")], "*", "x-*", spelled) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "X-User",
+            "user",
+            "User-Id",
+            "X-Tenant-User",
+            "username",
+            "X-Acme-Userid",
+            "X-Token",
+            "access-token",
+            "id_token",
+        ),
+        *(
+            "X-Session",
+            "sessionid",
+            "JSESSIONID",
+            "X-Api-Key",
+            "apikey",
+            "X-CSRF-Token",
+            "X-Acme-Identity",
+            "principal",
+        ),
+        *(
+            "X-Acme-Client-Ip",
+            "client",
+            "X-Acme-Ip",
+            "X-Host",
+            "X-Acme-Proxy",
+            "X-Acme-Oidc-Sub",
+            "X-Login",
+            "password",
+        ),
+        *("X-Acme-Cert", "X-Acme-Auth", "oauth2-scope", "X-Original", "xforwardedfor", "X-Acme-Remote"),
+    ],
+)
+def test_a_glob_sends_what_may_tell_of_a_caller_only_if_it_says_so_itself(name: str) -> None:
+    """Given a name by which some gateway may tell who calls, then `*` leaves it out, and its own name forwards it."""
+    assert own_headers([(name, b"v")], "*", "x-*", "x-acme-*") == []
+    if name != "X-Original":  # one that is never sent
+        assert own_headers([(name, b"v")], name) == [(name, "v")]
+
+
+def test_a_glob_with_the_word_sends_all_of_its_family() -> None:
+    headers: Headers = [("X-User-Id", b"1"), ("X-User-Name", b"2"), ("X-User-Token", b"3")]
+    assert own_headers(headers, "x-user-*") == [("X-User-Id", "1"), ("X-User-Name", "2")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tenant", "X-Tenant", "X-Order-Id", "author", "authors", "X-Author-Name", "trip", "shipping", "X-Region", "unit"],
+)
+def test_other_names_still_travel_by_a_glob(name: str) -> None:
+    assert own_headers([(name, b"v")], "*") == [(name, "v")]
 
 
 @pytest.mark.parametrize("value", [b"a\r\nX: y", b"a\nb", b"a\0b", b"\x7f", b"tab\there", b"\x1b[31m"])

@@ -1,0 +1,75 @@
+"""Read a file that a person or a mount gives: up to a bound, and never one that keeps its reader waiting.
+
+A pipe without a writer never ends an open, a device never ends, and a folder is no file. Whoever writes where a path
+points could stop the probes with them, so only plain files are opened. The one exception are pipes that the user's own
+shell hands to a command, as in `--plan <(…)`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+CHUNK = 1024 * 1024
+HANDED = ("/dev/fd/", "/proc/self/fd/")
+"""Where a shell puts the pipes of `<(…)`."""
+KINDS = (
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a pipe, and no plain file"),
+    (stat.S_ISSOCK, "it is a socket, and no plain file"),
+)
+DEVICE = "it is a device, and no plain file"
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Return at most `size` bytes; empty at its end."""
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """Return the content of a plain file of at most `most` bytes.
+
+    Raises OSError, whose `strerror` ends the sentence "it cannot be read: …".
+    """
+    with open_plain(path) as file:
+        return read_stream(file, most)
+
+
+def read_given(path: Path, most: int) -> bytes:
+    """Return the content of a file on a command line, as `read_plain` does. It may also be a pipe of the shell's."""
+    if str(path).startswith(HANDED) or str(path) == "/dev/stdin":
+        with path.open("rb", buffering=0) as file:
+            return read_stream(file, most)
+    return read_plain(path, most)
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a plain file for reading. Raises OSError if it is none, or cannot be opened. Never waits."""
+    _expect_plain(path.stat().st_mode)  # before it is opened: to open a device may already do something
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _expect_plain(os.fstat(handle).st_mode)  # another file may have taken its place
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_stream(stream: Readable, most: int) -> bytes:
+    """Return what a stream holds. Raises OSError if that is more than `most` bytes; no more is read then."""
+    held = bytearray()
+    while chunk := stream.read(min(CHUNK, most + 1 - len(held))):
+        held += chunk
+        if len(held) > most:
+            raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+    return bytes(held)
+
+
+def _expect_plain(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, next((text for check, text in KINDS if check(mode)), DEVICE))

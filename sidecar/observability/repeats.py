@@ -1,0 +1,163 @@
+"""Limit the log lines of one kind: a lasting cause is logged once, then summed up once in each window.
+
+A warning is written at once if it says something new: another partition, another topic, another text. All that repeats
+it is counted. At the end of each window one sum takes their place: how many lines there were, about how many partitions
+or topics, and the text of the last one. The rule holds for every logger, so no call site can break it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+WINDOW = 60.0
+"""Seconds between two sums of one kind."""
+BURST = 5
+"""Lines of one kind that are written in one window; further ones are counted. A cause that hits all partitions of a
+group at once is named by its first five, and the sum says how many there were."""
+KINDS = 512
+"""Kinds that are told apart. Further kinds of a logger share one limit, so that a caller who invents kinds fills
+neither the log nor our memory."""
+MOST = 1_000
+"""Subjects of one kind that are told apart, 60 bytes each. What is beyond them is counted as repeated."""
+LONGEST = 2_000
+"""Characters of the last text that a sum repeats."""
+KAFKA = "reconsume.kafka"
+AUDIT = "reconsume.audit"
+"""The logger of audit lines, of the API and of the dashboard."""
+CALLER = ("action", "token", "peer")
+"""The fields of an audit line that tell one caller and action from another."""
+
+Kind: TypeAlias = tuple[object, ...]
+_NUMBER = re.compile(r"\d+")
+
+
+class Line(NamedTuple):
+    """What a log record says, as far as the limit needs it.
+
+    `subjects`: if all of them were logged before, the line repeats; empty if each line of its kind is news. `about`:
+    the partitions and topics that it names.
+    """
+
+    kind: Kind
+    subjects: frozenset[str]
+    about: frozenset[str]
+
+
+class _Held:
+    """The lines of one kind since its first one."""
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        """When the present window began."""
+        self.written = 0
+        self.held = 0
+        self.about: set[int] = set()
+        """Hashes of what the lines that were held back in this window are about."""
+        self.logged: set[int] = set()
+        """Hashes of the subjects since the kind's first line. They outlive the window as long as lines come."""
+        self.last: logging.LogRecord | None = None
+
+
+class Repeats:
+    """Count the lines of each kind, and decide which are written. Not safe for threads."""
+
+    def __init__(self, window: float = WINDOW) -> None:
+        self._window = window
+        self._kinds: dict[Kind, _Held] = {}
+
+    def admit(self, record: logging.LogRecord, now: float) -> bool:
+        """Return whether to write a record now. Otherwise it is counted for the next sum of its kind."""
+        line = line_of(record)
+        held = self._of_kind(line.kind, now)
+        hashes = {hash(subject) for subject in line.subjects}
+        repeats = bool(hashes) and (hashes <= held.logged or len(held.logged) >= MOST)
+        held.logged |= hashes if len(held.logged) < MOST else set()
+        if not repeats and held.written < BURST:
+            held.written += 1
+            return True
+        held.held += 1
+        held.about |= {hash(subject) for subject in line.about} if len(held.about) < MOST else set()
+        held.last = _without_references(record)
+        return False
+
+    def sums(self, now: float) -> Iterator[logging.LogRecord]:
+        """Yield a sum of each kind whose window is over and that held lines back; forget the kinds that did not."""
+        for kind, held in list(self._kinds.items()):
+            if now - held.started < self._window:
+                continue
+            if held.last is None:
+                del self._kinds[kind]
+                continue
+            yield _sum(held, held.last, min(now - held.started, 10 * self._window))
+            held.started, held.written, held.held, held.last = now, 0, 0, None
+            held.about.clear()
+
+    def next_sum(self, now: float) -> float | None:
+        """Return the seconds until a window is over; None if no kind has one."""
+        first = min((held.started for held in self._kinds.values()), default=None)
+        return None if first is None else max(0.0, first + self._window - now)
+
+    def _of_kind(self, kind: Kind, now: float) -> _Held:
+        if kind not in self._kinds and len(self._kinds) >= KINDS:
+            kind = kind[:2]  # logger and level: both are few
+        return self._kinds.setdefault(kind, _Held(now))
+
+
+def line_of(record: logging.LogRecord) -> Line:
+    """Return the kind of a record, and what it is about.
+
+    Two lines are of one kind if their logger, level and event are the same; without an event, their template. Of
+    librdkafka's lines its own name counts, which is their first argument. Audit lines of two callers or two actions are
+    two kinds, so that the calls of one never hide those of another.
+    """
+    event = getattr(record, "event", None) or _NUMBER.sub("#", str(record.msg))
+    if isinstance(record.msg, dict):  # structlog's
+        event = record.msg.get("event")
+    elif record.name == KAFKA and isinstance(record.args, tuple) and record.args:
+        event = record.args[0]
+    caller = [getattr(record, name, None) for name in CALLER] if record.name == AUDIT else ()
+    about = about_of(record)
+    return Line((record.name, record.levelno, event, *caller), _subjects(record, about), about)
+
+
+def about_of(record: logging.LogRecord) -> frozenset[str]:
+    """Return the partitions and topics of a record: its `about`, else its `partition`, else its `topic`."""
+    given = getattr(record, "about", None) or getattr(record, "partition", None) or getattr(record, "topic", None) or ()
+    return frozenset([given] if isinstance(given, str) else map(str, given))
+
+
+def _subjects(record: logging.LogRecord, about: frozenset[str]) -> frozenset[str]:
+    """Return what makes a record news. Its text counts without numbers: a cause that lasts counts on in them."""
+    if record.levelno < logging.WARNING or hasattr(record, "was"):
+        return frozenset()  # an event, or a change of state: none of them repeats another
+    if about:
+        offset = getattr(record, "offset", "")
+        return frozenset(f"{one} {offset}" for one in about)
+    fault = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    return frozenset([_NUMBER.sub("#", f"{record.getMessage()} {fault!r}")])
+
+
+def _without_references(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record that holds its text instead of its arguments: an exception would keep the frames it passed."""
+    kept = copy.copy(record)
+    if not isinstance(record.msg, dict):
+        kept.msg = record.getMessage()[:LONGEST]
+    kept.args = kept.exc_info = kept.exc_text = kept.stack_info = None
+    kept.__dict__.pop("about", None)
+    return kept
+
+
+def _sum(held: _Held, last: logging.LogRecord, seconds: float) -> logging.LogRecord:
+    """Return the record of a sum: the last line, with the numbers of all that were held back."""
+    numbers = {"kept_back": held.held} | ({"about": len(held.about)} if held.about else {})
+    if isinstance(last.msg, dict):
+        last.msg = last.msg | numbers
+        return last
+    about = f", about {len(held.about)} partitions or topics" if held.about else ""
+    last.msg = f"{held.held} more in {seconds:.0f} s{about}; the last: {last.msg}"
+    last.__dict__.update(numbers)
+    return last
