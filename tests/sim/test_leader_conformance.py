@@ -1,5 +1,6 @@
 """The model of the client against the real one while a partition has no leader: only that partition stands still."""
 
+import psutil
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 
@@ -41,17 +42,18 @@ def test_a_leader_that_does_not_answer_fails_a_request_for_all_partitions_and_no
             pair.ask(number)
         ends = [TopicPartition(*place, OFFSET_END) for place in pair.places]
 
-        def ask(*numbers: int) -> None:
+        def ask(*numbers: int, seconds: float = SECONDS) -> None:
             asked = [ends[number] for number in numbers]
-            pair.both(lambda client: [found.offset for found in client.offsets_for_times(asked, timeout=IN_VAIN)])
+            pair.both(lambda client: [found.offset for found in client.offsets_for_times(asked, timeout=seconds)])
 
         ask(0, 1)
         node = leader_of(three_nodes, pair, 0)
         node.pause()
+        until(lambda: psutil.Process(node.pid).status() == psutil.STATUS_STOPPED, SECONDS, "the node stands still")
         pair.model.unreached = {led_by(pair.places[0])}
-        ask(0, 1)
+        ask(0, 1, seconds=IN_VAIN)
         ask(1)
-        ask(0)
+        ask(0, seconds=IN_VAIN)
         node.resume()
         pair.model.unreached.clear()
         until(lambda: leader(pair, 0) >= 0, SECONDS, "the partition is led")

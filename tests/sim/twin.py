@@ -237,7 +237,9 @@ def name_of(message: Message | Event) -> str:
     return "" if error is None else error.name()
 
 
-UNANSWERED = frozenset({"_TIMED_OUT", "_DESTROY_BROKER", "_TRANSPORT", "_WAIT_CACHE", "LEADER_NOT_AVAILABLE"})
+UNANSWERED = frozenset(
+    {"_TIMED_OUT", "_TIMED_OUT_QUEUE", "_DESTROY_BROKER", "_TRANSPORT", "_WAIT_CACHE", "LEADER_NOT_AVAILABLE"}
+)
 """Which of these it is, where nobody can answer, is a matter of moments."""
 
 
