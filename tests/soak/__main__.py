@@ -98,7 +98,7 @@ def _report(console: Console, outcome: Outcome, seed: int, folder: Path) -> None
             console.print(f"{len(lines)} {title}:", style="bold")
             for line in lines[:SHOWN]:
                 console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    for line in outcome.journeys:
+    for line in (*outcome.journeys, *outcome.growth):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     console.print(f"seed {seed}: {outcome.figures}; {memory:.0f} MiB at most", highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from rich.console import Console
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import faults_network, faults_nodes, faults_operator, faults_pods, faults_service
 from tests.soak.account import collect
+from tests.soak.growth import Growth
 from tests.soak.journal import Journal
 from tests.soak.layout import LONGEST_LADDER, new_group
 from tests.soak.load import SoakLoad
@@ -55,6 +56,8 @@ class Outcome:
     """Faults that did not do what they say."""
     findings: list[str] = field(default_factory=list)
     """What pods did that no pod should: to be read, and no violation by itself."""
+    growth: list[str] = field(default_factory=list)
+    """What the pods that lived longest had of memory, threads and descriptors, after their warm-up and in the end."""
 
     @property
     def clean(self) -> bool:
@@ -76,25 +79,29 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
         between.connect(kafka)
         stack.callback(lambda: _keep_logs(kafka, folder))
         world = _world(schedule, folder, kafka, between, journal, stack, sets or {})
-        watch = Watch(world, schedule.seconds, console)
-        watch.start()
-        stack.callback(watch.end)
+        watch, growth = Watch(world, schedule.seconds, console), Growth(world.pods)
+        for looker in (watch, growth):
+            looker.start()
+            stack.callback(looker.end)
         world.load.start()
         _carry_out(world, schedule)
         rest, bound = _come_to_rest(world, watch)
         watch.phase = "checking"
+        growth.end()
         world.pods.end()
         verdict = _judge(world, outcome, folder)
         outcome.figures = figures(verdict, rest, bound)
         if rest is None:
             outcome.violations.insert(0, f"not at rest within {bound:.0f} s: {'; '.join(watch.seen.behind)}")
-        outcome.violations = [*world.pods.crashes, *outcome.violations]
+        outcome.violations = [*world.pods.crashes, *growth.violations, *outcome.violations]
+        outcome.growth = growth.report
         outcome.broken, outcome.findings = world.broken, world.pods.findings
         journal.tell(
             "outcome",
             figures=outcome.figures,
             violations=outcome.violations,
             findings=outcome.findings,
+            growth=outcome.growth,
         )
     return outcome
 

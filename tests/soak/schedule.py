@@ -21,13 +21,21 @@ LOWEST = 50
 MOST_PICK = 1 << 20
 
 
+SPARED = 2 / 3
+"""From this share of the time on no fault ends a pod any more: what grows in one needs minutes to show."""
+
+
 class Kind(NamedTuple):
-    """One kind of fault: its track, how often it is in the track's deck, and how long it lasts in seconds."""
+    """One kind of fault: its track, how often it is in the track's deck, and how long it lasts in seconds.
+
+    `ends`: whether pods end by it.
+    """
 
     track: str
     share: int
     shortest: float
     longest: float
+    ends: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -38,14 +46,14 @@ KINDS: Mapping[str, Kind] = {
     "two-nodes-killed": Kind("nodes", 1, 4, 10),
     "two-nodes-paused": Kind("nodes", 1, 4, 10),
     "min-isr": Kind("nodes", 1, 5, 12),
-    "pod-kill": Kind("pods", 3, 0.1, 6),
-    "two-pods-killed": Kind("pods", 1, 0.1, 12),
-    "pod-term": Kind("pods", 1, 0.1, 6),
+    "pod-kill": Kind("pods", 3, 0.1, 6, ends=True),
+    "two-pods-killed": Kind("pods", 1, 0.1, 12, ends=True),
+    "pod-term": Kind("pods", 1, 0.1, 6, ends=True),
     "pod-pause-short": Kind("pods", 1, 1, 6),
     "pod-pause-long": Kind("pods", 2, 12, 22),
     "pod-joins": Kind("pods", 2, 8, 25),
-    "rollout-topics": Kind("pods", 1, 5, 20),
-    "rollout-ladder": Kind("pods", 1, 5, 20),
+    "rollout-topics": Kind("pods", 1, 5, 20, ends=True),
+    "rollout-ladder": Kind("pods", 1, 5, 20, ends=True),
     "packets-lost": Kind("network", 2, 2.5, 8),
     "late-ends": Kind("network", 2, 1, 12),
     "late-offsets": Kind("network", 1, 1, 12),
@@ -141,6 +149,10 @@ def _track(
     deck: list[str] = []
     at = WARM_UP + chance.uniform(0, GAPS[track][0])
     while names and at < seconds - CALM:
+        if at >= SPARED * seconds:
+            names, deck = ([name for name in cards if not kinds[name].ends] for cards in (names, deck))
+            if not names:
+                return
         deck = deck or _dealt(chance, names)
         name = deck.pop()
         lasts = round(min(chance.uniform(kinds[name].shortest, kinds[name].longest), seconds - at), 1)

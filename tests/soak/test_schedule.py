@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.soak.run import FAULTS
-from tests.soak.schedule import CALM, GAPS, KINDS, WARM_UP, plan
+from tests.soak.schedule import CALM, GAPS, KINDS, SPARED, WARM_UP, plan
 
 HALF_AN_HOUR = 1800.0
 
@@ -34,6 +34,13 @@ def test_faults_of_one_track_never_overlap_and_leave_the_start_and_the_end_alone
         steps = schedule.of(track)
         assert all(before.at + before.lasts < after.at for before, after in pairwise(steps))
         assert all(WARM_UP <= step.at < 300 - CALM and step.at + step.lasts <= 300 for step in steps)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_pod_ends_by_a_fault_in_the_last_third_and_all_else_goes_on(seed: int) -> None:
+    last = [step for step in plan(seed, HALF_AN_HOUR).steps if step.at >= SPARED * HALF_AN_HOUR]
+    assert not any(KINDS[step.kind].ends for step in last)
+    assert {step.track for step in last} == set(GAPS)
 
 
 def test_only_what_is_asked_for_is_scheduled() -> None:
