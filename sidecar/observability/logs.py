@@ -9,7 +9,6 @@ pipe at stderr loses lines but never costs time, because a logging thread only h
 from __future__ import annotations
 
 import logging
-import math
 import queue
 import sys
 import threading
@@ -70,7 +69,7 @@ class LineHandler(logging.Handler):
         """Write the remaining lines and sums, and end the thread."""
         self.flush()
         try:
-            for line in self._sums(math.inf):
+            for line in self._sums(time.monotonic(), early=True):
                 self._lines.put_nowait(line)
             self._lines.put_nowait(None)
         except queue.Full:
@@ -109,10 +108,10 @@ class LineHandler(logging.Handler):
         with self._counting:
             return self._repeats.next_sum(time.monotonic())
 
-    def _sums(self, now: float) -> list[str]:
-        """Return the sums that are due, rendered."""
+    def _sums(self, now: float, *, early: bool = False) -> list[str]:
+        """Return the sums that are due, or all of them if `early`, rendered."""
         with self._counting:
-            due = list(self._repeats.sums(now))
+            due = list(self._repeats.sums(now, early=early))
         lines = []
         for record in due:
             try:

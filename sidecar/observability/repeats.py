@@ -84,15 +84,18 @@ class Repeats:
         held.last = _without_references(record)
         return False
 
-    def sums(self, now: float) -> Iterator[logging.LogRecord]:
-        """Yield a sum of each kind whose window is over and that held lines back; forget the kinds that did not."""
+    def sums(self, now: float, *, early: bool = False) -> Iterator[logging.LogRecord]:
+        """Yield a sum of each kind whose window is over and that held lines back; forget the kinds that did not.
+
+        `early`: do not wait for the end of a window.
+        """
         for kind, held in list(self._kinds.items()):
-            if now - held.started < self._window:
+            if now - held.started < self._window and not early:
                 continue
             if held.last is None:
                 del self._kinds[kind]
                 continue
-            yield _sum(held, held.last, min(now - held.started, 10 * self._window))
+            yield _sum(held, held.last, now - held.started)
             held.started, held.written, held.held, held.last = now, 0, 0, None
             held.about.clear()
 

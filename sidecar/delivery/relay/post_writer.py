@@ -202,7 +202,8 @@ class PostWriter(threading.Thread):
     def _after_abort(self, jobs: Sequence[PendingPost], aborted: Aborted) -> Sequence[PendingPost]:
         if aborted.producer_unusable:
             self._supply.replace()
-        self._supply.warn("posts-aborted", "a transaction of %d posts was aborted: %s", len(jobs), aborted)
+        text = "a transaction of %d posts was aborted: %s"
+        self._supply.warn("posts-aborted", text, len(jobs), aborted, about=aborted.about)
         refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
         self._supply.refused(aborted.refusals)
         for job in jobs:

@@ -26,6 +26,11 @@ DENIED = re.compile(r'^ADDPARTS .*Failed to add partition "([^"]+)" \[\d+\] to t
 (`rd_kafka_txn_handle_AddPartitionsToTxn`)."""
 
 
+def text_of_an_abort(args: tuple[object, ...]) -> bool:
+    """Whether a line of the client tells of an abort. The caller logs that, with what follows from it."""
+    return bool(args) and args[0] in ("TXNERR", "ADDPARTS")
+
+
 class ClientLog:
     """The logger of one producer's client. `poll` of the producer calls `log`, on the thread that polls.
 
@@ -57,7 +62,7 @@ class ClientLog:
 
     def log(self, level: int, text: str, *args: object) -> None:
         """Take in one line (the client calls it)."""
-        if level > logging.DEBUG or self._debug:
+        if (level > logging.DEBUG and not text_of_an_abort(args)) or self._debug:
             self._onward.log(level, text, *args)
         line = text % args
         if (closed := DOWN.match(line)) is not None:

@@ -136,12 +136,15 @@ class Committer(threading.Thread):
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
         if aborted.refusals:
             text = "Kafka refuses %d of %d records: %s"
-            self._supply.warn("copies-refused", text, len(aborted.refusals), len(batch.entries), aborted)
+            counts = len(aborted.refusals), len(batch.entries)
+            self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
         if named := aborted.refused_offsets & batch.commits.keys():
             text = "Kafka refuses the progress of %d of %d partitions: %s"
-            self._supply.warn("progress-refused", text, len(named), len(batch.commits), aborted)
+            self._supply.warn(
+                "progress-refused", text, len(named), len(batch.commits), aborted, about=list(map(str, named))
+            )
             return _unwritable(batch, named, str(aborted))
         self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:

@@ -87,8 +87,10 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     """
 
     def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool) -> None:
-        super().__init__(error.str())
+        super().__init__(refusals[0].reason if refusals else error.str())
         self.refusals = refusals
+        self.about = frozenset(refusal.where for refusal in refusals)
+        """The topics and partitions that accept nothing, for the log."""
         self.producer_unusable = producer_unusable
         self.refused_offsets = refused_offsets(error)
         self.stale_member = error.code() in STALE_MEMBER

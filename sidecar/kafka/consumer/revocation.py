@@ -31,14 +31,16 @@ def release(
             drop_given_away(sources, listener)
             return
     if not done.is_set():
-        text, extra = "gave up %d partitions with deliveries still out: %s", {"event": "gave-up-unanswered"}
+        text = "gave up %d partitions with deliveries still out: %s"
+        extra = {"event": "gave-up-unanswered", "about": list(map(str, sources))}
         _LOG.warning(text, len(sources), _names(sources), extra=extra)
         listener.dropped(sources)
 
 
 def drop_given_away(sources: Sequence[Partition], listener: AssignmentListener) -> None:
     """Drop partitions that may be another member's already; commit nothing more of them."""
-    text, extra = "the group gave away %d partitions before they were given up: %s", {"event": "given-away"}
+    text = "the group gave away %d partitions before they were given up: %s"
+    extra = {"event": "given-away", "about": list(map(str, sources))}
     _LOG.warning(text, len(sources), _names(sources), extra=extra)
     listener.dropped(sources)
 

@@ -51,7 +51,7 @@ class Refusing:
     def topics(self) -> frozenset[str] | None:
         return self._topics
 
-    def warn(self, event: str, text: str, *args: object) -> None:
+    def warn(self, event: str, text: str, *args: object, about: object = ()) -> None:
         self.last_error = text % args
 
     def commit(self, batch: CommitBatch, metadata: object, partitions: Mapping[str, int]) -> None:
