@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
 from sidecar.audit.facts import Finding, Known, Number, Terms
-from sidecar.audit.parsing import fact_in, main_fact
+from sidecar.audit.parsing import TopicRecord, fact_in, main_fact
 from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of, terms_of
 from sidecar.audit.store import AuditStore
@@ -32,6 +32,8 @@ from topics.names import Kind
 OPEN_MS = 20_000
 """ms before a record that could not be read. Younger records may have companions in its transaction. Reconsume's
 transactions end after 10 s."""
+TOLD_EVERY = 5_000
+"""Records between two reports of the progress."""
 MOST_AT_ONCE = 500
 """Partitions of main topics that are compared at once. Each needs a database cursor."""
 
@@ -145,12 +147,8 @@ class Audit:
         """Read from `starts` to `ends` and keep the facts."""
         kinds = {name: kind for kind, topics in survey.own.items() for name in topics}
         total = sum(max(0, end - starts[place]) for place, end in ends.items())
-        done = 0
-        for rows in kafka.read(starts, ends):
-            store.put(fact_in(row, kinds[row.topic], self._settings.group, self._sources, later) for row in rows)
-            done += len(rows)
-            self._tell(what, done, total)
-        self.read += done
+        rows = self._counted(what, kafka.read(starts, ends), total)
+        store.put(fact_in(row, kinds[row.topic], self._settings.group, self._sources, later) for row in rows)
 
     def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Span]:
         """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""
@@ -158,16 +156,25 @@ class Audit:
         spans = {place: span for place, span in store.want(topics).items() if place[1] < survey.partitions[place[0]]}
         marks = kafka.marks(spans)
         total = sum(last - first + 1 for first, last in spans.values())
-        done = 0
+        compared = self.read
         for chunk in chunks(tuple(spans), MOST_AT_ONCE):
             starts = {place: max(marks[place].begin, spans[place][0]) for place in chunk}
             ends = {place: min(marks[place].end, spans[place][1] + 1) for place in chunk}
-            for rows in kafka.read(starts, ends, {place: store.wanted(place) for place in chunk}):
-                store.put(map(main_fact, rows))
-                done += len(rows)
-                self._tell("comparing with the main topics", done, total)
-        self.read += done
+            rows = kafka.read(starts, ends, {place: store.wanted(place) for place in chunk})
+            store.put(map(main_fact, self._counted("comparing with the main topics", rows, total, compared)))
         return marks
+
+    def _counted(
+        self, what: str, rows: Iterable[TopicRecord], total: int, before: int | None = None
+    ) -> Iterator[TopicRecord]:
+        """Yield the records, and tell how many there were. `before`: how many were read when this step began."""
+        before = self.read if before is None else before
+        for row in rows:
+            self.read += 1
+            if (self.read - before) % TOLD_EVERY == 0:
+                self._tell(what, self.read - before, total)
+            yield row
+        self._tell(what, self.read - before, total)
 
 
 def chunks(items: tuple[Number, ...], size: int) -> Iterator[tuple[Number, ...]]:

@@ -34,7 +34,6 @@ from sidecar.kafka.errors import (
 from sidecar.kafka.messages import read_headers
 from sidecar.kafka.range_reader import RangeReader, place_of
 
-BATCH = 5_000
 PATIENCE = 30.0
 """Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are
 ended, after 10 s."""
@@ -60,12 +59,7 @@ class AuditKafka:
             # If retention has deleted an offset meanwhile, that must be an answer here, not a jump.
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            # The default of 1 000 stalls the fetcher for a second each time its queue is full.
-            "fetch.queue.backoff.ms": 5,
             "fetch.wait.max.ms": 50,
-            # The number of partitions is unknown, so these settings bound the memory.
-            "queued.max.messages.kbytes": 16_384,
-            "fetch.message.max.bytes": 256 * 1024,
         }
         self._consumer = Consumer(config)
         # Its watermarks are high watermarks, and its requests never wait for an open transaction.
@@ -140,21 +134,27 @@ class AuditKafka:
 
     def read(
         self, starts: Offsets, ends: Offsets, wanted: Mapping[Number, Iterator[int]] | None = None
-    ) -> Iterator[list[TopicRecord]]:
+    ) -> Iterator[TopicRecord]:
         """Yield the committed records from `starts` up to `ends`; only those in `wanted` (rising) if given."""
         picks = None if wanted is None else {place: Pick(offsets) for place, offsets in wanted.items()}
-        reader = RangeReader(self._consumer, {place: Span(starts[place], end) for place, end in ends.items()}, BATCH)
-        for messages in reader.batches(self._patience):
-            yield [row for message in messages if (row := self._taken(message, picks)) is not None]
-            for place in reader.overtaken:
-                self.seen.pop(place, None)
-            self.overtaken |= reader.overtaken
-            reader.overtaken.clear()
+        reader = RangeReader(self._consumer, {place: Span(starts[place], end) for place, end in ends.items()})
+        for message in reader.records(self._patience):
+            if reader.overtaken:
+                self._note_overtaken(reader)
+            if (row := self._taken(message, picks)) is not None:
+                yield row
+        self._note_overtaken(reader)
         self.stuck |= {place: self._position(place, starts[place]) for place in reader.left}
         # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
         # (librdkafka 2.16).
         self._consumer.resume([TopicPartition(*place) for place in ends if starts[place] < ends[place]])
         self._consumer.unassign()
+
+    def _note_overtaken(self, reader: RangeReader) -> None:
+        for place in reader.overtaken:
+            self.seen.pop(place, None)
+        self.overtaken |= reader.overtaken
+        reader.overtaken.clear()
 
     def _position(self, place: Number, start: int) -> int:
         [found] = self._consumer.position([TopicPartition(*place)])

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from sidecar.errors import BrokerError
-from sidecar.kafka.client_config import scan_config
+from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.range_reader import RangeReader, place_of
 
@@ -33,7 +33,7 @@ class Scan:
         """Whether all spans were read to their ends."""
         self._layout = layout
         self._began = time.monotonic()
-        config = scan_config(topics.kafka, topics.names.redrive_group, CLIENT, topics.fetch)
+        config = follower_config(topics.kafka, topics.names.redrive_group, CLIENT)
         self._consumer = Consumer({**config, **QUIET})
 
     @property
@@ -52,10 +52,9 @@ class Scan:
 
     def __iter__(self) -> Iterator[Record]:
         reader = RangeReader(self._consumer, self._layout)
-        for messages in reader.batches(SILENCE):
-            for message in messages:
-                self.read += 1
-                yield to_record(message, Partition(*place_of(message)), 0, None)
+        for message in reader.records(SILENCE):
+            self.read += 1
+            yield to_record(message, Partition(*place_of(message)), 0, None)
         if reader.left:
             raise BrokerError(f"the dead letters could not be read on for {SILENCE:.0f} s")
         self.complete = True

@@ -16,7 +16,7 @@ from sidecar.core.record import Partition
 from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
-from sidecar.kafka.client_config import FETCH, reader_config
+from sidecar.kafka.client_config import reader_config
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -60,9 +60,9 @@ Layout = Mapping[Partition, Span]
 class DlqTopics:
     """The dead letter topics of one group. Every method raises BrokerError if Kafka does not answer."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names, mains: Iterable[str], fetch: int = FETCH) -> None:
-        """Remember the group's topics. `fetch`: bytes that a scan fetches at a time, as they are stored in the log."""
-        self.names, self.fetch = names, fetch
+    def __init__(self, kafka: Mapping[str, str], names: Names, mains: Iterable[str]) -> None:
+        """Remember the group's topics."""
+        self.names = names
         self.topics = names.dlqs_of(tuple(mains))
         self.kafka = kafka
         self.cluster = Cluster(kafka, CLIENT)

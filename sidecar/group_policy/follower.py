@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import (
@@ -28,6 +29,7 @@ from sidecar.kafka.client_config import Config
 from sidecar.kafka.consumer.log_checks import made_anew
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from sidecar.kafka.few_messages import next_messages
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, parse_record
@@ -35,7 +37,6 @@ from topics.policy_record import PARTITION, Heard, parse_record
 POLL = 0.5
 """Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""
 METADATA_WITHIN = 5.0
-BATCH = 500
 LOOK_EVERY = 60.0
 """Seconds between two checks of the cluster's topics."""
 HURRY = 5.0
@@ -165,16 +166,15 @@ class PolicyFollower(threading.Thread):
         if not self._reading:
             self._stopping.wait(POLL)
             return
-        messages = consumer.consume(1, POLL)
-        if messages:
-            self._take(consumer, messages + consumer.consume(BATCH - 1, 0))
+        self._take(consumer, next_messages(consumer, POLL))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _take(self, consumer: Consumer, messages: list[Message]) -> None:
+    def _take(self, consumer: Consumer, messages: Iterable[Message]) -> None:
         heard: list[Heard] = []
-        live, caught_up = self._live, self._live
+        live, caught_up, any_came = self._live, self._live, False
         for message in messages:
+            any_came = True
             error = message.error()
             if error is None:
                 heard.append(parse_record(message.key(), message.value()))
@@ -186,7 +186,8 @@ class PolicyFollower(threading.Thread):
             else:
                 self._stumble(consumer, error)
         self._live |= caught_up and self._reading
-        self._desk.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
+        if any_came:
+            self._desk.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
 
     def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
         """Log that the topic cannot be read. Raises KafkaException if the error is fatal.

@@ -17,7 +17,6 @@ from sidecar.kafka.range_reader import RangeReader
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
 
-BATCH = 500
 MOST = 2 * 1024 * 1024
 """Bytes of records that are kept. Parsed they take about twenty times as much at worst."""
 POLICY, INSTANCE = "policy", "instance/"
@@ -88,9 +87,8 @@ def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Mes
     spans = cluster.spans([(names.policy, PARTITION)])
     consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
     try:
-        reader = RangeReader(consumer, spans, BATCH)
-        for messages in reader.batches(deadline=deadline):
-            yield from messages
+        reader = RangeReader(consumer, spans)
+        yield from reader.records(deadline=deadline)
     finally:
         consumer.close()
     if reader.left:

@@ -43,29 +43,44 @@ def _client(user: Properties, client_id: str) -> Config:
     }
 
 
+LITTLE = 8 * 1024
+"""Bytes that are fetched at a time. A fetch is decompressed as a whole, and 1 MB of zeros has 140 bytes in a topic: of
+these 8 KiB make 58 MB. At least one batch arrives in any case, however large it is."""
+QUEUED = 16
+"""Messages that are fetched ahead. librdkafka bounds what waits by the bytes of the values alone. So of records that
+are all key or all headers only their number counts."""
+
+_FETCHES: Config = {
+    "fetch.message.max.bytes": LITTLE,
+    "fetch.max.bytes": LITTLE,
+    "queued.min.messages": QUEUED,
+    "queued.max.messages.kbytes": 4 * 1024,
+    # The fetcher pauses so long each time its queue is full, which it is with QUEUED messages. The default is 1 000.
+    "fetch.queue.backoff.ms": 1,
+}
+"""The bounds of what any consumer fetches ahead, whatever the records are. A user's own values go before them."""
+
+
+def _consumer(user: Properties, client_id: str) -> Config:
+    config = {**_FETCHES, **_client(user, client_id)}
+    # A user's value is meant for producers, and librdkafka refuses a `fetch.max.bytes` that is below it.
+    return {**config, "message.max.bytes": min(LITTLE, int(str(config["fetch.max.bytes"])))}
+
+
 def client_id_of(group: str, instance: str) -> str:
     """Return the client id by which the consumer of an instance is a member of a consumer group."""
     return f"reconsume-{group}-{instance}"
 
 
-def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: int) -> Config:
-    """Return the configuration of a lane's consumer.
-
-    `queue_kib` limits what librdkafka fetches ahead, and with it the memory use at full speed.
-    """
+def consumer_config(user: Properties, group: str, client_id: str) -> Config:
+    """Return the configuration of a lane's consumer."""
     return {
         **(_CLASSIC if user.get("group.protocol", "classic") == "classic" else {}),
         "max.poll.interval.ms": 300_000,
-        # With the default of 1 000 the fetcher pauses a second each time its queue is full: 4–6 times slower.
-        "fetch.queue.backoff.ms": 5,
         "fetch.wait.max.ms": 500,
-        "queued.min.messages": 1_000,
-        "queued.max.messages.kbytes": queue_kib,
-        "fetch.message.max.bytes": 256 * 1024,
-        "fetch.max.bytes": 8 * 1024 * 1024,
         # A topic that is created later is noticed within this time, without a restart.
         "topic.metadata.refresh.interval.ms": 5_000,
-        **_client(user, client_id),
+        **_consumer(user, client_id),
         "group.id": group,
         # Only transactions commit progress: a plain commit could arrive late and undo a newer one.
         "enable.auto.commit": False,
@@ -76,13 +91,6 @@ def consumer_config(user: Properties, group: str, client_id: str, *, queue_kib: 
         # A level topic ends with a transaction marker: only the offset of the EOF event lets an empty level show lag 0.
         "enable.partition.eof": True,
     }
-
-
-FETCH = 1024 * 1024
-"""Bytes of one partition that are fetched at a time; librdkafka's default."""
-LITTLE = 16 * 1024
-"""Bytes of one partition that are fetched at a time where memory is scarce. A fetch is decompressed as a whole, and
-records may have been compressed to a thousandth. At least one batch arrives in any case."""
 
 
 def producer_config(user: Properties, transactional_id: str, client_id: str) -> Config:
@@ -116,12 +124,13 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
 
 
 def reader_config(user: Properties, group: str, client_id: str) -> Config:
-    """Return the configuration of a client that only requests committed offsets.
+    """Return the configuration of a consumer that joins no group and commits nothing.
 
-    With read_committed a request waits for transactions that are still open.
+    It may request the committed offsets of `group`. With read_committed a request waits for transactions that are still
+    open.
     """
     return {
-        **_client(user, client_id),
+        **_consumer(user, client_id),
         "group.id": group,
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
@@ -129,7 +138,7 @@ def reader_config(user: Properties, group: str, client_id: str) -> Config:
 
 
 def follower_config(user: Properties, group: str, client_id: str) -> Config:
-    """Return the configuration of a client that reads one small topic from its beginning.
+    """Return the configuration of a client that reads topics from their beginning.
 
     It also requests the committed offsets of `group`.
     """
@@ -138,28 +147,11 @@ def follower_config(user: Properties, group: str, client_id: str) -> Config:
         # A compacted topic has gaps, and a topic that was deleted and created again begins at 0.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
-        "queued.max.messages.kbytes": 1_024,
     }
 
 
-def scan_config(user: Properties, group: str, client_id: str, fetch: int = FETCH) -> Config:
-    """Return the configuration of a client that reads many records of whole topics once.
-
-    It also requests the committed offsets of `group`.
-    """
-    return {
-        **follower_config(user, group, client_id),
-        "fetch.message.max.bytes": fetch,
-        # Each record is in memory three times: as fetched, as the client's message, as Python's. The default is 50 MB.
-        "queued.max.messages.kbytes": 4 * 1024,
-        "fetch.max.bytes": 4 * 1024 * 1024,
-        # With the default of 1 000 the fetcher pauses a second each time its queue is full.
-        "fetch.queue.backoff.ms": 5,
-    }
-
-
-def view_config(user: Properties, group: str, client_id: str, fetch: int = 256 * 1024) -> Config:
-    """Return the configuration of a client that reads the view's topics.
+def view_config(user: Properties, group: str, client_id: str) -> Config:
+    """Return the configuration of a client that reads topics and must know of each offset that is lost.
 
     `group` is only a name that the client has the right to use; nothing is committed.
     """
@@ -167,10 +159,6 @@ def view_config(user: Properties, group: str, client_id: str, fetch: int = 256 *
         **follower_config(user, group, client_id),
         # A lost offset is an error to examine, not to skip: the topic may be another one by now.
         "auto.offset.reset": "error",
-        "queued.max.messages.kbytes": 2_048,
-        "fetch.message.max.bytes": fetch,
-        # With the default of 1 000 only two thousand rows a second would be read through so short a queue.
-        "fetch.queue.backoff.ms": 5,
     }
 
 

@@ -14,9 +14,10 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
+from sidecar.kafka.few_messages import few_messages
 
 POLL = 0.1
-"""Seconds between two batches at most, so that a caller can look at the time, and Ctrl-C need not wait."""
+"""Seconds of one call at most, so that Ctrl-C need not wait."""
 _passes = passing(CONNECTION, LEADER, frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED}))
 """Errors after which the client reads on by itself. No right on the group is needed to read."""
 
@@ -42,31 +43,37 @@ def place_of(message: Message) -> Place:
 class RangeReader:
     """A reader of a span of each partition. Its consumer must have `enable.partition.eof`."""
 
-    def __init__(self, consumer: Consumer, spans: Mapping[P, HasSpan], batch: int = 1_000) -> None:
-        """Assign the partitions to the consumer. `batch`: records that are handed over at once."""
+    def __init__(self, consumer: Consumer, spans: Mapping[P, HasSpan]) -> None:
+        """Assign the partitions to the consumer."""
         self.left: dict[Place, int] = {place: span.end for place, span in spans.items() if span.begin < span.end}
         """The partitions that are not read to their ends yet."""
         self.overtaken: dict[Place, int] = {}
         """Partitions whose next records were deleted before they could be read, with the first offset that was left.
         Only for consumers with `auto.offset.reset=error`; others go on there unnoticed."""
-        self._consumer, self._batch = consumer, batch
+        self._consumer = consumer
         begins = [TopicPartition(place[0], place[1], span.begin) for place, span in spans.items() if place in self.left]
         consumer.assign(begins)
 
-    def batches(self, patience: float = inf, deadline: float = inf) -> Iterator[list[Message]]:
-        """Yield the records as they come, and empty lists meanwhile. Raises BrokerError for an error that lasts.
+    def records(self, patience: float = inf, deadline: float = inf) -> Iterator[Message]:
+        """Yield the records as they come. Each is let go when the next one is asked for.
 
-        Ends before everything is read if nothing has come for `patience` seconds, or at `deadline` (monotonic seconds).
+        Raises BrokerError for an error that lasts. Ends before everything is read if nothing has come for `patience`
+        seconds, or at `deadline` (monotonic seconds).
         """
         heard = time.monotonic()
         while self.left:
             before = len(self.left)
-            messages = self._consumer.consume(1, POLL)
-            messages += self._consumer.consume(self._batch, 0) if messages else []
-            records = [message for message in messages if self._is_wanted(message)]
-            yield records
+            for messages in few_messages(self._consumer, POLL):
+                messages.reverse()
+                while messages:
+                    if self._is_wanted(message := messages.pop()):
+                        yield message
+                        before = -1
+                del message
+                if time.monotonic() > deadline:
+                    return
             now = time.monotonic()  # after the caller, who may take long with the records
-            if records or len(self.left) < before:
+            if len(self.left) != before:
                 heard = now
             if now > min(heard + patience, deadline):
                 return

@@ -27,8 +27,6 @@ from sidecar.kafka.messages import foreign_reading_of, reading_of
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.loop_bridge import LoopBridge
 
-QUEUE_KIB = {"main": 16_384, "retry": 4_096}
-"""KiB that librdkafka fetches ahead, by lane: this sets the memory use at full speed."""
 STALLED_AFTER = 30.0
 """Seconds without a turn of the consumer's thread, beyond `lock_timeout`, after which it counts as stuck."""
 
@@ -93,7 +91,7 @@ class LaneRunner:
                 registry,
             )
         self.consumer = ConsumerThread(
-            consumer_config(kafka, plan.group, client, queue_kib=QUEUE_KIB[plan.name]),
+            consumer_config(kafka, plan.group, client),
             plan.topics,
             self.driver,
             self.assignment,

@@ -27,17 +27,18 @@ class LoopBridge:
         self.standing = Standing()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self._given = 0
-        self._taken = 0
+        self._given = self._given_bytes = 0
+        self._taken = self._taken_bytes = 0
 
     # --- called on the consumer's thread -----------------------------------------------------------------------------
 
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         self._loop.call_soon_threadsafe(self._assigned, grants)
 
-    def received(self, runs: Sequence[FetchedRecords]) -> None:
+    def received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         self._given += 1
-        self._loop.call_soon_threadsafe(self._received, runs)
+        self._given_bytes += weight
+        self._loop.call_soon_threadsafe(self._received, runs, weight)
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(self._release, partitions, done)
@@ -53,7 +54,8 @@ class LoopBridge:
 
     def full(self) -> bool:
         """Return whether the lane has no room for more records."""
-        return self._given - self._taken >= HAND_OVERS or self.lane.memory.full
+        under_way = self._given_bytes - self._taken_bytes
+        return self._given - self._taken >= HAND_OVERS or self.lane.memory.is_full_with(under_way)
 
     def looked(self, heads: Mapping[Partition, int]) -> None:
         """Pass on the first offset of each level partition that is not due."""
@@ -82,8 +84,9 @@ class LoopBridge:
         self.lane.ownership.cut(partition, epoch, wanted, low)
         self.lane.tick(now())
 
-    def _received(self, runs: Sequence[FetchedRecords]) -> None:
+    def _received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         self._taken += 1
+        self._taken_bytes += weight
         self.lane.received(runs, now())
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:

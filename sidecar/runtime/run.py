@@ -29,8 +29,7 @@ def run(settings: Settings) -> int:
     keep_memory_private()
     configure(settings.log.level, settings.log.format)
     log_ends()
-    if settings.ui.enabled:
-        give_back_memory()
+    give_back_memory()
     # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
     # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     gc.freeze()

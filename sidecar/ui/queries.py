@@ -21,7 +21,7 @@ from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Offset, Place
-from sidecar.kafka.client_config import LITTLE, client_id_of
+from sidecar.kafka.client_config import client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
 from sidecar.view.journey import Journey, read_journey
@@ -125,7 +125,7 @@ class Queries:
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
-        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names, LITTLE)
+        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
         self._cluster = Cluster(settings.kafka)
         self._before: dict[tuple[str, str], tuple[float, int]] = {}
 
@@ -213,7 +213,7 @@ class Queries:
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""
         told = self.within(LONGEST)
-        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told, LITTLE)
+        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told)
 
     def within(self, seconds: float) -> Callable[[object, int], None]:
         """Return the function `within`, with the share of this object."""

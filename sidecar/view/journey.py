@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Message
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place
-from sidecar.kafka.client_config import FETCH, view_config
+from sidecar.kafka.client_config import view_config
 from sidecar.kafka.errors import ANSWER_SECONDS
 from sidecar.kafka.range_reader import RangeReader, place_of
 from topics.events import Event, decode_event, encode_event, order
@@ -21,6 +21,8 @@ CLIENT = "reconsume-journey"
 MARGIN = 60_000
 """ms that clocks may differ. The search for a record's first event begins this long before its first failure."""
 
+TOLD_EVERY = 1_000
+"""Records between two reports of the progress."""
 MOST_KEPT = 1_000
 """Events of one record that are kept. A record that failed daily for a year has fewer."""
 MOST_BYTES = 1024 * 1024
@@ -52,14 +54,14 @@ class Span(NamedTuple):
 
 
 def read_journey(
-    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told, fetch: int = FETCH
+    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told
 ) -> Journey:
     """Return the events of one record; read at most `most` records.
 
-    `since` is the record's first failure (epoch ms), None if unknown. `fetch`: bytes fetched at a time. Raises
-    BrokerError, and ContractError if the topic does not exist.
+    `since` is the record's first failure (epoch ms), None if unknown. Raises BrokerError, and ContractError if the
+    topic does not exist.
     """
-    consumer = Consumer(view_config(kafka, names.retry_group, CLIENT, fetch))
+    consumer = Consumer(view_config(kafka, names.retry_group, CLIENT))
     try:
         spans = _spans(Cluster(kafka, CLIENT), names.events, since)
         return _found(consumer, names, record, spans, most, told)
@@ -130,9 +132,10 @@ class Kept:
 def _messages(reader: RangeReader, told: Callable[[int], None]) -> Iterator[Message]:
     """Yield every record. Raises BrokerError if no more records arrive."""
     count = 0
-    for messages in reader.batches(ANSWER_SECONDS):
-        yield from messages
-        count += len(messages)
-        told(count)
+    for count, message in enumerate(reader.records(ANSWER_SECONDS), 1):
+        yield message
+        if count % TOLD_EVERY == 0:
+            told(count)
+    told(count)
     if reader.left:
         raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")

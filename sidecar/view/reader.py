@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -18,6 +18,7 @@ from sidecar.clock import now
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place, Topic
 from sidecar.kafka.client_config import view_config
+from sidecar.kafka.few_messages import next_messages
 from sidecar.view.age import Told, ask_events
 from sidecar.view.store import Facts, ViewStore, retention_of
 from sidecar.view.tables import Item
@@ -25,7 +26,6 @@ from topics import versions
 from topics.names import Kind, Names
 from topics.view_record import BadRow, Forgotten, decode_stats, decode_view
 
-BATCH = 500
 SURVEY_EVERY = 60.0
 """Seconds between two looks at the topics: for new partitions, a changed retention, a topic that was created again."""
 HURRY = 5.0
@@ -89,11 +89,8 @@ class ViewReader:
             every = self._check_every
             self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
             self._check()
-        messages = self._consumer.consume(1, wait)
-        if messages:
-            messages += self._consumer.consume(BATCH - 1, 0)
         began = time.thread_time()
-        items = self._take(messages)
+        items = self._take(next_messages(self._consumer, wait))
         self.took = time.thread_time() - began
         self._judge()
         return items
@@ -193,7 +190,7 @@ class ViewReader:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _take(self, messages: list[Message]) -> list[Item]:
+    def _take(self, messages: Iterable[Message]) -> list[Item]:
         items: list[Item] = []
         moved: dict[Place, int] = {}
         bad: list[str] = []

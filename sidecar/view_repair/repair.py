@@ -33,6 +33,8 @@ from topics.names import Kind
 from topics.view_record import ViewRow
 
 CLIENT = "reconsume-view-repair"
+TOLD_EVERY = 5_000
+"""Records between two reports of the progress."""
 STALE_AFTER = 60_000
 """ms. With an older view, most of what it lacks is only unread."""
 MOST_UNSENT = 1_000
@@ -88,13 +90,19 @@ class ViewRepair:
         marks = kafka.marks(place for place in survey.read if place[0] not in survey.own[Kind.EVENTS])
         starts = {place: max(mark.begin, progress.get(place, NOTHING_DONE).next) for place, mark in marks.items()}
         ends = {place: max(mark.end, starts[place]) for place, mark in marks.items()}
-        total, done = sum(ends.values()) - sum(starts.values()), 0
-        for rows in kafka.read(starts, ends):
-            store.put(self._facts(rows, survey, progress))
-            done += len(rows)
-            self._tell("reading level topics and dead letters", done, total)
+        total = sum(ends.values()) - sum(starts.values())
+        store.put(self._facts(self._counted(kafka.read(starts, ends), total), survey, progress))
         self.unread += [f"{topic}[{number}]" for topic, number in (*kafka.stuck, *kafka.overtaken)]
         store.arrange()
+
+    def _counted(self, rows: Iterable[TopicRecord], total: int) -> Iterator[TopicRecord]:
+        """Yield the records, and tell how many there were."""
+        done = 0
+        for done, row in enumerate(rows, 1):
+            if done % TOLD_EVERY == 0:
+                self._tell("reading level topics and dead letters", done, total)
+            yield row
+        self._tell("reading level topics and dead letters", done, total)
 
     def _facts(self, rows: Iterable[TopicRecord], survey: Survey, progress: dict[Number, Progress]) -> Iterator[Fact]:
         sources = frozenset(self._settings.topic_names)

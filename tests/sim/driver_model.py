@@ -34,7 +34,7 @@ class DriverModel:
         self.lane.ownership.assigned(grants)
         self.lane.tick(self.process.now())
 
-    def received(self, runs: Sequence[FetchedRecords]) -> None:
+    def received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         """Records were read."""
         self._given += 1
         self._on_loop(partial(self._received, runs))

@@ -228,7 +228,7 @@ class Twin:
 
 def config(bootstrap: str, group: str) -> dict[str, Any]:
     """The product's consumer, but for how long an empty answer of the broker may take."""
-    return {**consumer_config({"bootstrap.servers": bootstrap}, group, "twin", queue_kib=1024), "fetch.wait.max.ms": 10}
+    return {**consumer_config({"bootstrap.servers": bootstrap}, group, "twin"), "fetch.wait.max.ms": 10}
 
 
 def name_of(message: Message | Event) -> str:

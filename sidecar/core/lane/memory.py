@@ -73,8 +73,12 @@ class LaneMemory:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be handed over; the consumer's thread reads it."""
-        return self.taken > self._room
+        """Whether nothing more may be handed over."""
+        return self.is_full_with(0)
+
+    def is_full_with(self, under_way: int) -> bool:
+        """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
+        return self.taken + under_way > self._room
 
     def limit_of(self, part: PartitionState) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""

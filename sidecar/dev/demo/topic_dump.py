@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from itertools import chain
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -12,12 +13,12 @@ from sidecar.dev.demo.record_histories import Row
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place, Span
-from sidecar.kafka.client_config import scan_config
+from sidecar.kafka.client_config import follower_config
+from sidecar.kafka.few_messages import few_messages
 from sidecar.kafka.messages import read_headers
 from sidecar.kafka.range_reader import RangeReader, place_of
 from topics.events import Event, decode_event
 
-BATCH = 5_000
 CLIENT = "reconsume-demo-reader"
 DUMP_SECONDS = 60.0
 """Seconds for reading all topics; the demo's topics need well under one."""
@@ -25,7 +26,7 @@ DUMP_SECONDS = 60.0
 
 def reader_of(bootstrap: str) -> Consumer:
     """Return a consumer that joins and commits nothing."""
-    config = scan_config({"bootstrap.servers": bootstrap}, CLIENT, CLIENT)
+    config = follower_config({"bootstrap.servers": bootstrap}, CLIENT, CLIENT)
     return Consumer({**config, "fetch.wait.max.ms": 50, "log_level": 0})
 
 
@@ -42,8 +43,8 @@ def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
     """
     until, spans = time.monotonic() + DUMP_SECONDS, spans_of(bootstrap, topics)
     with closing(reader_of(bootstrap)) as consumer:
-        reader = RangeReader(consumer, spans, BATCH)
-        rows = [row_of(message) for messages in reader.batches(deadline=until) for message in messages]
+        reader = RangeReader(consumer, spans)
+        rows = [row_of(message) for message in reader.records(deadline=until)]
     if reader.left:
         raise BrokerError(f"{len(reader.left)} partitions could not be read to their end in {DUMP_SECONDS:.0f} s")
     return sorted(rows, key=lambda row: (row.topic, row.partition, row.offset))
@@ -72,7 +73,7 @@ class EventTail:
     def read(self, seconds: float) -> list[Event]:
         """Return the events that are new; wait up to `seconds` for the first."""
         events: list[Event] = []
-        for message in self._consumer.consume(1, seconds) + self._consumer.consume(BATCH, 0):
+        for message in chain.from_iterable(few_messages(self._consumer, seconds)):
             error = message.error()
             if error is None and isinstance(event := decode_event(message.value()), Event):
                 events.append(event)

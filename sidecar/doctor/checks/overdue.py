@@ -24,7 +24,6 @@ from sidecar.kafka.range_reader import RangeReader, place_of
 from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
 
-BATCH = 100
 SLACK = 60_000
 """ms by which a record must be late. A record that is delivered seconds late is work under way."""
 LONG = 600_000
@@ -78,25 +77,29 @@ def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int
     done = cluster.committed(group.names.retry_group, places)
     firsts = {place: max(begins[place][0], done.get(place, 0)) for place in places}
     behind = {place: Span(first, heads[place]) for place, first in firsts.items() if first < heads[place]}
-    for place, message in first_records(cluster, group, behind).items():
-        due_at = due_of(message, waits[place[0]])
+    for place, (first, due_at) in first_records(cluster, group, waits, behind).items():
         if due_at + SLACK <= now:
-            yield Overdue(place, message.offset() or 0, heads[place], due_at)
+            yield Overdue(place, first, heads[place], due_at)
 
 
-def first_records(cluster: Cluster, group: GroupShape, spans: Mapping[Place, Span]) -> dict[Place, Message]:
-    """Return the first record of each span, if there is one. Raises BrokerError."""
-    found: dict[Place, Message] = {}
+def first_records(
+    cluster: Cluster, group: GroupShape, waits: Mapping[str, int], spans: Mapping[Place, Span]
+) -> dict[Place, tuple[int, int]]:
+    """Return the first record of each span, if there is one: its offset, and when it was due (epoch ms).
+
+    Raises BrokerError.
+    """
+    found: dict[Place, tuple[int, int]] = {}
     if not spans:
         return found
     config = follower_config(cluster.kafka, group.names.retry_group, cluster.client_id)
     consumer = Consumer({**config, "log_level": 0})
     try:
-        reader = RangeReader(consumer, spans, BATCH)
-        for messages in reader.batches(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):
-            for message in messages:
-                found.setdefault(place_of(message), message)
-                reader.finish(place_of(message))
+        reader = RangeReader(consumer, spans)
+        for message in reader.records(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):
+            place = place_of(message)
+            found[place] = message.offset() or 0, due_of(message, waits[place[0]])
+            reader.finish(place)
     finally:
         consumer.close()
     return found

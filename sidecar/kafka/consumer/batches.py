@@ -2,17 +2,25 @@
 
 A hand-over wakes the event loop. Between wake-ups the processor forgets the code: a record that comes alone costs ten
 times what it costs in a batch (measured). So where another record is expected soon, it is waited for.
+
+A batch is taken a few messages at a time, because what they weigh is known only when their headers were read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from confluent_kafka import Consumer, Message
 
+from sidecar.kafka.few_messages import TOGETHER
+
 BATCH = 500
 """Messages in one hand-over at most. Larger ones are slower (the processor's cache)."""
+HEAVY = 4 * 1024 * 1024
+"""Bytes (`Record.weight`) after which a hand-over ends. 500 usual records weigh 1 MB, with all headers of a retry 2."""
+LIGHT = HEAVY // 64
+"""Average weight in a hand-over up to which the next one takes TOGETHER messages at a time, and not one."""
 GATHER = 0.0015
 """Seconds that the first message waits for others at a steady load. Each is so much later at most."""
 STEADY = 500
@@ -27,24 +35,43 @@ class Batches:
     """The batches of one consumer. All calls come from its thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, nap: Callable[[float], None] = time.sleep) -> None:
+        self.left: list[Message] = []
+        """Messages that were taken from the client and that the last batch was too heavy for; the next one is last."""
         self._clock, self._nap = clock, nap
         self._gathering = False
+        self._together = TOGETHER
         self._taken = 0
         self._since = 0.0
 
-    def take(self, consumer: Consumer, wait: float) -> list[Message]:
-        """Return the next batch; an empty one if no message comes within `wait` seconds."""
+    def take(self, consumer: Consumer, wait: float) -> Iterator[Message]:
+        """Return the next batch; an empty one if no message comes within `wait` seconds.
+
+        The caller reads it until it weighs HEAVY, and then calls `ended`. Calls of the client are made meanwhile.
+        """
         # consume(500, t) waits its full time even if records are there: +24 ms at low rates. So they come at once.
         messages = consumer.consume(1, wait)
-        if not messages:
-            return messages
-        if self._gathering:
+        if messages and self._gathering:
             self._nap(GATHER)
-        messages += consumer.consume(BATCH - 1, 0)
-        self._taken += len(messages)
+        return self._rest(consumer, messages)
+
+    def _rest(self, consumer: Consumer, messages: list[Message]) -> Iterator[Message]:
+        count, asked = 0, 1
+        while messages:
+            count, found = count + len(messages), len(messages)
+            self.left = messages[::-1]
+            while self.left:
+                yield self.left.pop()
+            if found < asked or count == BATCH:
+                return
+            asked = min(self._together, BATCH - count)
+            messages = consumer.consume(asked, 0)
+
+    def ended(self, count: int, weight: int) -> None:
+        """Note how many messages of the batch were read, and what their records weigh."""
+        self._together = TOGETHER if weight <= count * LIGHT else 1
+        self._taken += count
         at = self._clock()
         if at - self._since >= WINDOW:
             # In a window of large batches nothing is gained, and a hand-over must not be late.
             self._gathering = STEADY * (at - self._since) <= self._taken <= BUSY * (at - self._since)
             self._taken, self._since = 0, at
-        return messages

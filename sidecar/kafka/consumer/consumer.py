@@ -8,22 +8,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.batches import Batches
 from sidecar.kafka.consumer.due_offsets import named
+from sidecar.kafka.consumer.hand_over import HandedOver, HandOver
 from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks
-from sidecar.kafka.consumer.lost_positions import first_offsets, is_end, lost_positions
-from sidecar.kafka.consumer.owned_partition import Key, with_edges
+from sidecar.kafka.consumer.lost_positions import lost_positions
+from sidecar.kafka.consumer.owned_partition import with_edges
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
-from sidecar.kafka.messages import Reading, to_record
+from sidecar.kafka.messages import Reading
 
 POLL = 0.1
 """Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY` counts on it."""
@@ -60,12 +59,11 @@ class ConsumerThread(threading.Thread):
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
         self.looks = Looks()
         self._poll = POLL
-        self._batches = Batches()
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
         self._topics = list(topics)
         self._handler = handler
-        self._reading = reading
+        self._hand_overs = HandOver(assignment.slots, reading)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
         self._stopping = threading.Event()
@@ -146,8 +144,7 @@ class ConsumerThread(threading.Thread):
         self._full_since = None
         if self.assignment.all_paused:
             self._pause_all(False)
-        if messages := self._batches.take(self._consumer, self._poll):
-            self._hand_over(messages)
+        self._give(self._hand_overs.take(self._consumer, self._poll, self.looks.due_offsets.waits()))
 
     def _look(self, now: float) -> None:
         """Look at the logs, and at the group. `now`: steady seconds."""
@@ -164,7 +161,9 @@ class ConsumerThread(threading.Thread):
 
     def _wait_for_room(self) -> None:
         if self.assignment.all_paused:
-            self._hand_over(self._consumer.consume(1, 10 * NAP))  # records that were on their way, and rebalances
+            messages = self._consumer.consume(1, 10 * NAP)  # records that were on their way, and rebalances
+            if not self._hand_overs.put_off(messages):
+                self._hand_over(messages)
         elif self._full_since is None:
             self._full_since = time.monotonic()
         elif time.monotonic() - self._full_since < CHOKED_AFTER:
@@ -194,39 +193,22 @@ class ConsumerThread(threading.Thread):
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, messages: Collection[Message]) -> None:
-        runs, errors = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]]()
-        reading, levels, slots = self._reading, self.looks.due_offsets.waits(), self.assignment.slots
-        unknown: Collection[Key] = ()  # they start again at their stored offset: no later record may come first
-        if self.assignment.awaited:
-            unknown = self.assignment.learn(self._consumer, first_offsets(slots, messages))
-        for message in messages:
-            key = (message.topic(), message.partition())
-            slot = slots.get(key)
-            error = message.error()
-            if error is not None and not is_end(error):
-                errors.append((message, error))
-            elif slot is not None and key not in unknown:
-                if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
-                    continue
-                run = runs.get(key)
-                if run is None or run.epoch != slot.epoch:
-                    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
-                    slot.sought = None
-                if error is not None:
-                    runs[key] = run._replace(end=message.offset())
-                else:
-                    record = to_record(message, slot.partition, slot.epoch, reading)
-                    slot.last = record.offset
-                    run.records.append(record)
-        if runs:
-            found = (
+    def _hand_over(self, messages: Iterable[Message]) -> None:
+        self._give(self._hand_overs.collect(messages, self.looks.due_offsets.waits()))
+
+    def _give(self, found: HandedOver) -> None:
+        if found.runs:
+            levels, slots = self.looks.due_offsets.waits(), self.assignment.slots
+            runs = [
                 with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
-                for run in runs.values()
-            )
-            self._handler.received(list(found))
-        if errors:  # after the records before them: an error may say that the log is cut there
-            self._on_errors(errors)
+                for run in found.runs
+            ]
+            self._handler.received(runs, found.weight)
+        if found.firsts:
+            self._hand_overs.forget(found.firsts)
+            self.assignment.learn(self._consumer, found.firsts)
+        if found.errors:  # after the records before them: an error may say that the log is cut there
+            self._on_errors(found.errors)
 
     def _on_errors(self, errors: Iterable[tuple[Message, KafkaError]]) -> None:
         found = lost_positions(self.assignment.slots, errors)

@@ -34,8 +34,8 @@ class AssignmentListener(Protocol):
 class RecordListener(AssignmentListener, Protocol):
     """The receiver of records and of changes in the assignment."""
 
-    def received(self, runs: Sequence[FetchedRecords]) -> None:
-        """Take over records that were read."""
+    def received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
+        """Take over records that were read. `weight`: what they count for in memory together, in bytes."""
 
     def full(self) -> bool:
         """Return whether there is no room for more records."""

@@ -33,16 +33,6 @@ def is_end(error: KafkaError) -> bool:
     return error.code() == KafkaError._PARTITION_EOF
 
 
-def first_offsets(slots: Slots, messages: Iterable[Message]) -> dict[Partition, int]:
-    """Return the offset of the first record or end of each awaited partition."""
-    firsts = dict[Partition, int]()
-    for message in messages:
-        slot, error = slots.get((message.topic(), message.partition())), message.error()
-        if slot is not None and slot.awaits is not None and (error is None or is_end(error)):
-            firsts.setdefault(slot.partition, message.offset() or 0)
-    return firsts
-
-
 def lost_positions(slots: Slots, errors: Iterable[tuple[Message, KafkaError]]) -> LostPositions:
     """Return what these errors say."""
     unstarted, lost, others = set[Partition](), dict[Partition, int](), list[KafkaError]()

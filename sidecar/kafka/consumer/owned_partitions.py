@@ -33,30 +33,28 @@ class OwnedPartitions:
         """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self._listener = listener
 
-    def learn(self, consumer: Consumer, firsts: Mapping[Partition, int]) -> set[Partition]:
+    def learn(self, consumer: Consumer, firsts: Mapping[Partition, int]) -> None:
         """Report to the lane where awaited partitions start, at their first messages, which have these offsets.
 
-        Return the partitions of which Kafka does not say it yet, or that start elsewhere. They are fetched again. The
-        requests are for all of these partitions together: nothing is polled meanwhile.
+        All of them are fetched again: from their first messages, or from where they start by what Kafka says now. The
+        requests are for all of these partitions together, and for others that wait: nothing is polled meanwhile.
         """
-        if not firsts:
-            return set()
-        starts = [start for source in firsts if (start := self.slots[source].awaits) is not None]
+        slots = [slot for source in firsts if (slot := self.slots.get(source)) is not None]
+        starts = [slot.awaits for slot in slots if slot.awaits is not None]
         self.starts.leaders.reached(firsts)
         if any(start.offset == OFFSET_STORED for start in starts):
             self._start_others(consumer)
-        known = [
-            start._replace(progress=untouched(firsts[start.partition], start.width))
-            for start in starts
-            if start.offset in LOG_EDGES
-        ]
-        asked = [start.partition for start in starts if start.offset not in LOG_EDGES]
-        found = self.starts.find(consumer, asked) if asked else []
-        # Nobody knows yet, or the client began at a place in a former log of that name.
-        elsewhere = [start for start in found if start.progress is None or start.offset != firsts[start.partition]]
-        self._anew(consumer, elsewhere)
+        known = [_at(start, firsts[start.partition]) for start in starts if start.offset in LOG_EDGES]
+        asked = {start.partition for start in starts if start.offset not in LOG_EDGES} | self._at_numbers()
+        # Of some Kafka may not say it yet, or the client began at a place in a former log of that name.
+        found = self.starts.find(consumer, list(asked)) if asked else []
+        self._anew(consumer, [*known, *found])
         self._begin([*known, *found])
-        return {start.partition for start in elsewhere}
+
+    def _at_numbers(self) -> set[Partition]:
+        """Return the awaited partitions that the client reads from an offset which is only to be checked."""
+        waits = {source: slot.awaits for source in self.awaited if (slot := self.slots.get(source)) is not None}
+        return {source for source, start in waits.items() if start is not None and start.offset >= 0}
 
     def request_offsets(self, consumer: Consumer, now: float) -> None:
         """Find out where partitions start that the callback has put off, and make the client request the next offset.
@@ -133,3 +131,8 @@ class OwnedPartitions:
                 grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
         if grants:
             self._listener.assigned(grants)
+
+
+def _at(start: Start, offset: int) -> Start:
+    """Return the start of a partition that begins at an edge of its log, by the offset of the first message there."""
+    return start._replace(offset=offset, progress=untouched(offset, start.width))

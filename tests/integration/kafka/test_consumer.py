@@ -53,7 +53,7 @@ class Keeper:
     def truncated(self, partition: Partition, high: int) -> None:
         self.shorter.append((partition, high))
 
-    def received(self, runs: Sequence[FetchedRecords]) -> None:
+    def received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         self.runs += runs
 
     def full(self) -> bool:
@@ -75,7 +75,7 @@ def start(kafka: Broker, group: str) -> Iterator[Start]:
     def begin(topic: str, start_at: str = "earliest") -> tuple[Keeper, ConsumerThread]:
         keeper = Keeper()
         assignment = Assignment(keeper, start_at=start_at, lock_timeout=1.0)
-        config = consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "test", queue_kib=1024)
+        config = consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "test")
         thread = ConsumerThread(config, [topic], keeper, assignment, None)
         thread.start()
         threads.append(thread)
@@ -229,7 +229,7 @@ def test_a_partition_that_was_parked_when_it_left_is_fetched_when_it_comes_back(
     until(lambda: len(keeper.grants) == 2, SECONDS, "both partitions are ours")
     for grant in list(keeper.grants):
         thread.pause(grant.partition, grant.epoch)
-    other = Consumer(consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "other", queue_kib=1024))
+    other = Consumer(consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "other"))
     other.subscribe([topic])
 
     def shared() -> bool:

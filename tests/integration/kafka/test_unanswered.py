@@ -57,7 +57,7 @@ class Many:
         keeper = Keeper()
         assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
         address = self._proxied.proxy.address
-        config = consumer_config({"bootstrap.servers": address}, self.group, CLIENT, queue_kib=1024)
+        config = consumer_config({"bootstrap.servers": address}, self.group, CLIENT)
         thread = ConsumerThread(config, [self.topic], keeper, assignment, None)
         thread.looks.due_offsets.waits = lambda: {self.topic: 1_000}
         thread.start()

@@ -97,7 +97,7 @@ class Scene:
         keeper = Keeper()
         assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
         servers = self.cluster.kafka.proxied_bootstrap
-        config = consumer_config({"bootstrap.servers": servers}, self.group, CLIENT, queue_kib=1024)
+        config = consumer_config({"bootstrap.servers": servers}, self.group, CLIENT)
         thread = ConsumerThread(config, [self.topic], keeper, assignment, None)
         thread.looks.due_offsets.waits = lambda: {self.topic: 1_000}
         thread.start()

@@ -56,7 +56,7 @@ def test_a_consumer_that_ends_by_what_comes_out_of_a_callback_is_named(
 ) -> None:
     """Given an error in `on_assign`, which may come out as something that is no exception, then its end is seen."""
     keeper = Keeper()
-    config = consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "test", queue_kib=1024)
+    config = consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "test")
     thread = ConsumerThread(config, [topic], keeper, Refused(keeper, start_at="earliest", lock_timeout=1.0), None)
     watch = ThreadWatch(
         [Parts(WatchedThread("consumer-main", thread, lambda: thread.last_poll_at, 30.0, lambda: thread.failure))]

@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, STEADY, WINDOW, Batches
+from sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, STEADY, WINDOW, Batches
+from sidecar.kafka.few_messages import TOGETHER
 
 
 class Client:
@@ -31,7 +32,10 @@ class Rig:
     def take(self, *queued: list[str]) -> list[str]:
         """Return the next batch, if the calls of the client return these messages."""
         self._client.queued = list(queued)
-        return cast(list[str], self._batches.take(cast(Consumer, self._client), 0.1))
+        taken = cast(list[str], list(self._batches.take(cast(Consumer, self._client), 0.1)))
+        if taken:
+            self._batches.ended(len(taken), 0)
+        return taken
 
     def window(self, rate: float) -> None:
         """Let a window pass in which so many messages a second come."""
@@ -83,4 +87,28 @@ def test_a_batch_is_limited() -> None:
             asked.append(most)
             return ["a"] * most
 
-    assert len(Batches().take(cast(Consumer, Asked()), 0.1)) == sum(asked) == BATCH
+    assert len(list(Batches().take(cast(Consumer, Asked()), 0.1))) == sum(asked) == BATCH
+    assert max(asked) == TOGETHER, "the client parses the headers of all messages of a call"
+
+
+def test_after_heavy_messages_they_are_taken_one_by_one_until_light_ones_come() -> None:
+    """Given a batch of heavy messages, then the next is taken one by one, and the one after a light batch together."""
+    asked: list[int] = []
+
+    class Asked(Client):
+        def consume(self, most: int, wait: float) -> list[str]:
+            asked.append(most)
+            return super().consume(most, wait)
+
+    client, batches = Asked(), Batches()
+
+    def take(weight: int) -> list[int]:
+        asked.clear()
+        client.queued = [["a"], ["b"]]
+        taken = list(batches.take(cast(Consumer, client), 0.1))
+        batches.ended(len(taken), weight)
+        return asked.copy()
+
+    assert take(2 * HEAVY) == [1, TOGETHER]
+    assert take(2) == [1, 1, 1]
+    assert take(2) == [1, TOGETHER]

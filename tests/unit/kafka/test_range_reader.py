@@ -50,7 +50,7 @@ def reader_of(client: Client, **spans: tuple[int, int]) -> RangeReader:
 
 
 def offsets(reader: RangeReader, patience: float = 5.0) -> list[int]:
-    return [found.offset() or 0 for messages in reader.batches(patience) for found in messages]
+    return [found.offset() or 0 for found in reader.records(patience)]
 
 
 def test_each_partition_is_read_to_its_end_and_rests_then() -> None:
@@ -90,14 +90,14 @@ def test_silence_and_the_deadline_end_it_and_what_is_left_is_known() -> None:
     assert offsets(silent, patience=0.05) == [0]
     assert silent.left == {A: 2, B: 1}
     late = reader_of(Client(message(0), message(1)), p0=(0, 9))
-    assert [len(messages) for messages in late.batches(deadline=time.monotonic() - 1)] == [1]
+    assert [found.offset() for found in late.records(deadline=time.monotonic() - 1)] == [0]
     assert late.left == {A: 9}
 
 
 def test_a_caller_who_takes_long_is_not_silence() -> None:
     read = []
-    for messages in (reader := reader_of(Client(message(0), message(1)), p0=(0, 2))).batches(patience=0.05):
-        read += messages
+    for found in (reader := reader_of(Client(message(0), message(1)), p0=(0, 2))).records(patience=0.05):
+        read.append(found)
         time.sleep(0.1)
     assert len(read) == 2
     assert not reader.left
@@ -106,8 +106,8 @@ def test_a_caller_who_takes_long_is_not_silence() -> None:
 def test_a_partition_may_be_left_early() -> None:
     reader = reader_of(Client(message(0), message(1), message(0, partition=1)), p0=(0, 9), p1=(0, 1))
     read = []
-    for messages in reader.batches(5.0):
-        read += [place_of(found) for found in messages]
+    for found in reader.records(5.0):
+        read.append(place_of(found))
         reader.finish(A)
     assert read == [A, B]
 

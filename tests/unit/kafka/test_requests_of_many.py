@@ -89,7 +89,7 @@ def at_the_first_messages_after_one_without_an_answer(count: int) -> Thread:
     thread.cluster.asked.clear()
     thread.hand_over(KafkaError._PARTITION_EOF, HIGH)
     assert thread.lane.starts == dict.fromkeys(thread.sources, HIGH)
-    assert len(thread.lane.runs) == count
+    assert thread.lane.runs == []  # they are fetched again
     return thread
 
 
@@ -190,4 +190,4 @@ def test_first_messages_keep_the_thread_from_polling_for_seconds_at_most_whoever
     assert thread.cluster.now - before <= LONGEST
     answering = {source for source in thread.sources if thread.cluster.leader(source.number) not in silent}
     assert set(thread.lane.starts) == answering
-    assert {run.partition for run in thread.lane.runs} == answering
+    assert thread.lane.runs == []  # they are fetched again

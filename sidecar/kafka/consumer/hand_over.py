@@ -1,0 +1,128 @@
+"""Collect the records of one hand-over, partition by partition, until they are many or heavy.
+
+Of a partition whose start is not known yet, only the offset of the first message is kept. The start is found out for
+all such partitions together, and they are fetched again: nothing polls meanwhile, and their messages may be heavy.
+
+A rebalance may happen meanwhile: the client calls back while it is asked for more messages. So what was collected for a
+partition counts only if the partition is still ours, under the same epoch, when it is handed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message
+
+from sidecar.core.lane.partition import FetchedRecords
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.batches import HEAVY, Batches
+from sidecar.kafka.consumer.lost_positions import is_end
+from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from sidecar.kafka.messages import Reading, to_record
+
+FORGOTTEN = (-1, -1)
+"""The age of a message that must not be handed over: no epoch is negative."""
+
+
+class HandedOver(NamedTuple):
+    """The records of one hand-over, and the errors that came with them.
+
+    `firsts`: the offset of the first message of each partition whose start is not known yet. `messages`: how many
+    messages were read. `weight`: of all records, in bytes.
+    """
+
+    runs: list[FetchedRecords]
+    firsts: dict[Partition, int]
+    errors: list[tuple[Message, KafkaError]]
+    messages: int
+    weight: int
+
+
+class HandOver:
+    """The hand-overs of one consumer. All calls come from its thread.
+
+    `slots`: the partitions that the consumer owns.
+    """
+
+    def __init__(self, slots: dict[Key, OwnedPartition], reading: Reading | None) -> None:
+        self._slots, self._reading = slots, reading
+        self._batches = Batches()
+        self._ages: list[tuple[int, int] | None] = []
+        """Of each message that the last hand-over has left: epoch and seek count of its partition when it came."""
+
+    def take(self, consumer: Consumer, wait: float, levels: Collection[str]) -> HandedOver:
+        """Return the next hand-over; an empty one if nothing comes within `wait` seconds.
+
+        `levels`: the topics of which each end of the log counts.
+        """
+        if self._batches.left:
+            return self.collect(self._still_wanted(), levels)
+        found = self.collect(self._batches.take(consumer, wait), levels)
+        if found.messages:
+            self._batches.ended(found.messages, found.weight)
+            self._ages = [self._age(message) for message in self._batches.left]
+        return found
+
+    def put_off(self, messages: Sequence[Message]) -> bool:
+        """Leave messages for a later hand-over, behind those that are left; return False if none are."""
+        if not self._batches.left:
+            return False
+        for message in messages:
+            self._batches.left.insert(0, message)
+            self._ages.insert(0, self._age(message))
+        return True
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """Drop what is left of partitions that are fetched again."""
+        for number, message in enumerate(self._batches.left):
+            if (message.topic(), message.partition()) in partitions:
+                self._ages[number] = FORGOTTEN
+
+    def collect(self, messages: Iterable[Message], levels: Collection[str]) -> HandedOver:
+        """Return these messages as a hand-over, up to the one with which it is HEAVY."""
+        runs, errors, firsts = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]](), dict[Partition, int]()
+        reading, slots = self._reading, self._slots
+        count = weight = 0
+        for message in messages:
+            count += 1
+            key = (message.topic(), message.partition())
+            slot = slots.get(key)
+            error = message.error()
+            if error is not None and not is_end(error):
+                errors.append((message, error))
+            elif slot is not None and slot.awaits is not None:
+                firsts.setdefault(slot.partition, message.offset() or 0)
+            elif slot is not None:
+                if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
+                    continue
+                run = runs.get(key)
+                if run is None or run.epoch != slot.epoch:
+                    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
+                    slot.sought = None
+                if error is not None:
+                    runs[key] = run._replace(end=message.offset())
+                    continue
+                record = to_record(message, slot.partition, slot.epoch, reading)
+                slot.last = record.offset
+                run.records.append(record)
+                weight += record.weight
+                if weight >= HEAVY:
+                    break
+        return HandedOver([run for run in runs.values() if self._is_ours(run)], firsts, errors, count, weight)
+
+    def _is_ours(self, run: FetchedRecords) -> bool:
+        slot = self._slots.get(run.partition)
+        return slot is not None and slot.epoch == run.epoch
+
+    def _still_wanted(self) -> Iterator[Message]:
+        """Yield what is left, without messages that were fetched before a seek or under another epoch."""
+        left, ages = self._batches.left, self._ages
+        while left:
+            message, age = left.pop(), ages.pop()
+            if self._age(message) == age:
+                yield message
+
+    def _age(self, message: Message) -> tuple[int, int] | None:
+        slot = self._slots.get((message.topic(), message.partition()))
+        return None if slot is None else (slot.epoch, slot.seek_count)
