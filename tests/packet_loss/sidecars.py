@@ -159,13 +159,13 @@ class Lossy:
         for guest in self.guests.values():
             guest.leave()
         await_quiet(self.group, SOON)
+        aborted = round(self.sidecar.metric('reconsume_transactions_total{result="aborted"}'))
         self.sidecar.stop()
         violations, figures = list[str](), ""
         try:
             figures = str(check(collect(self.group, self.service.ledger)))
         except ViolationError as wrong:
             violations = wrong.found
-        aborted = self.sidecar.log().count("a transaction was aborted")
         return Incidents(incidents, aborted, violations, figures, self.late)
 
 

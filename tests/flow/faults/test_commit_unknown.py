@@ -56,7 +56,7 @@ def test_a_producer_that_gets_no_answer_any_more_is_replaced(scene: Scene) -> No
     assert after.fired.wait(SOON)
     scene.proxy.add(before)
     scene.load.end()
-    scene.asked(1, STUCK_WITHIN)
+    scene.asks(STUCK_WITHIN)
     scene.proxy.clear()
     report = scene.verify()
     assert report.duplicates == 0

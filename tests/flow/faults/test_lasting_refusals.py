@@ -23,11 +23,8 @@ def test_copies_that_kafka_refuses_for_ever_are_one_line_and_one_sum(
     sidecar = start_sidecar(group, service.url, overrides={**CALM, "log": {"format": "json"}})
     produce(group.bootstrap, group.main, [b"bad:%d" % number for number in range(40)])
 
-    def aborted() -> int:
-        lines = sidecar.metrics().splitlines()
-        return sum(int(float(line.split()[-1])) for line in lines if "transactions_total" in line and "aborted" in line)
-
-    sidecar.until(lambda: aborted() > ABORTS, 60, "many transactions were aborted")
+    aborted = 'reconsume_transactions_total{result="aborted"}'
+    sidecar.until(lambda: sidecar.metric(aborted) > ABORTS, 60, "many transactions were aborted")
     assert sidecar.stop().code == 0
     lines = [json.loads(line) for line in sidecar.log().splitlines()]
     bad = [line for line in lines if line["level"] in ("warning", "error") and "GETPID" not in line["message"]]

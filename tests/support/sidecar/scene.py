@@ -112,9 +112,14 @@ class Scene:
         before = len(self.service.ledger.deliveries())
         until(lambda: len(self.service.ledger.deliveries()) >= before + more, SOON, f"{more} records are delivered")
 
-    def asked(self, times: int, seconds: float = SOON) -> None:
-        """Wait until the sidecar has said so often that it must ask Kafka what became of a transaction."""
-        until(lambda: self.sidecar.log().count(UNKNOWN) >= times, seconds, f"it asks Kafka {times} times")
+    def asks(self, seconds: float) -> None:
+        """Wait until the sidecar has said that it must ask Kafka what became of a transaction."""
+        self.sidecar.wait_log(UNKNOWN, seconds)
+
+    def asked(self, times: int) -> None:
+        """Wait until Kafka has answered so often what became of a transaction. The log says it once, then sums up."""
+        unknown = 'reconsume_transactions_total{result="unknown"}'
+        until(lambda: self.sidecar.metric(unknown) >= times, SOON, f"it has asked Kafka {times} times")
 
     def succeed(self) -> None:
         """Wait for the end of the killed sidecar and start its successor, the same pod again."""
