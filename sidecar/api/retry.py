@@ -16,7 +16,7 @@ from starlette.routing import Route
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.push.verdict import ASKED_DEAD_LETTER, ASKED_RETRY, LONGEST_FIELD, reason_of
-from sidecar.delivery.relay.post_writer import NotWrittenError, TooLargeError, UnknownError
+from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
 from sidecar.delivery.relay.posts import NotOursError, PostResult
 from sidecar.http.problems import problem
 from topics.durations import parse_duration
@@ -67,6 +67,8 @@ def retry_routes(posts: Posts) -> list[Route]:
             return problem(400, "topic must be a main topic of this group, or its ready topic.")
         except TooLargeError as fault:
             return problem(413, f"Kafka does not take a record of this size: {fault}")
+        except RefusedError as fault:
+            return problem(422, f"Kafka does not take this record: {fault}")
         except NotWrittenError as fault:
             return problem(503, f"{fault}; post it again.", RETRY_AFTER)
         except UnknownError as fault:

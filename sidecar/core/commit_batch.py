@@ -47,13 +47,14 @@ class Refusal(NamedTuple):
     """An entry whose writes the broker refuses.
 
     `about`: how far the refusal reaches. `reason`: a text for people. `where`: the topic or partition that accepts
-    nothing; one entry is retried there on behalf of all.
+    nothing; one entry is retried there on behalf of all. `too_large`: no record of this size is accepted there.
     """
 
     entry: SettledRecord
     about: RefusedBy
     reason: str
     where: str = ""
+    too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

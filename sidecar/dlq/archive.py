@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import msgspec
 
-from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import DeadLetter
 from sidecar.core.policy import Policy
@@ -22,12 +24,12 @@ from sidecar.core.record import Partition, Record
 from sidecar.dlq.letters import Letter, read_letter
 from sidecar.dlq.plan import Told
 from sidecar.dlq.producer import DlqProducer
+from sidecar.dlq.redriver import AGAIN_AFTER, TOGETHER, TRY_FOR, UNNAMED
 from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics
+from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
-
-TOGETHER = 500
+from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -101,7 +103,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class Importer:
-    """An import: it appends letters that the DLQ does not have.
+    """An import: it appends letters that the DLQ does not have. A context manager.
 
     It first fences redrives and other imports. Only then does it look at what is in the DLQ.
     """
@@ -110,42 +112,104 @@ class Importer:
         self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], told: Told, *, fence: bool = True
     ) -> None:
         """Look at what is in the DLQ. Without `fence` nothing can be written."""
-        topics.layout()  # first: no other command is fenced if a topic does not exist
-        self.missing: list[Letter] = []
+        self._topics, self._policy = topics, policy
+        self._seen: Layout = topics.layout()  # first: no other command is fenced if a topic does not exist
+        self._limit = topics.batch_limit(topics.topics)
+        self._lives = {life_of(letter): letter for letter in reversed(letters)}
+        self.refused: dict[tuple[str, int], str] = {}
+        """The letters that Kafka refuses, and why."""
+        with ExitStack() as made:
+            self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
+            if self._producer is not None:
+                made.callback(self._producer.end)
+            self._seen = topics.layout()
+            self._look(self._seen, lambda scan: told(scan, len(letters) - len(self._lives)))
+            made.pop_all()
+        self.missing: list[Letter] = list(reversed(self._lives.values()))
         """Letters that the DLQ does not have. Of letters with the same id and redrive count only the first is kept."""
-        self._producer = DlqProducer(topics.kafka, topics.names) if fence else None
-        lives = {life_of(letter): letter for letter in reversed(letters)}
-        with Scan(topics, topics.layout()) as scan:
-            for record in scan:
-                lives.pop(life_of(read_letter(record, policy)), None)
-                told(scan, len(letters) - len(lives))
-        self.missing = list(reversed(lives.values()))
 
     def __enter__(self) -> Importer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_producer()
+
+    def _end_producer(self) -> None:
         if self._producer is not None:
             self._producer.end()
+            self._producer = None
+
+    def _look(self, layout: Layout, told: Callable[[Scan], None]) -> None:
+        """Forget the letters that are in this part of the DLQ."""
+        with Scan(self._topics, layout) as scan:
+            for record in scan:
+                self._lives.pop(life_of(read_letter(record, self._policy)), None)
+                told(scan)
 
     def write(self) -> int:
-        """Write the missing letters, `TOGETHER` in each transaction, and return how many were written.
+        """Write the missing letters, `TOGETHER` in each transaction, and return how many are there now.
 
-        Raises BrokerError if Kafka fails; the transactions that were committed before stay.
+        Those that Kafka refuses are in `refused`. Raises BrokerError if Kafka fails; the transactions that were
+        committed before stay.
         """
-        assert self._producer is not None
-        done = 0
+        apart = ApartWriter[Letter](lambda letter: copy_sizes(_entry(letter).writes), self._limit)
         for start in range(0, len(self.missing), TOGETHER):
-            entries = [_entry(letter) for letter in self.missing[start : start + TOGETHER]]
-            try:
-                self._producer.write(entries, self._producer.counts)
-            except (Aborted, OutcomeUnknown) as failure:
+            apart.write(self.missing[start : start + TOGETHER], self._settle, self._refuse)
+        return len(self.missing) - len(self.refused)
+
+    def _refuse(self, letter: Letter, refusal: Refusal) -> None:
+        self.refused[life_of(letter)] = refusal.reason
+
+    def _settle(self, batch: list[Letter], _left: list[Letter]) -> Refused | None:
+        """Write these letters. Return those that Kafka refuses. Raises BrokerError if it fails for TRY_FOR."""
+        deadline, unnamed = time.monotonic() + TRY_FOR, 0
+        while True:
+            entries = {number: _entry(letter) for number, letter in enumerate(batch) if life_of(letter) in self._lives}
+            why = self._try(list(entries.values())) if entries else None
+            if why is None:
+                for letter in batch:
+                    self._lives.pop(life_of(letter), None)
+                return None
+            if not isinstance(why, str):
+                numbers = list(entries)
+                return {numbers[position]: refusal for position, refusal in why.items()}
+            unnamed += 1
+            if unnamed >= UNNAMED and len(batch) > 1:
+                return {}
+            if time.monotonic() > deadline:
+                done = len(self.missing) - len(self._lives)
                 raise BrokerError(
-                    f"{done} letters were imported, then Kafka failed: {failure}; import the file again, what is there "
-                    "is passed over"
-                ) from failure
-            done += len(entries)
-        return done
+                    f"{done} letters were imported, then Kafka failed: {why}; import the file again, what is there is "
+                    "passed over"
+                )
+            time.sleep(AGAIN_AFTER)
+
+    def _try(self, entries: Sequence[SettledRecord]) -> Refused | str | None:
+        """Try the transaction once. Return the entries that Kafka refuses, or why it failed; None if it was committed.
+
+        After an unknown end, or with a producer that is unusable, `_lives` knows what was committed.
+        """
+        producer = self._producer or self._renewed()
+        try:
+            producer.write(entries, producer.counts)
+        except Aborted as aborted:
+            refusals, why, unusable = aborted.refusals, str(aborted), aborted.producer_unusable
+        except OutcomeUnknown as unsure:
+            refusals, why, unusable = (), str(unsure), True
+        else:
+            return None
+        if unusable:
+            self._renewed()
+        return by_number(entries, refusals) if refusals else why
+
+    def _renewed(self) -> DlqProducer:
+        """Replace the producer, which ends a hanging transaction; look at what has reached the DLQ since."""
+        self._end_producer()
+        self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
+        before, self._seen = self._seen, self._topics.layout()
+        grown = {place: span._replace(begin=before[place].end) for place, span in self._seen.items() if place in before}
+        self._look({place: span for place, span in grown.items() if span.begin < span.end}, lambda scan: None)
+        return self._producer
 
 
 def life_of(letter: Letter) -> tuple[str, int]:

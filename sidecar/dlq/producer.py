@@ -8,7 +8,7 @@ their transactional id, and Kafka fences the one that began first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -16,16 +16,16 @@ from sidecar.core.commit_batch import SettledRecord
 from sidecar.dlq.topics import QUIET
 from sidecar.errors import BrokerError, ReconsumeError
 from sidecar.kafka.blocking_calls import CallTimeoutError
-from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.client_config import BATCH_BYTES, producer_config
 from sidecar.kafka.committer.delivery_errors import error_in
-from sidecar.kafka.committer.transaction import API_LIMIT, OutcomeUnknown, TransactionalProducer
+from sidecar.kafka.committer.transaction import API_LIMIT, Aborted, OutcomeUnknown, TransactionalProducer
 from topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 RIGHTS = {
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE and DESCRIBE on transactional id {names.redrive_group}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE on transactional id {names.redrive_group}",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "READ on group {names.redrive_group}",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "WRITE and DESCRIBE on topics {names.ready} and {names.events}",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ on the DLQ, or WRITE on topics {names.ready} and {names.events}",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the cluster",
 }
 
@@ -34,22 +34,47 @@ class SupersededError(ReconsumeError):
     """Raised if another command of the group writes to Kafka by now: this command must stop."""
 
 
-class DlqProducer(TransactionalProducer):
-    """A producer that is ready for use and has fenced all others of its kind.
+class _Fault(NamedTuple):
+    """Why a producer cannot be made ready: the error to raise, and its text."""
 
-    Raises BrokerError if it cannot be prepared, SupersededError if it is fenced meanwhile.
+    kind: type[ReconsumeError]
+    text: str
+
+
+class DlqProducer(TransactionalProducer):
+    """A producer that is ready for use and has fenced all others of its kind. Its maker calls `end`.
+
+    Raises BrokerError if it cannot be prepared, SupersededError if it is fenced meanwhile; then nothing is left of it.
+    `longest`: bytes of a batch of records that the target topics accept.
     """
 
-    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+    def __init__(self, kafka: Mapping[str, str], names: Names, longest: int = BATCH_BYTES) -> None:
         identity = names.redrive_group
-        super().__init__({**producer_config(kafka, identity, f"reconsume-{identity}"), **QUIET})
+        config = producer_config(kafka, identity, f"reconsume-{identity}")
+        # Not QUIET itself: the client's log tells which topics are denied, and whether a request was sent twice.
+        super().__init__({**config, "logger": QUIET["logger"], "batch.size": min(BATCH_BYTES, longest)})
         self._names = names
+        self.counts: Mapping[str, int] = {}
+        """The number of partitions of each topic."""
+        if (fault := self._make_ready()) is not None:
+            # Raised where no other error is at hand: that one would hold the client by the frames that it has passed.
+            self.end()
+            raise fault.kind(fault.text)
+
+    def _make_ready(self) -> _Fault | None:
+        """Make the producer ready. Return why that is impossible."""
         try:
             self.prepare()
             self.counts = self.partitions()
-            """The number of partitions of each topic."""
-        except (KafkaException, CallTimeoutError) as failure:
-            raise self._sentence(failure) from failure
+        except CallTimeoutError as stuck:
+            return _Fault(BrokerError, f"no transaction can be begun: {stuck} did not come back")
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.code() in FENCED:
+                return _Fault(SupersededError, self._superseded())
+            lacks = error.code() in RIGHTS
+            return _Fault(BrokerError, self._lacks(error) if lacks else f"no transaction can be begun: {error.str()}")
+        return None
 
     def redrive(self, entries: Sequence[SettledRecord], offsets: list[TopicPartition], metadata: Any) -> None:
         """Commit the writes and the redrive history in one transaction.
@@ -67,30 +92,24 @@ class DlqProducer(TransactionalProducer):
         self._expect_mine(error)
         try:
             super()._abort(error, entries, stalled=stalled)
-        except OutcomeUnknown as unsure:
+        except (Aborted, OutcomeUnknown) as ended:
             # The abort may be the first call to report the fencing, after a commit that said "Unknown broker error".
-            if isinstance(unsure.__cause__, KafkaException | SystemError):
-                self._expect_mine(error_in(unsure.__cause__))
+            if isinstance(ended.__cause__, KafkaException | SystemError):
+                self._expect_mine(error_in(ended.__cause__))
+            named = isinstance(ended, Aborted) and ended.refusals
+            if error.code() in RIGHTS and not named:
+                raise BrokerError(self._lacks(error)) from None
             raise
-        finally:
-            if error.code() in RIGHTS:
-                raise BrokerError(self._lacks(error))
 
     def _expect_mine(self, error: KafkaError) -> None:
         if error.code() in FENCED:
-            raise SupersededError(
-                f"another `dlq` command of group {self._names.group} has begun and goes on, so this one stops "
-                f"(or it stood still for more than 10 s). What was committed stays, and is not redriven again"
-            ) from None
+            raise SupersededError(self._superseded()) from None
 
-    def _sentence(self, failure: KafkaException | CallTimeoutError) -> BrokerError:
-        if isinstance(failure, CallTimeoutError):
-            return BrokerError(f"no transaction can be begun: {failure} did not come back")
-        error: KafkaError = failure.args[0]
-        self._expect_mine(error)
-        if error.code() in RIGHTS:
-            return BrokerError(self._lacks(error))
-        return BrokerError(f"no transaction can be begun: {error.str()}")
+    def _superseded(self) -> str:
+        return (
+            f"another `dlq` command of group {self._names.group} has begun and goes on, so this one stops "
+            f"(or it stood still for more than 10 s). What was committed stays, and is not redriven again"
+        )
 
     def _lacks(self, error: KafkaError) -> str:
         return f"a right is missing: {RIGHTS[error.code()].format(names=self._names)} ({error.str()})"

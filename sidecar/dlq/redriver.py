@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from sidecar.clock import now
@@ -27,7 +28,9 @@ from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, enco
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError, ContractError
+from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 
 TOGETHER = 500
 """Letters in one transaction at most."""
@@ -35,6 +38,10 @@ MOST_BYTES = 4 * 1024 * 1024
 TRY_FOR = 60.0
 """Seconds during which one transaction is retried: longer than a broker takes to restart."""
 AGAIN_AFTER = 0.2
+
+
+UNNAMED = 3
+"""Aborts in a row that name no letter. After so many, smaller transactions must find the letter that is the cause."""
 
 
 class Redriver:
@@ -45,25 +52,32 @@ class Redriver:
         self.counts = PlanCounts()
         self._topics, self._policy, self._stop = topics, policy, stop
         self._request = replace(request, topics=policy.topics)
-        self._reader = topics.reader()
-        self._metadata = self._reader.consumer_group_metadata()
-        self._graveyard: list[DlqProducer] = []
-        """Producers that may have a call under way. They are kept because destroying one may block for ever."""
-        try:
-            self._producer = DlqProducer(topics.kafka, topics.names)
+        self._limit = topics.batch_limit({policy.names.ready, policy.names.events})
+        self._letters = ApartWriter[Letter](self._sizes, self._limit)
+        self._refusing = RefusingPartitions()
+        """The partitions of the target topics that take no records."""
+        with ExitStack() as made:
+            self._reader = topics.reader()
+            made.callback(self._reader.close)
+            self._metadata = self._reader.consumer_group_metadata()
+            self._producer: DlqProducer | None = DlqProducer(topics.kafka, topics.names, self._limit)
+            made.callback(self._producer.end)
             self._layout = topics.layout()
             self._pasts = topics.pasts(self._layout, self._reader)
             self._courses = self._begun(self._layout)
-        except BaseException:
-            self._reader.close()
-            raise
+            made.pop_all()
 
     def __enter__(self) -> Redriver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._producer.end()
+        self._end_producer()
         self._reader.close()
+
+    def _end_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.end()
+            self._producer = None
 
     @property
     def target(self) -> str:
@@ -115,39 +129,47 @@ class Redriver:
         return self._pasts[letter.record.source]
 
     def commit(self, batch: Sequence[Letter]) -> None:
-        """Redrive these letters, in one transaction unless Kafka refuses it.
+        """Redrive these letters, in one transaction unless Kafka refuses it. A letter that Kafka refuses is left.
 
-        A letter that Kafka refuses when it is sent alone is left.
+        Raises BrokerError if it is not possible within TRY_FOR, or the stop event is set.
         """
-        if not batch:
-            return
-        reason = self._settle(batch, ())
-        if reason is None:
-            for letter in batch:
-                self.counts.count(letter, Eligibility.READY)
-        elif len(batch) == 1:
-            self._settle((), batch)
-            self.counts.count(batch[0], REFUSED, reason)
-        else:  # in halves: with one record that is too large, Kafka refuses those sent together with it
-            self.commit(batch[: len(batch) // 2])
-            self.commit(batch[len(batch) // 2 :])
+        self._letters.write(batch, self._settle, lambda letter, why: self.counts.count(letter, REFUSED, why.reason))
 
-    def _settle(self, batch: Sequence[Letter], left: Sequence[Letter]) -> str | None:
-        """Commit the batch, and record the letters `left` as refused. Return why Kafka refuses it; None if it does not.
+    def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
+        return copy_sizes(redrive(letter, self._policy, 0).writes)
 
-        Raises BrokerError if this is not possible within TRY_FOR, or the stop event is set.
-        """
-        after, deadline = self._after(batch, left), time.monotonic() + TRY_FOR
+    def _settle(self, batch: list[Letter], left: list[Letter]) -> Refused | None:
+        """Commit the batch, and record the letters `left` as refused. Return the letters that Kafka refuses."""
+        if (refused := self._takes_none(batch)) or not (batch or left):
+            return refused or None
+        after, deadline, unnamed = self._after(batch, left), time.monotonic() + TRY_FOR, 0
         while True:
-            done, why = self._try(batch, after)
-            if done:
+            why = self._try(batch, after)
+            if why is None:
                 self._pasts.update(after)
+                for letter in batch:
+                    self.counts.count(letter, Eligibility.READY)
                 return None
-            if isinstance(why, Refusal):
-                return why.reason
+            if not isinstance(why, str):
+                return why
+            unnamed += 1
+            if unnamed >= UNNAMED and len(batch) > 1:
+                return {}
             if time.monotonic() > deadline or self._stop.is_set():
                 raise BrokerError(f"the redrive cannot go on: {why}; run it again, nothing is redriven twice")
             time.sleep(AGAIN_AFTER)
+
+    def _takes_none(self, batch: Sequence[Letter]) -> Refused:
+        """Return the letters for a partition that took no records a while ago and has not changed since."""
+        found = dict[int, Refusal]()
+        if not self._refusing:
+            return found
+        self._look_at_targets()
+        for number, letter in enumerate(batch):
+            entry = redrive(letter, self._policy, now().wall)
+            if place := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
+                found[number] = Refusal(entry, "place", f"{place} takes no records", place)
+        return found
 
     def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
         """Return the history of every partition of these letters, as it will be after the transaction.
@@ -170,33 +192,56 @@ class Redriver:
                 )
         return after
 
-    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> tuple[bool, Refusal | str]:
-        """Try the transaction once. Return whether it was committed, and if not, why.
+    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> Refused | str | None:
+        """Try the transaction once. Return the letters that Kafka refuses, or why it failed; None if it was committed.
 
         Raises BrokerError if a target topic cannot be written at all.
         """
         entries = [redrive(letter, self._policy, now().wall) for letter in batch]
+        producer = self._producer or self._renewed()
         try:
-            self._producer.redrive(entries, _offsets(after), self._metadata)
+            producer.redrive(entries, _offsets(after), self._metadata)
         except Aborted as aborted:
-            refusals = aborted.refusals
-            if refusals and refusals[0].about != "record":
-                raise BrokerError(f"nothing can be redriven now: {refusals[0].reason}") from aborted
-            if aborted.producer_unusable:
-                self._producer.end()
-                return self._renewed(after), str(aborted)
-            return False, refusals[0] if refusals else str(aborted)
+            refusals, why, unusable = aborted.refusals, str(aborted), aborted.producer_unusable
         except OutcomeUnknown as unsure:
-            self._graveyard.append(self._producer)
-            return self._renewed(after), str(unsure)
-        return True, ""
+            refusals, why, unusable = (), str(unsure), True
+        else:
+            return None
+        self._expect_topics(refusals)
+        if unusable and self._happened(after):
+            return None
+        self._note_places(refusals)
+        return by_number(entries, refusals) if refusals else why
 
-    def _renewed(self, after: Mapping[Partition, RedriveHistory]) -> bool:
-        """Replace the producer, which ends a hanging transaction. Return whether the transaction was committed.
+    def _expect_topics(self, refusals: Iterable[Refusal]) -> None:
+        for refusal in refusals:
+            if refusal.about == "topic":
+                raise BrokerError(f"nothing can be redriven now: {refusal.reason}")
+
+    def _note_places(self, refusals: Iterable[Refusal]) -> None:
+        places = {refusal.where for refusal in refusals if refusal.about == "place"}
+        if places:
+            self._look_at_targets()  # first: a partition is tried again once its state has changed
+        for place in places:
+            self._refusing.refuse(place)
+
+    def _look_at_targets(self) -> None:
+        # Without an answer the partitions stay as they are; the transaction will show it.
+        with suppress(KafkaException):
+            self._refusing.looked((self._producer or self._renewed()).places())
+
+    def _renewed(self) -> DlqProducer:
+        """Replace the producer. The new one ends a hanging transaction of the old one."""
+        self._end_producer()
+        self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
+        return self._producer
+
+    def _happened(self, after: Mapping[Partition, RedriveHistory]) -> bool:
+        """Replace the producer, and return whether the last transaction was committed.
 
         Raises SupersededError if another redrive has committed instead.
         """
-        self._producer = DlqProducer(self._topics.kafka, self._topics.names)
+        self._renewed()
         found = self._topics.pasts({place: self._layout[place] for place in after}, self._reader)
         if all(_same(found[place], history) for place, history in after.items()):
             return True

@@ -16,7 +16,7 @@ from sidecar.core.record import Partition
 from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
-from sidecar.kafka.client_config import reader_config
+from sidecar.kafka.client_config import BATCH_BYTES, reader_config
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -91,6 +91,12 @@ class DlqTopics:
         if missing:
             raise ContractError(f"{' and '.join(missing)} must exist before anything is redriven; "
                                 "`reconsume topics apply` creates what is missing")  # fmt: skip
+
+    def batch_limit(self, topics: Iterable[str]) -> int:
+        """Return the bytes that a batch of records may have in each of these topics, as far as this user may see it."""
+        settings = self.cluster.settings(topics).values()
+        limits = [int(one["max.message.bytes"]) for one in settings if one.get("max.message.bytes", "").isdecimal()]
+        return max(1, min(limits, default=BATCH_BYTES))
 
     def since(self, layout: Layout, since: int) -> Layout:
         """Return the layout without the records before the first one at or after `since` (epoch ms)."""

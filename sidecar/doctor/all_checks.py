@@ -100,17 +100,18 @@ class Once(Generic[T]):
         self._call = call
         self._lock = threading.Lock()
         self._answer: list[T] = []
-        self._fault: BrokerError | None = None
+        self._fault: tuple[type[BrokerError], str] | None = None
 
     def __call__(self) -> T:
         """Return the result of the call. Raises BrokerError."""
         with self._lock:
             if self._fault is not None:
-                raise self._fault
+                kind, text = self._fault
+                raise kind(text)
             if not self._answer:
                 try:
                     self._answer.append(self._call())
                 except BrokerError as fault:
-                    self._fault = fault
+                    self._fault = type(fault), str(fault)
                     raise
             return self._answer[0]

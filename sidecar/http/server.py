@@ -124,7 +124,7 @@ async def _bind_tcp(place: Listen) -> socket.socket:
     """Return a socket on the first address of the name that can be bound."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    failure: OSError = OSError("the name has no address")
+    refused: tuple[object, ...] = ("the name has no address",)
     for family, kind, protocol, _, address in found:
         listener = socket.socket(family, kind, protocol)
         try:
@@ -133,10 +133,10 @@ async def _bind_tcp(place: Listen) -> socket.socket:
             listener.bind(address)
         except OSError as refusal:
             listener.close()
-            failure = refusal
+            refused = refusal.args
         else:
             return listener
-    raise failure
+    raise OSError(*refused)
 
 
 def _bind_unix(path: Path) -> socket.socket:

@@ -93,6 +93,11 @@ def consumer_config(user: Properties, group: str, client_id: str) -> Config:
     }
 
 
+BATCH_BYTES = 128 * 1024
+"""Bytes of a batch of records. It is small because a batch of many records may exceed the topic's limit although each
+record is below it."""
+
+
 def producer_config(user: Properties, transactional_id: str, client_id: str) -> Config:
     """Return the configuration of a lane's transactional producer."""
     return {
@@ -108,8 +113,7 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
         "retry.backoff.ms": 5,
         "retry.backoff.max.ms": 1_000,
         "linger.ms": 0,
-        # Small batches: a batch of many records may exceed the topic's limit although each record is below it.
-        "batch.size": 128 * 1024,
+        "batch.size": BATCH_BYTES,
         # The topic's own limit decides. The client's limit counts bytes before compression.
         "message.max.bytes": 100_000_000,
         # The Java client's partitioner, so that all producers of a key agree on its partition.

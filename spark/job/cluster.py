@@ -55,7 +55,7 @@ class Cluster:
         if self._asked_at is None or self._now() - self._asked_at > FRESH_SECONDS:
             self._ask()
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # else it would name the frames of each caller
         return self._topics
 
     def _ask(self) -> None:

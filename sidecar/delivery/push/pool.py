@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import socket
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +16,7 @@ from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push.connection import Connection, Delivery
+from sidecar.delivery.push.dial import dial
 from sidecar.delivery.push.doorway import Doorway, Wanted
 from sidecar.delivery.push.request import Render
 from sidecar.delivery.push.response_reader import Interpret, Plain, ResponseReader
@@ -33,18 +32,8 @@ LOOK_EVERY = 0.05
 GRAIN = 0.001
 """Seconds that the loop's clock may be behind: it counts milliseconds, and stands still while callbacks run. A check
 comes so much later, or a timeout would end before its time."""
-KNOCK_AGAIN = 0.01
-"""Seconds until a Unix socket with a full backlog is tried again."""
-
 DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
 """Seconds. The last bound is the usual `consume_timeout`."""
-
-REASONS: tuple[tuple[type[OSError], str], ...] = (
-    (ConnectionRefusedError, "connection-refused"),
-    (FileNotFoundError, "no-such-socket"),
-    (socket.gaierror, "no-such-host"),
-    (TimeoutError, "connect-timeout"),
-)
 
 
 class Push:
@@ -205,45 +194,9 @@ class Push:
         return connection
 
     async def _connect(self, connection: Connection) -> None:
-        try:
-            await (self._dial_socket(connection) if self._target.socket_path else self._dial_hosts(connection))
-        except (OSError, UnicodeError) as fault:
+        reason = await dial(self._loop, self._target, connection)
+        if reason:
             connection.task = None  # else it would cancel itself
-            outcome = NotSent(reason_of(fault))
+            outcome = NotSent(reason)
             connection.fail(outcome)
             self._doorway.give_up(outcome)  # they would fare no better, and a pause must not wait for each of them
-
-    async def _dial_hosts(self, connection: Connection) -> None:
-        """Try each host in turn. Raises the error of the first host if all fail."""
-        first: OSError | None = None
-        for host in self._target.hosts:
-            try:
-                await self._loop.create_connection(lambda: connection, host, self._target.port)
-            except OSError as fault:
-                # The first error is the one to report: `::1` may not exist on this host.
-                first = first or fault
-            else:
-                return
-        if first is not None:
-            raise first
-
-    async def _dial_socket(self, connection: Connection) -> None:
-        """Connect to the Unix socket, and wait while its backlog is full.
-
-        A full backlog answers EAGAIN at once, where TCP would wait. The service is there and busy, so an outage must
-        not be declared. The connect timeout ends the wait.
-        """
-        while True:
-            try:
-                await self._loop.create_unix_connection(lambda: connection, self._target.socket_path)
-            except OSError as fault:
-                if fault.errno != errno.EAGAIN:
-                    raise
-            else:
-                return
-            await asyncio.sleep(KNOCK_AGAIN)
-
-
-def reason_of(fault: Exception) -> str:
-    """Return why no connection was made, as a word for metrics and people."""
-    return next((reason for kind, reason in REASONS if isinstance(fault, kind)), "unreachable")

@@ -19,6 +19,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.record import weight_of
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from sidecar.observability.thread_watch import StopRequest, WatchedThread
 
@@ -30,12 +31,18 @@ TRY_FOR = 10.0
 """Seconds to try a post. After them its caller is answered that it was not written."""
 AGAIN_AFTER = 0.1
 """Seconds from an aborted transaction to the next try."""
+UNNAMED = 3
+"""Aborts in a row that name no post. After so many, smaller transactions must find the post that is the cause."""
 ANSWER_WITHIN = TRY_FOR + 30.0
 """Seconds after which the outcome of a post under way counts as unknown. A stuck call is given up long before."""
 
 
 class TooLargeError(Exception):
     """The broker does not accept a record of this size. The message is for people."""
+
+
+class RefusedError(Exception):
+    """The broker does not accept this record, for another reason than its size. The message is for people."""
 
 
 class NotWrittenError(Exception):
@@ -46,15 +53,26 @@ class UnknownError(Exception):
     """It is not known whether the record was written. Posting it again is safe."""
 
 
+class Failure(NamedTuple):
+    """How a post failed: one of the errors above, and its message.
+
+    It is a value and no exception: a future that holds an exception lives as long as the frames that the exception has
+    passed, and one of these holds the future and the post.
+    """
+
+    kind: type[Exception]
+    text: str
+
+
 class PendingPost(NamedTuple):
     """One post under way.
 
-    `done` is cancelled by a caller that has waited too long. A post that fails ends with one of the errors above.
-    `size`: its bytes in memory.
+    `done` is cancelled by a caller that has waited too long. It ends with None once the post is committed. `size`: the
+    post's bytes in memory.
     """
 
     entry: SettledRecord
-    done: Future[None]
+    done: Future[Failure | None]
     size: int = 0
 
 
@@ -72,6 +90,7 @@ class PostWriter(threading.Thread):
         self._jobs: SimpleQueue[PendingPost | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._busy = False
+        self._apart = ApartWriter[PendingPost](lambda job: copy_sizes(job.entry.writes))
         # Each is changed by one thread alone: the loop's, and this one.
         self._put = self._taken = 0
         credentials = registry.register(self.name, self._on_new_credentials)
@@ -93,7 +112,7 @@ class PostWriter(threading.Thread):
     async def post(self, entry: SettledRecord) -> None:
         """Write one post, and return once it is committed.
 
-        Raises TooLargeError, NotWrittenError or UnknownError.
+        Raises TooLargeError, RefusedError, NotWrittenError or UnknownError.
         """
         record = entry.record
         size = weight_of(record.key, record.value, record.headers, record.life)
@@ -103,19 +122,20 @@ class PostWriter(threading.Thread):
         self._put += size
         self._jobs.put(job)
         waiting = asyncio.wrap_future(job.done)
-        waiting.add_done_callback(_heard)  # reads the error, since the caller may have gone
         try:
-            await asyncio.wait_for(asyncio.shield(waiting), TRY_FOR)
+            failure = await asyncio.wait_for(asyncio.shield(waiting), TRY_FOR)
         except TimeoutError:
             if job.done.cancel():
                 raise NotWrittenError("Kafka does not answer; nothing was written") from None
-            await self._outcome(waiting)
+            failure = await self._outcome(waiting)
+        if failure is not None:
+            raise failure.kind(failure.text)
 
-    async def _outcome(self, waiting: asyncio.Future[None]) -> None:
+    async def _outcome(self, waiting: asyncio.Future[Failure | None]) -> Failure | None:
         try:
-            await asyncio.wait_for(waiting, ANSWER_WITHIN - TRY_FOR)
+            return await asyncio.wait_for(waiting, ANSWER_WITHIN - TRY_FOR)
         except TimeoutError:
-            raise UnknownError("Kafka does not answer") from None
+            return Failure(UnknownError, "Kafka does not answer")
 
     def stop(self) -> None:
         """End after the transaction under way. Waiting posts are not written, and their callers get NotWrittenError."""
@@ -139,7 +159,7 @@ class PostWriter(threading.Thread):
             self._busy = False
         left = [self._jobs.get() for _ in range(self._jobs.qsize())]
         rest = [job for job in left if isinstance(job, PendingPost) and job.done.set_running_or_notify_cancel()]
-        _fail(rest, NotWrittenError("the sidecar stops; nothing was written"))
+        _fail(rest, Failure(NotWrittenError, "the sidecar stops; nothing was written"))
 
     def _work(self, first: PendingPost) -> None:
         taken = (first, *self._waiting())
@@ -148,7 +168,8 @@ class PostWriter(threading.Thread):
         try:
             self._settle(jobs)
         except BaseException as fault:
-            _fail(jobs, UnknownError(f"the sidecar failed: {type(fault).__name__}"))
+            undecided = [job for job in jobs if not job.done.done()]
+            _fail(undecided, Failure(UnknownError, f"the sidecar failed: {type(fault).__name__}"))
             raise
 
     def _waiting(self) -> Iterator[PendingPost]:
@@ -163,68 +184,68 @@ class PostWriter(threading.Thread):
             yield job
 
     def _settle(self, jobs: Sequence[PendingPost]) -> None:
+        """Write posts within TRY_FOR, in one transaction unless Kafka refuses some of them: these fail alone."""
         end = time.monotonic() + TRY_FOR
-        while jobs := self._with_existing_topics(jobs):
+        self._apart.write(jobs, lambda some, _refused: self._write(some, end), self._refuse)
+
+    def _refuse(self, job: PendingPost, refusal: Refusal) -> None:
+        kind = TooLargeError if refusal.too_large else RefusedError
+        if refusal.about == "record":
+            _fail([job], Failure(kind, refusal.reason))
+        else:
+            _fail([job], Failure(NotWrittenError, f"{refusal.reason}; nothing was written"))
+
+    def _write(self, jobs: Sequence[PendingPost], end: float) -> Refused | None:
+        """Run transactions until these posts are written or have failed, or Kafka refuses some of them."""
+        entries, unnamed = [job.entry for job in jobs], 0
+        while jobs:
+            # An operator must repair these first, so trying again would be in vain.
+            if missing := self._supply.missing_targets(entries):
+                return by_number(entries, missing)
             started = time.monotonic()
-            jobs, label = self._try(jobs)
+            refused, label = self._try(jobs, entries)
             self._observe(label, time.monotonic() - started)
-            if jobs and (self._stopping.is_set() or time.monotonic() > end):
-                _fail(jobs, NotWrittenError(f"nothing was written: {self.last_error or 'the sidecar stops'}"))
-                return
+            if refused is None or refused:
+                return refused
+            if self._stopping.is_set() or time.monotonic() > end:
+                text = f"nothing was written: {self.last_error or 'the sidecar stops'}"
+                _fail(jobs, Failure(NotWrittenError, text))
+                return None
+            unnamed += label == "aborted"
+            if unnamed >= UNNAMED and len(jobs) > 1 and self._supply.topics() is not None:
+                return {}
+        return None
 
-    def _with_existing_topics(self, jobs: Sequence[PendingPost]) -> list[PendingPost]:
-        """Return the posts whose topics and partitions accept records; fail the others at once."""
-        # An operator must repair these first, so trying again would be in vain.
-        refusals = {id(refusal.entry): refusal for refusal in self._supply.missing_targets([job.entry for job in jobs])}
-        for job in jobs:
-            if id(job.entry) in refusals:
-                _fail([job], _error_of(refusals[id(job.entry)]))
-        return [job for job in jobs if id(job.entry) not in refusals]
-
-    def _try(self, jobs: Sequence[PendingPost]) -> tuple[Sequence[PendingPost], str]:
-        """Run one transaction. Return the posts to try again, and the result for the metrics."""
+    def _try(self, jobs: Sequence[PendingPost], entries: Sequence[SettledRecord]) -> tuple[Refused | None, str]:
+        """Run one transaction. Return the posts that Kafka refuses, none if all are to be tried again, or None if all
+        have their answer; and the result for the metrics."""
         producer = self._supply.usable()
         if producer is None:  # stopped before there was one
-            return jobs, "unknown"
+            return {}, "unknown"
         try:
-            producer.write([job.entry for job in jobs], self._supply.partitions)
+            producer.write(entries, self._supply.partitions)
         except Aborted as aborted:
-            return self._after_abort(jobs, aborted), "aborted"
+            return self._after_abort(entries, aborted), "aborted"
         except OutcomeUnknown as unsure:
             self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), unsure)
-            _fail(jobs, UnknownError(str(unsure)))
+            _fail(jobs, Failure(UnknownError, str(unsure)))
             self._supply.replace()
-            return (), "unknown"
+            return None, "unknown"
         for job in jobs:
             job.done.set_result(None)
-        return (), "committed"
+        return None, "committed"
 
-    def _after_abort(self, jobs: Sequence[PendingPost], aborted: Aborted) -> Sequence[PendingPost]:
+    def _after_abort(self, entries: Sequence[SettledRecord], aborted: Aborted) -> Refused:
         if aborted.producer_unusable:
             self._supply.replace()
         text = "a transaction of %d posts was aborted: %s"
-        self._supply.warn("posts-aborted", text, len(jobs), aborted, about=aborted.about)
-        refused = {id(refusal.entry): refusal for refusal in aborted.refusals}
+        self._supply.warn("posts-aborted", text, len(entries), aborted, about=aborted.about)
         self._supply.refused(aborted.refusals)
-        for job in jobs:
-            if id(job.entry) in refused:
-                _fail([job], _error_of(refused[id(job.entry)]))
-        if not refused:
+        if not aborted.refusals:
             self._stopping.wait(AGAIN_AFTER)
-        return [job for job in jobs if id(job.entry) not in refused]
+        return by_number(entries, aborted.refusals)
 
 
-def _error_of(refusal: Refusal) -> Exception:
-    if refusal.about == "record":
-        return TooLargeError(refusal.reason)
-    return NotWrittenError(f"{refusal.reason}; nothing was written")
-
-
-def _heard(waiting: asyncio.Future[None]) -> None:
-    if not waiting.cancelled():
-        waiting.exception()
-
-
-def _fail(jobs: Sequence[PendingPost], error: Exception) -> None:
+def _fail(jobs: Sequence[PendingPost], failure: Failure) -> None:
     for job in jobs:
-        job.done.set_exception(error)
+        job.done.set_result(failure)

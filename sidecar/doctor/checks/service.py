@@ -72,10 +72,10 @@ def connect(target: Target) -> socket.socket:
             unix.close()
             raise
         return unix
-    refusal: OSError | None = None
+    refused: tuple[object, ...] = ()
     for host in target.hosts:
         try:
             return socket.create_connection((host, target.port), CONNECT_SECONDS)
         except OSError as fault:
-            refusal = refusal or fault
-    raise refusal or OSError("no address")
+            refused = refused or fault.args
+    raise OSError(*(refused or ("no address",)))

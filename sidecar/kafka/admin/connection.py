@@ -83,10 +83,10 @@ class Connection:
                 self.client.poll(0)  # runs `_note`, which learns why a broker cannot be reached
                 if time.monotonic() >= deadline:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
-        if isinstance(failure, KafkaException):
-            # A copy: the future's own error, once raised, would hold the future and these frames in a cycle.
-            raise KafkaException(*failure.args)
-        return future.result()
+        if failure is None:
+            return future.result()
+        # A copy: the future's own error, once raised, would hold the future and these frames in a cycle.
+        raise KafkaException(*failure.args) if isinstance(failure, KafkaException) else RuntimeError(repr(failure))
 
     def fault(self, what: str, error: KafkaException) -> BrokerError:
         """Return the exception to raise for a request that failed."""

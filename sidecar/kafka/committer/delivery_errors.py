@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
 from sidecar.core.record import Partition
 
-RECORD_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
+SIZE_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+RECORD_ERRORS = SIZE_ERRORS | {KafkaError.INVALID_RECORD}
 TOPIC_ERRORS = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -54,9 +55,6 @@ PRODUCER_ERRORS = frozenset(
     }
 )
 """Errors of the producer or the connection. They say nothing about the record that they are reported for."""
-NAMED_ERRORS = RECORD_ERRORS | TOPIC_ERRORS
-"""After these errors the producer can be used for the next transaction: the broker has refused the records, not lost
-them."""
 
 
 def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
@@ -73,7 +71,7 @@ def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal |
         about = "place"
     else:  # an unknown kind: it is reported for this record, so the other records are not the cause
         about = "record"
-    return Refusal(entry, about, f"{where}: {error.str()}", where)
+    return Refusal(entry, about, f"{where}: {error.str()}", where, error.code() in SIZE_ERRORS)
 
 
 def denials(entries: Iterable[SettledRecord], topics: Set[str]) -> list[Refusal]:

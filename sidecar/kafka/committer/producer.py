@@ -223,7 +223,9 @@ class ReplaceableProducer:
         `about`: the partitions or topics that it names; the log counts them where it sums up a lasting cause.
         """
         self.last_error = text % args
-        _LOG.warning(text, *args, extra={"event": event, "about": about})
+        # Errors as text: a handler may keep what it is given, and an error holds the records of its transaction.
+        said = [str(one) if isinstance(one, BaseException) else one for one in args]
+        _LOG.warning(text, *said, extra={"event": event, "about": about})
 
 
 def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:

@@ -28,7 +28,6 @@ from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
 from sidecar.kafka.committer.delivery_errors import (
-    NAMED_ERRORS,
     PRODUCER_ERRORS,
     denials,
     error_in,
@@ -83,7 +82,8 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     `producer_unusable`: the producer must not be used any more. librdkafka gives the sequence numbers of records that
     an abort has purged to the next records. The broker may have the purged ones: sent, but not confirmed when the
     connection was lost. It then takes the next records for duplicates: confirmed, committed, and not in the topic
-    (measured on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid").
+    (measured on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid"). A record that the broker has refused
+    has a sequence number too. Then the next transaction with its partition fails ("skipped sequence numbers").
     """
 
     def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool) -> None:
@@ -277,7 +277,7 @@ class TransactionalProducer:
         self._hear()
         errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
         denied = frozenset(self._log.denied)
-        unusable = len(self._producer) > 0 or any(error.code() not in NAMED_ERRORS for error, _ in errors.values())
+        unusable = len(self._producer) > 0 or bool(errors)
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
         except (KafkaException, SystemError, CallTimeoutError) as failure:

@@ -12,7 +12,7 @@ from sidecar.api.app import Access, build_app
 from sidecar.api.retry import retry_routes
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
-from sidecar.delivery.relay.post_writer import NotWrittenError, TooLargeError, UnknownError
+from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
 from sidecar.delivery.relay.posts import NotOursError, PostResult
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
@@ -117,6 +117,11 @@ def test_what_cannot_be_read_is_400_and_reaches_nobody(port: int, notes: Notes, 
     [
         (NotOursError(), 400, "topic must be a main topic"),
         (TooLargeError("billing-RETRY-10s: too large"), 413, "billing-RETRY-10s: too large"),
+        (
+            RefusedError("billing-RETRY-10s: invalid"),
+            422,
+            "Kafka does not take this record: billing-RETRY-10s: invalid",
+        ),
         (
             NotWrittenError("topic billing-DLQ is missing; nothing was written"),
             503,

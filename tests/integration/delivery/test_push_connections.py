@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 import time
@@ -13,9 +14,10 @@ import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome
 from sidecar.core.record import Now, Record
+from sidecar.delivery.push import Push, PushSettings, parse_target
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import StubService
-from tests.support.sidecar.push_client import SECONDS, SHORT_MS, a_push, a_record, deliver, outcomes, run, settled
+from tests.support.sidecar.push_client import SECONDS, SHORT_MS, a_push, a_record, deliver, now, outcomes, run, settled
 
 
 def a_refused_url() -> str:
@@ -32,6 +34,21 @@ def test_a_refused_connection_is_not_an_attempt() -> None:
         assert await deliver(push, a_record()) == NotSent("connection-refused")
         assert await deliver(push, a_record()) == NotSent("connection-refused")
         assert push.connections == 0
+
+    run(work)
+
+
+def test_a_lookup_that_fails_after_it_was_given_up_is_no_fault_of_the_loop() -> None:
+    """Given a name service that is slower than the connect timeout, then its late answers end nothing."""
+
+    async def work() -> None:
+        target = parse_target("http://no-such-host.invalid:1/", True)
+        push = Push(target, PushSettings("billing", 10_000, 8, connect_timeout_ms=1), now)
+        for number in range(20):
+            outcome = await deliver(push, a_record(number))
+            assert outcome in (NotSent("connect-timeout"), NotSent("no-such-host"))
+        gc.collect()
+        await asyncio.sleep(0.5)  # the lookups end
 
     run(work)
 

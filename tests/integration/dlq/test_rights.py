@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
+from sidecar.dlq.archive import Importer
+from sidecar.dlq.letters import Filter, RedriveRequest
+from sidecar.dlq.redriver import Redriver
+from sidecar.dlq.topics import DlqTopics
+from sidecar.errors import BrokerError
+from sidecar.runtime.assembly import build_policy
+from sidecar.settings.load import load
 from tests.integration.delivery.test_broadcast_rights import GUARDED
 from tests.support.deadline import until
+from tests.support.freed import nothing_left
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS, dump, produce
 from tests.support.sidecar.cli import reconsume
@@ -62,10 +71,10 @@ def denied(group: GroupTopics, kind: ResourceType, name: str, operation: AclOper
 
 Name = Callable[[GroupTopics], str]
 LACKING: dict[str, tuple[ResourceType, AclOperation, Name]] = {
-    "WRITE and DESCRIBE on topics": (ResourceType.TOPIC, AclOperation.WRITE, lambda group: group.names.ready),
-    "WRITE and DESCRIBE on topics ": (ResourceType.TOPIC, AclOperation.WRITE, lambda group: group.names.events),
+    "WRITE on topic": (ResourceType.TOPIC, AclOperation.WRITE, lambda group: group.names.ready),
+    "WRITE on topic ": (ResourceType.TOPIC, AclOperation.WRITE, lambda group: group.names.events),
     "READ on group": (ResourceType.GROUP, AclOperation.READ, lambda group: group.names.redrive_group),
-    "WRITE and DESCRIBE on transactional id": (
+    "WRITE on transactional id": (
         ResourceType.TRANSACTIONAL_ID,
         AclOperation.WRITE,
         lambda group: group.names.redrive_group,
@@ -74,12 +83,17 @@ LACKING: dict[str, tuple[ResourceType, AclOperation, Name]] = {
 }
 
 
+def config_file(group: GroupTopics, folder: Path) -> Path:
+    file = folder / "c.yaml"
+    tree = {"group": group.group, "topics": [group.main], "kafka": {"bootstrap.servers": group.bootstrap}}
+    file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
+    return file
+
+
 @pytest.mark.parametrize("right", LACKING)
 def test_a_lacking_right_is_named_and_nothing_is_written(group: GroupTopics, tmp_path: Path, right: str) -> None:
     kind, operation, name = LACKING[right]
-    file = tmp_path / "c.yaml"
-    tree = {"group": group.group, "topics": [group.main], "kafka": {"bootstrap.servers": group.bootstrap}}
-    file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
+    file = config_file(group, tmp_path)
     with denied(group, kind, name(group), operation):
         shown = reconsume("dlq", "redrive", "--yes", "-c", file)
     assert shown.exit_code == 1
@@ -89,9 +103,35 @@ def test_a_lacking_right_is_named_and_nothing_is_written(group: GroupTopics, tmp
     assert dump(group.bootstrap, group.names.events) == []
 
 
+@pytest.mark.parametrize("right", ["READ on group", "WRITE on transactional id"])
+def test_a_redrive_and_an_import_that_fail_at_their_start_leave_no_client(
+    group: GroupTopics, tmp_path: Path, right: str
+) -> None:
+    """Each client has five threads and as many descriptors. The dashboard makes one for each redrive."""
+    kind, operation, name = LACKING[right]
+    settings = load(config_file(group, tmp_path))
+    policy = build_policy(settings, "redrive:test")
+    topics = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+
+    def redrive() -> None:
+        with Redriver(topics, policy, RedriveRequest(Filter()), threading.Event()) as redriver:
+            redriver.run(None, None, lambda scan, found: None)
+
+    def fail() -> None:
+        with pytest.raises(BrokerError, match=right):
+            redrive()
+        if kind is ResourceType.TRANSACTIONAL_ID:
+            with pytest.raises(BrokerError, match=right):
+                Importer(topics, policy, [], lambda scan, found: None)
+
+    with denied(group, kind, name(group), operation):
+        fail()
+        with nothing_left(mib=40, threads=10, descriptors=20):
+            for _ in range(10):
+                fail()
+
+
 def test_with_all_rights_the_same_letter_comes_back(group: GroupTopics, tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    tree = {"group": group.group, "topics": [group.main], "kafka": {"bootstrap.servers": group.bootstrap}}
-    file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
+    file = config_file(group, tmp_path)
     assert reconsume("dlq", "redrive", "--yes", "-c", file).exit_code == 0
     until(lambda: len(dump(group.bootstrap, group.names.ready)) == 1, SECONDS, "it is back")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tests.support.service.behaviours import FAIL, OK, Script, by_name
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.process import SidecarProcess
-from tests.support.sidecar.relay import RELAY, post, post_of, waiting
+from tests.support.sidecar.relay import RELAY, Posted, post, post_of, waiting
 from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from topics.names import Kind
 
@@ -138,6 +139,37 @@ def test_a_relay_and_its_service_do_their_work_with_their_least_rights(
     service.close()
     assert read[0].value == b"once more"
     assert "authoriz" not in sidecar.log().lower()
+
+
+def test_a_topic_that_may_not_be_written_fails_its_own_posts_and_no_other(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    """Kafka adds all partitions to a transaction, or none: a good post beside one for that topic is refused with it."""
+    short, long = (group.names.level(delay, group.main) for delay in DELAYS)
+    lost = Permission(Resource.TOPIC, short, Operation.WRITE)
+    relay = rights_group(group, mode="relay")
+    rights = [right for right in permissions_of(User.SIDECAR, relay) if right != lost]
+    guarded.allow("relay", rights)
+    row = Row(0, 7, time.time_ns() // 1_000_000, b"k", b"v", ())
+    overrides = {**RELAY, "kafka": guarded.login("relay")}
+    with SidecarProcess(group, "", tmp_path, overrides=overrides) as sidecar, ThreadPoolExecutor(20) as callers:
+        sidecar.wait_ready()
+
+        def post_at(number: int) -> Posted:
+            delay = "1s" if number % 2 else "2s"
+            return post(sidecar, post_of(group.main, row._replace(offset=number), delay=delay))
+
+        for _ in range(5):
+            answers = list(callers.map(post_at, range(40)))
+            good, bad = answers[::2], answers[1::2]
+            assert {answer.status for answer in good} == {201}, good
+            assert {answer.status for answer in bad} == {503}
+            assert all(short in answer.json["detail"] for answer in bad), "the topic is named"
+        guarded.allow("relay", [lost])
+        sidecar.until(lambda: post_at(1).status == 201, SECONDS, "the right is noticed")
+        assert sidecar.stop().code == 0
+    assert len(dump(guarded.bootstrap, long)) == 100
+    assert len(dump(guarded.bootstrap, short)) == 1
 
 
 def test_the_ui_reads_and_changes_nothing(guarded: GuardedKafka, group: GroupTopics, tmp_path: Path) -> None:
