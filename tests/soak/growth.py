@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tests.soak.pods import Pods
+from tests.soak.pods import Pod, Pods
 
 LOOK = 2.0
 """Seconds between two looks at all pods."""
@@ -35,7 +35,7 @@ class Vitals(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A process so many seconds after it was first seen."""
+    """A process so many seconds after it had started."""
 
     age: float
     vitals: Vitals
@@ -94,18 +94,21 @@ class Growth(threading.Thread):
             for pod in self._pods.all():
                 if pod.process.running:
                     with suppress(psutil.NoSuchProcess):  # it has just ended
-                        self._look(pod.name, pod.process.pid)
+                        self._look(pod)
 
     def end(self) -> None:
         """Look no more."""
         self._ended.set()
         self.join()
 
-    def _look(self, name: str, pid: int) -> None:
-        process, now = psutil.Process(pid), time.monotonic()
+    def _look(self, pod: Pod) -> None:
+        life, now = (pod.name, pod.process.pid), time.monotonic()
+        if life not in self._begun and not pod.begun:
+            return  # where the machine is busy its start alone may take longer than the warm-up
+        process = psutil.Process(pod.process.pid)
         vitals = Vitals(process.memory_info().rss / MIB, process.num_threads(), process.num_fds())
-        begun = self._begun.setdefault((name, pid), now)
-        self._looks.setdefault((name, pid), []).append(Look(now - begun, vitals))
+        age = now - self._begun.setdefault(life, now)
+        self._looks.setdefault(life, []).append(Look(age, vitals))
 
     @property
     def violations(self) -> list[str]:
