@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
-from tests.packet_loss.late_frames import LateFrames
+from tests.packet_loss.late_frames import ENDLESS, LateFrames
 from tests.support.deadline import until
 from tests.support.kafka.broker import UNFENCED
 from tests.support.kafka.group_topics import create_group, fresh_group
@@ -127,26 +127,25 @@ class Lossy:
         lane, kind = self.lanes[number // len(KINDS) % 2], KINDS[number % len(KINDS)]
         client = f"-{lane}-{self.sidecar.pod}"
         last = Api.ADD_OFFSETS_TO_TXN if kind == "offsets" else Api.TXN_OFFSET_COMMIT
-        answered = Rule(last, client, Moment.ANSWERED, gate=Gate())
-        self.proxy.add(answered)
+        # Each of them: of one that is late from the loss before, no answer comes through.
+        answered = self.proxy.add(Rule(last, client, Moment.ANSWERED, times=ENDLESS, gate=Gate()))
         if kind == "abort":
             self._overtake(self.guests[lane], client)
         until(answered.fired.is_set, SOON, f"a transaction of {lane} is about to end")
         with self.proxy.packets_lost():
-            assert answered.gate is not None
-            answered.gate.open()
+            self.proxy.remove(answered)
             threading.Event().wait(seconds)
         self._delivers()
 
     def _overtake(self, guest: Guest, client: str) -> None:
         """Have a new generation begin while the offsets of a transaction are on their way to the broker."""
-        gate = Gate()
-        held = self.proxy.add(Rule(Api.TXN_OFFSET_COMMIT, client, Moment.ARRIVED, gate=gate))
+        held = self.proxy.add(Rule(Api.TXN_OFFSET_COMMIT, client, Moment.ARRIVED, times=ENDLESS, gate=Gate()))
         until(held.fired.is_set, SOON, "offsets are on their way")
-        joined = self.proxy.add(Rule(Api.JOIN_GROUP, client, Moment.DONE))
+        joined = self.proxy.add(Rule(Api.JOIN_GROUP, client, Moment.DONE, times=ENDLESS))
         guest.come_or_go()
         until(joined.fired.is_set, SOON, "the sidecar is of a new generation")
-        gate.open()
+        self.proxy.remove(joined)
+        self.proxy.remove(held)
 
     def _delivers(self) -> None:
         ledger = self.service.ledger
