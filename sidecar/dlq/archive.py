@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import DeadLetter
 from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record
+from sidecar.core.record import Partition, Record, weight_of
 from sidecar.dlq.letters import Letter, read_letter
 from sidecar.dlq.plan import Told
 from sidecar.dlq.producer import DlqProducer
@@ -46,6 +46,10 @@ class Line(msgspec.Struct, frozen=True):
     reason: str = ""
     place: str = ""
     v: Literal[1] = 1
+
+
+PART = 32 * 1024 * 1024
+"""Bytes (`Record.weight`) of letters that an import holds at a time. For each part it looks at the whole DLQ."""
 
 
 class ImportedError(ValueError):
@@ -88,7 +92,8 @@ def import_line(text: bytes, policy: Policy) -> Letter:
         raise ImportedError(f"not as `dlq export` writes it: {str(fault)[:200]}") from None
     if line.headers is None:
         raise ImportedError("its headers could not be read when it was exported")
-    record = Record(Partition("", 0), 0, 0, line.timestamp, key, value, headers, None)
+    weight = weight_of(key, value, headers, None)
+    record = Record(Partition("", 0), 0, 0, line.timestamp, key, value, headers, None, weight=weight)
     letter = read_letter(record, policy)
     if letter.life is None:
         raise ImportedError(f"its headers are not as agreed: {letter.fault}")
@@ -96,6 +101,19 @@ def import_line(text: bytes, policy: Policy) -> Letter:
         raise ImportedError(letter.fault)  # the file is of another group, or for a configuration with that topic
     topic = policy.dlq_of(letter.life.topic)
     return Letter(msgspec.structs.replace(record, source=Partition(topic, 0)), letter.life, letter.fault)
+
+
+def parts_of(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+    """Yield the letters in parts that fit into memory."""
+    part, weight = list[Letter](), 0
+    for letter in letters:
+        part.append(letter)
+        weight += letter.record.weight
+        if weight >= PART:
+            yield part
+            part, weight = [], 0
+    if part:
+        yield part
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ from sidecar.dlq.topics import DlqTopics, Layout, Span
 
 STAYS = 10
 """Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Bytes (`Record.weight`) of letters that are returned in full. A single one may have more."""
 PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
 
 
@@ -53,8 +55,8 @@ def search(
 ) -> Found:
     """Return the newest letters that a request selects: at most `most`, from the newest `scan_most` records.
 
-    Without `whole` they have no key, value and headers: a list of a hundred would take a hundred MB. Raises
-    BrokerError.
+    Without `whole` they have no key, value and headers: a list of a hundred would take a hundred MB. With it they have
+    MOST_BYTES together, or are one. Raises BrokerError.
     """
     everything = topics.layout()
     pasts = topics.pasts(everything, only_shown=True)
@@ -62,24 +64,42 @@ def search(
     layout = newest(asked, scan_most)
     total = sum(span.end - span.begin for span in asked.values())
     cut = any(layout[place].begin > span.begin for place, span in asked.items())
-    matched = 0
+    kept, matched = Newest(most), 0
     with Scan(topics, layout) as scan:
+        for letter, verdict in judged(scan, request, policy, pasts):
+            matched += verdict in states
+            told(scan, matched)
+            if verdict is not None and verdict in states:
+                kept.add(letter if whole else slim(letter), verdict)
+        return Found(kept.letters(), matched, scan.read, total, scan.rate, cut)
 
-        def selected() -> Iterator[tuple[Letter, Eligibility]]:
-            nonlocal matched
-            for letter, verdict in judged(scan, request, policy, pasts):
-                matched += verdict in states
-                told(scan, matched)
-                if verdict is not None and verdict in states:
-                    yield letter if whole else slim(letter), verdict
 
-        kept = heapq.nlargest(most, selected(), key=lambda row: (row[0].record.timestamp, row[0].record.offset))
-        return Found(kept, matched, scan.read, total, scan.rate, cut)
+class Newest:
+    """The newest letters of those that are added: at most `most`, and MOST_BYTES of them, but always one."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._weight = most, 0
+        self._kept: list[tuple[int, int, int, Letter, Eligibility]] = []
+        """A heap, the oldest letter first. A number of its own keeps letters from being compared."""
+        self._added = 0
+
+    def add(self, letter: Letter, verdict: Eligibility) -> None:
+        """Add a letter, and drop the oldest ones that are too many or too heavy with it."""
+        record = letter.record
+        self._added -= 1
+        heapq.heappush(self._kept, (record.timestamp, record.offset, self._added, letter, verdict))
+        self._weight += record.weight
+        while len(self._kept) > self._most or (self._weight > MOST_BYTES and len(self._kept) > 1):
+            self._weight -= heapq.heappop(self._kept)[3].record.weight
+
+    def letters(self) -> list[tuple[Letter, Eligibility]]:
+        """Return the letters, the newest first."""
+        return [(letter, verdict) for *_, letter, verdict in sorted(self._kept, key=lambda row: row[:3], reverse=True)]
 
 
 def slim(letter: Letter) -> Letter:
     """Return the letter without key, value and headers, which no list shows."""
-    return replace(letter, record=replace(letter.record, key=None, value=None, headers=None))
+    return replace(letter, record=replace(letter.record, key=None, value=None, headers=None, weight=0))
 
 
 def newest(layout: Layout, most: int) -> Layout:

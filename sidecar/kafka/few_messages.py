@@ -33,13 +33,14 @@ def few_messages(consumer: Consumer, wait: float) -> Iterator[list[Message]]:
 def next_messages(consumer: Consumer, wait: float) -> Iterator[Message]:
     """Yield the next messages one by one: what there is for one turn of a follower.
 
-    Nothing if no message comes within `wait` seconds.
+    Nothing if no message comes within `wait` seconds. A sidecar has followers beside its lanes, so each takes no more
+    than one message at a time.
     """
     count = weight = 0
-    for messages in few_messages(consumer, wait):
-        for message in messages:
-            weight += len(message.key() or b"") + len(message.value() or b"")
-            yield message
-        count += len(messages)
-        if count >= MOST or weight >= HEAVY:
-            return
+    messages = consumer.consume(1, wait)
+    while messages:
+        message = messages.pop()
+        count, weight = count + 1, weight + len(message.key() or b"") + len(message.value() or b"")
+        yield message
+        del message
+        messages = consumer.consume(1, 0) if count < MOST and weight < HEAVY else []

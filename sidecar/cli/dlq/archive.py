@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,12 +36,12 @@ from sidecar.files import open_plain
 if TYPE_CHECKING:
     from sidecar.core.record import Partition
     from sidecar.dlq.purge import Deletion, Purge
+    from sidecar.dlq.topics import DlqTopics
 
 LONGEST_LINE = 160 * 1024 * 1024
 """Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
-LARGEST_ARCHIVE = 1024 * 1024 * 1024
-"""Bytes of an archive. All of its letters are checked before one is written, and are held meanwhile."""
 MOST_PROBLEMS = 20
+IMPORTED, THERE, REFUSED = "imported", "there already", "refused"
 IMPORT = ("id", "redrives", "topic", "result")
 PURGE = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
 
@@ -123,47 +122,67 @@ def import_(
       reconsume dlq import dead.jsonl
     """
     _, there, policy = open_dlq(options)
-    letters = read_letters(file, policy)
+    count = sum(1 for _ in read_letters(file, policy))  # all lines are looked at before the first letter is written
     if not dry_run and not yes:
-        ask(f"Import up to {len(letters)} dead letters into {', '.join(there.topics)}?")
-    from sidecar.dlq.archive import Importer, life_of
-
-    with Importer(there, policy, letters, progress_line("there already"), fence=not dry_run) as importer:
-        missing = {life_of(letter) for letter in importer.missing}
-        done = len(missing) if dry_run else importer.write()
-    result = "would be imported" if dry_run else "imported"
-    results = dict.fromkeys(missing, result) | {life: f"refused: {why}" for life, why in importer.refused.items()}
-    options.output.rows(IMPORT, (import_row(one, results.get(life_of(one), "there already")) for one in letters))
-    talk(f"{done} {result}, {len(letters) - len(missing)} there already")
-    if not importer.refused:
+        ask(f"Import up to {count} dead letters into {', '.join(there.topics)}?")
+    result = "would be imported" if dry_run else IMPORTED
+    counts = Counter[str]()
+    options.output.rows(IMPORT, import_rows(there, policy, file, result, counts))
+    talk(f"{counts[result]} {result}, {counts[THERE]} {THERE}")
+    if not counts[REFUSED]:
         return DONE
-    talk(f"{len(importer.refused)} were refused by Kafka; import the file again to try them again")
-    return PARTLY if done else FAILED
+    talk(f"{counts[REFUSED]} were refused by Kafka; import the file again to try them again")
+    return PARTLY if counts[result] else FAILED
 
 
-def read_letters(file: Path, policy: Policy) -> list[Letter]:
-    """Read the letters of a file. Raises ConfigError with the first lines that are not letters."""
+def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, counts: Counter[str]) -> Iterator[Row]:
+    """Import the letters of a file, a part that fits into memory at a time, and yield a row for each.
+
+    `result`: what to say of a letter that the DLQ does not have. If it is not IMPORTED, nothing is written. `counts`:
+    the numbers of letters by result.
+    """
+    from sidecar.dlq.archive import Importer, life_of, parts_of
+
+    known = set[tuple[str, int]]()
+    """What earlier parts would have written."""
+    for part in parts_of(read_letters(file, policy)):
+        fence = result == IMPORTED
+        with Importer(there, policy, part, progress_line(THERE), fence=fence) as importer:
+            missing = {life_of(letter) for letter in importer.missing} - known
+            if fence:
+                importer.write()
+            else:
+                known |= missing
+        counts[result] += len(missing) - len(importer.refused)
+        counts[THERE] += len(part) - len(missing)
+        counts[REFUSED] += len(importer.refused)
+        results = dict.fromkeys(missing, result) | {life: f"refused: {why}" for life, why in importer.refused.items()}
+        yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in part)
+
+
+def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
+    """Yield the letters of a file. Raises ConfigError at its end, with the first lines that are not letters."""
     from sidecar.dlq.archive import ImportedError, import_line
 
-    letters, problems = list[Letter](), list[str]()
+    problems = list[str]()
     try:
         with open_plain(file) as lines:
-            if os.fstat(lines.fileno()).st_size > LARGEST_ARCHIVE:
-                raise OSError(errno.EFBIG, f"it has more than {LARGEST_ARCHIVE} bytes; split it by lines")
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
                     raise ConfigError([*problems, f"{file}, line {number}: has more than {LONGEST_LINE} bytes"])
                 try:
-                    letters += [import_line(line, policy)] if line.strip() else []
+                    letter = import_line(line, policy) if line.strip() else None
                 except ImportedError as fault:
                     problems.append(f"{file}, line {number}: {fault}")
                     if len(problems) == MOST_PROBLEMS:
                         break
+                else:
+                    if letter is not None:
+                        yield letter
     except OSError as error:
         raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
     if problems:
         raise ConfigError(problems)
-    return letters
 
 
 def import_row(letter: Letter, result: str) -> Row:

@@ -113,10 +113,10 @@ def test_a_file_that_is_no_export_is_given_up_early(tmp_path: Path) -> None:
     policy, file = build_policy(good(tmp_path), "pod-0"), tmp_path / "dead.jsonl"
     file.write_bytes(b"x\n" * 1_000)
     with pytest.raises(ConfigError) as refused:
-        read_letters(file, policy)
+        list(read_letters(file, policy))
     assert [one.partition(":")[0].rpartition(" ")[2] for one in refused.value.problems] == [*map(str, range(1, 21))]
     with file.open("wb") as sparse:
         sparse.truncate(LONGEST_LINE + 2)
     with pytest.raises(ConfigError) as refused:
-        read_letters(file, policy)
+        list(read_letters(file, policy))
     assert refused.value.problems == [f"{file}, line 1: has more than {LONGEST_LINE} bytes"]

@@ -22,7 +22,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from tests.flow.conftest import FreshGroup
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
 from tests.support.kafka.topic_io import HEADERS
-from tests.support.proof.ledger import FAILED, Delivery, Ledger
+from tests.support.proof.frugal import Frugal
+from tests.support.proof.ledger import FAILED
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import (
     CLOSE,
@@ -67,13 +68,6 @@ def hostile(request: Request) -> Behaviour:
     if luck < len(HOSTILE):
         return HOSTILE[luck]
     return FAIL if luck < 2 * len(HOSTILE) else OK
-
-
-class Frugal(Ledger):
-    """A ledger without values, of which a run would have gigabytes."""
-
-    def received(self, delivery: Delivery) -> int:
-        return super().received(delivery._replace(key=None, value=None, headers=()))
 
 
 class Load(threading.Thread):

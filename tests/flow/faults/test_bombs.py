@@ -1,0 +1,143 @@
+"""Records made to fill the memory of whoever reads them: no reader of a topic takes more than it promises."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.terminal.test_process import environ
+from tests.flow.conftest import FreshGroup
+from tests.support.deadline import until
+from tests.support.kafka.bombs import BOMBS, fill
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.proof.frugal import Frugal
+from tests.support.rings import inner
+from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
+from tests.support.service.service import Service
+from tests.support.sidecar.config import config_of
+from tests.support.sidecar.process import SidecarProcess
+from topics.headers import Headers, RetryState, dead_letter_headers, render_retry_headers
+
+LIMIT = 200
+"""MiB that a sidecar and each command may have at most: a container's limit is 256 (docs/security.md)."""
+SECONDS = 120.0
+ALL = "all kinds"
+EACH, ALONE = 5, 20
+"""Records of each kind in a topic with all kinds, or of the only kind: taken together they would fill the limit."""
+RUN = """
+import re, sys
+from pathlib import Path
+from sidecar.__main__ import main
+peak = Path(sys.argv.pop(1))
+try:
+    main()
+finally:
+    peak.write_text(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+"""The command line, which notes at its end the most memory that it has had. `getrusage` would tell the parent's."""
+
+READERS = {
+    "list": ["dlq", "list", "--limit", "5"],
+    "show": ["dlq", "show", "{id}"],
+    "export": ["dlq", "export"],
+    "redrive": ["dlq", "redrive", "--yes"],
+    "purge": ["dlq", "purge", "--until", "1s", "--dry-run"],
+    "import": ["dlq", "import", "{file}", "--yes"],
+    "audit": ["audit"],
+    "doctor": ["doctor"],
+    "policy": ["policy", "history"],
+}
+"""The commands that read topics record by record."""
+
+
+def kinds_of(kind: str) -> list[str]:
+    """The kinds of the records that a topic is filled with."""
+    return list(BOMBS) * EACH if kind == ALL else [kind] * ALONE
+
+
+def letter(group: GroupTopics, number: int) -> Headers:
+    """The headers of a dead letter. All are stays of two records."""
+    life = RetryState(f"{group.main}:0:{number % 2}", group.main, 2, number // 2, 7, 5, 6, "http-500: no")
+    return [*render_retry_headers(life, group.group, group.dlq), *dead_letter_headers(life, group.group, 3)]
+
+
+def waiting(group: GroupTopics, topic: str, number: int) -> Headers:
+    """The headers of a copy that waits and has been due for long."""
+    life = RetryState(f"{group.main}:0:{number}", group.main, 1, 0, 7, 5, 6, "http-500: no")
+    return render_retry_headers(life, group.group, topic)
+
+
+@pytest.fixture(params=inner(ALL, (ALL, *BOMBS)), scope="module")
+def bombed(request: pytest.FixtureRequest, kafka: Broker) -> GroupTopics:
+    """A group whose topics hold nothing but bombs."""
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    kinds = kinds_of(request.param)
+    level = next(iter(group.levels))
+    fill(group.bootstrap, group.dlq, kinds, lambda number: letter(group, number))
+    fill(group.bootstrap, level, kinds, lambda number: waiting(group, level, number))
+    for topic in (group.main, group.names.events, group.names.policy, group.names.view):
+        fill(group.bootstrap, topic, kinds)
+    return group
+
+
+def run(group: GroupTopics, folder: Path, words: Sequence[str]) -> tuple[int, float]:
+    """Run a command to its end: its code, and the most memory that it has had, in MiB."""
+    file, peak = folder / "reconsume.yaml", folder / "peak"
+    file.write_text(yaml.safe_dump(config_of(group, "http://127.0.0.1:1/", 8471)), encoding="utf-8")
+    command = [sys.executable, "-c", RUN, str(peak), *words, "-c", str(file)]
+    with (folder / "out").open("wb") as out, (folder / "told").open("wb") as told:
+        code = subprocess.run(command, env=environ(), stdout=out, stderr=told, timeout=SECONDS, check=False).returncode
+    return code, int(peak.read_text()) / 1024
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_command_takes_more_than_it_promises(reader: str, bombed: GroupTopics, tmp_path: Path) -> None:
+    """Given topics of bombs, when a command reads them, then it stays below the limit."""
+    words = [word.format(id=f"{bombed.main}:0:0", file=tmp_path / "letters.jsonl") for word in READERS[reader]]
+    if reader == "import":
+        run(bombed, tmp_path, ["dlq", "export"])
+        (tmp_path / "out").rename(tmp_path / "letters.jsonl")
+    code, peak = run(bombed, tmp_path, words)
+    assert code in (0, 1, 3), (tmp_path / "told").read_text()[-2_000:]
+    logging.getLogger(__name__).info("%s: %.0f MiB", reader, peak)
+    assert peak < LIMIT, (reader, peak)
+
+
+def peak_of(pid: int) -> float:
+    """The most memory that a process has had, in MiB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def fails_once(request: Request) -> Behaviour:
+    """Each record fails when it comes from the main topic, and is taken when it comes back."""
+    return FAIL if request.times == 0 else OK
+
+
+def test_a_sidecar_takes_no_more_than_it_promises(new_group: FreshGroup, tmp_path: Path) -> None:
+    """Given bombs in all topics that a sidecar reads, when they fail and come back, then it stays below the limit."""
+    group = create_group(new_group(), partitions=2, also=UNUSED)
+    kinds = kinds_of(ALL)
+    level = next(iter(group.levels))
+    fill(group.bootstrap, group.main, kinds)
+    fill(group.bootstrap, level, kinds, lambda number: waiting(group, level, 1_000 + number))
+    for topic in (group.names.policy, group.names.view):
+        fill(group.bootstrap, topic, kinds)
+    with (
+        Service(Frugal(tmp_path / "ledger"), fails_once) as service,
+        SidecarProcess(group, service.url, tmp_path, overrides={"view": {"enabled": True}}, fresh=True) as sidecar,
+    ):
+        until(lambda: len(service.ledger.taken()) >= 2 * len(kinds), SECONDS, "all are taken")
+        peak = peak_of(sidecar.pid)
+        logging.getLogger(__name__).info("the sidecar: %.0f MiB", peak)
+        assert peak < LIMIT, peak
+        assert sidecar.stop(60).code == 0
