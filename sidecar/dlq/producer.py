@@ -7,7 +7,7 @@ their transactional id, and Kafka fences the one that began first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -88,16 +88,20 @@ class DlqProducer(TransactionalProducer):
             lambda: self._call(self._producer.send_offsets_to_transaction, offsets, metadata, API_LIMIT),
         )
 
+    def _call(self, function: Callable[..., Any], *args: Any) -> None:
+        try:
+            super()._call(function, *args)
+        except (KafkaException, SystemError) as failure:
+            # An abort may be the first call to report the fencing, after a commit that said "Unknown broker error".
+            self._expect_mine(error_in(failure))
+            raise
+
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         self._expect_mine(error)
         try:
             super()._abort(error, entries, stalled=stalled)
         except (Aborted, OutcomeUnknown) as ended:
-            # The abort may be the first call to report the fencing, after a commit that said "Unknown broker error".
-            if isinstance(ended.__cause__, KafkaException | SystemError):
-                self._expect_mine(error_in(ended.__cause__))
-            named = isinstance(ended, Aborted) and ended.refusals
-            if error.code() in RIGHTS and not named:
+            if error.code() in RIGHTS and not (isinstance(ended, Aborted) and ended.refusals):
                 raise BrokerError(self._lacks(error)) from None
             raise
 

@@ -18,8 +18,10 @@ COORDINATOR = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
 """The cluster's first group, or a group that moves to another broker."""
-LEADER = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION})
-"""A topic that was created a moment ago, or a leader that moves."""
+LEADER = frozenset(
+    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
+)
+"""A topic that was created a moment ago, or a leader that moves, or that has just become it."""
 NEW_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """A topic that the client has not heard of yet."""
 OPEN_TRANSACTION = frozenset({KafkaError.UNSTABLE_OFFSET_COMMIT})

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -15,12 +16,16 @@ from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.kafka.committer.refusing_partitions import murmur2_partition
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group, fresh_group, set_config
-from tests.support.kafka.topic_io import SECONDS, Out, Row, produce
+from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect, read_committed_progress
 from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.service.service import Service
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.config import config_of
+from tests.support.sidecar.dlq_calls import actions
 from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.relay import RELAY, now, post, post_of
 
 pytestmark = pytest.mark.long
@@ -174,3 +179,30 @@ def test_a_broadcast_begins_where_it_can_and_skips_nothing_of_a_partition_withou
 def key_for(partition: int) -> bytes:
     """A key of the first level's partition."""
     return next(key for key in (b"%d" % number for number in range(99)) if murmur2_partition(key, 2) == partition)
+
+
+def test_a_redrive_leaves_the_letters_for_a_partition_without_a_leader_alone(
+    three_nodes: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """The others of their transaction come back, and those left come back with the next run."""
+    group = fresh_group(three_nodes.bootstrap, delays=(LEVEL,))
+    ready = group.names.ready
+    create_group(group, 2, replication=3, leave_out=[ready])
+    placed = NewTopic(ready, 2, replica_assignment=[[0], [1]], config={"message.timestamp.type": "LogAppendTime"})
+    admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    admin.create_topics([placed])[ready].result(SECONDS)
+    for partition in (0, 1):
+        letters = (dead_letter(group, 10 * partition + n, key=None, partition=partition) for n in range(10))
+        produce(group.bootstrap, group.dlq, letters)
+    file = tmp_path / "reconsume.yaml"
+    file.write_text(yaml.safe_dump(config_of(group, "http://127.0.0.1:1/", 8471, {})), encoding="utf-8")
+    three_nodes.node(0).kill()
+    until(lambda: admin.list_topics(ready, timeout=SECONDS).topics[ready].partitions[0].leader == -1, SECONDS, "lost")
+    first = reconsume("dlq", "redrive", "--yes", "-c", file)
+    assert (first.exit_code, actions(first)) == (3, [("redriven", 10), ("refused", 10)]), first.stderr
+    assert f"{ready}[0] takes no records" in first.stdout
+    three_nodes.heal()
+    until(lambda: admin.list_topics(ready, timeout=SECONDS).topics[ready].partitions[0].leader == 0, SECONDS, "back")
+    again = reconsume("dlq", "redrive", "--yes", "-c", file)
+    assert (again.exit_code, dict(actions(again))["redriven"]) == (0, 10), again.stderr
+    assert len(dump(group.bootstrap, ready)) == 20
