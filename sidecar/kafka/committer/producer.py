@@ -66,7 +66,19 @@ class ReplaceableProducer:
         self._named: Set[str] = frozenset()
 
     def replace(self) -> None:
-        """Make a new producer. The old one may have a call under way."""
+        """Make a new producer. The old one may have a call under way.
+
+        The new epoch of the id fences all that may come late of the old one. But Kafka 3.9, which refuses late offsets,
+        forgets those of the transaction that is open under the same producer id. Another transactional id has another
+        producer id.
+        """
+        late_offsets = self.producer is not None and self.producer.doubtful and self.producer.sent_offsets
+        self._make()
+        if late_offsets:
+            self._slot, self._home_at = (self._slot + 1) % SLOTS, time.monotonic() + HOME_AFTER
+            self._make()
+
+    def _make(self) -> None:
         self._give_up()
         producer, pause = None, REBUILD_EVERY
         while not self._stopping.is_set():
@@ -102,22 +114,11 @@ class ReplaceableProducer:
         if self.producer is not None and self.producer.doubtful:
             text = "a request of the last transaction may have been sent twice, so the producer is replaced"
             _LOG.info(text, extra={"event": "producer-renewed"})
-            self._renew(self.producer.sent_offsets)
+            self.replace()
         elif time.monotonic() >= self._home_at:
             self._slot, self._home_at = 0, inf
             self.replace()
         return self.producer
-
-    def _renew(self, with_offsets: bool) -> None:
-        """Replace a producer of which a request may come late.
-
-        The new epoch of its id fences all that comes late. But Kafka 3.9, which refuses late offsets, forgets those of
-        the transaction that is open under the same producer id. Another transactional id has another producer id.
-        """
-        self.replace()
-        if with_offsets:
-            self._slot, self._home_at = (self._slot + 1) % SLOTS, time.monotonic() + HOME_AFTER
-            self.replace()
 
     def _identified(self) -> dict[str, object]:
         """Return the configuration with the transactional id of the current slot; the first slot has the plain id."""
