@@ -63,27 +63,31 @@ class Course:
         """Return the history after the letters at the offsets `taken` are redriven.
 
         The letters that Kafka `refused` are left for another run. Every letter of the request below the last of these
-        offsets must have been passed to `note`.
+        offsets must have been passed to `note`. Call `settled` once the transaction is committed.
         """
         offsets = set(taken)
         if self._request.filter.ids:
             return replace(history, done=history.done | offsets)
-        self._refused = (self._refused | set(refused)) - offsets
+        open_ = (self._refused | set(refused)) - offsets
         reached = max((0, *(offset + 1 for offset in (*offsets, *refused))))
-        base = self._base(history, reached)
-        left = tuple(sorted((set(base.left) | self._refused) - offsets))
+        base = self._base(history, reached, open_)
+        left = tuple(sorted((set(base.left) | open_) - offsets))
         claim = replace(base, next=max(base.next, reached), left=left)
         scope = _Scope(base.filter, base.topics)
         others = (other for other in history.claims if _Scope(other.filter, other.topics) != scope)
         return replace(history, claims=(*others, claim))
 
-    def _base(self, history: RedriveHistory, reached: int) -> RedrivenRange:
+    def settled(self, taken: Iterable[int], refused: Iterable[int]) -> None:
+        """Record that a transaction was committed. A letter that was left may be taken by a later one."""
+        self._refused = (self._refused | set(refused)) - set(taken)
+
+    def _base(self, history: RedriveHistory, reached: int, refused: Collection[int]) -> RedrivenRange:
         """Return the range to extend up to offset `reached`: an earlier one if allowed, else this redrive's own."""
         mine = {_Scope(claim.filter, claim.topics): claim for claim in history.claims}
         for claim in self._claims:
             scope = _Scope(claim.filter, claim.topics)
             now = mine.get(scope)
             whole = scope != self._own and self._ends.get(scope, reached) >= reached
-            if now is not None and whole and len({*now.left, *self._refused}) <= MOST_LEFT:
+            if now is not None and whole and len({*now.left, *refused}) <= MOST_LEFT:
                 return now
         return mine.get(self._own, RedrivenRange(self._own.filter, 0, (), self._own.topics))

@@ -147,6 +147,8 @@ class Redriver:
             why = self._try(batch, after)
             if why is None:
                 self._pasts.update(after)
+                for place in after:
+                    self._courses[place].settled(_offsets_in(batch, place), _offsets_in(left, place))
                 for letter in batch:
                     self.counts.count(letter, Eligibility.READY)
                 return None
@@ -178,8 +180,7 @@ class Redriver:
         """
         after = {}
         for place in {letter.record.source for letter in (*batch, *unsent)}:
-            taken = [letter.record.offset for letter in batch if letter.record.source == place]
-            left = [letter.record.offset for letter in unsent if letter.record.source == place]
+            taken, left = _offsets_in(batch, place), _offsets_in(unsent, place)
             history = self._courses[place].advanced(self._pasts[place], taken, left)
             after[place] = tidied(history, self._layout[place].begin)
             if any(len(claim.left) > MOST_LEFT for claim in history.claims):
@@ -252,6 +253,10 @@ class Redriver:
     def _pace(self, began: float, rate: float | None) -> None:
         if rate is not None:
             self._stop.wait(max(0.0, began + self.redriven / rate - time.monotonic()))
+
+
+def _offsets_in(letters: Iterable[Letter], place: Partition) -> list[int]:
+    return [letter.record.offset for letter in letters if letter.record.source == place]
 
 
 def _same(one: RedriveHistory, other: RedriveHistory) -> bool:

@@ -69,24 +69,41 @@ def letters(plans: list[tuple[int, int, str, str, int]]) -> list[Letter]:
 def run(
     log: list[Letter], wish: RedriveRequest, past: RedriveHistory, most: int, refused: frozenset[int] = frozenset()
 ) -> tuple[RedriveHistory, list[int]]:
-    """One redrive, in transactions of two, ended after `most` letters; what it redrove."""
-    done, batch, turned_down = list[int](), list[int](), list[int]()
+    """One redrive, in transactions of two, ended after `most` letters; what it redrove.
+
+    Every third letter is set aside: it is left with the others, and then tried alone. So is each that is `refused`.
+    """
+    done, batch, aside = list[int](), list[int](), list[int]()
     asked = next((at for at, letter in enumerate(log) if letter.record.timestamp >= wish.filter.since), len(log))
     start = read_from(wish, past, first_open(wish, past, asked))
     course = Course(wish, past, start)
+
+    def transactions() -> None:
+        nonlocal past
+        past = committed(course.advanced(past, batch, aside))
+        course.settled(batch, aside)
+        done.extend(batch)
+        for offset in aside:
+            after = course.advanced(past, [offset], [])
+            if offset not in refused:
+                past = committed(after)
+                course.settled([offset], [])
+                done.append(offset)
+        batch.clear()
+        aside.clear()
+
     for letter in seen_by(wish, log[start:]):
-        verdict = eligibility(letter, wish, past)
-        if verdict is Eligibility.READY and len(done) + len(batch) == most:
+        verdict, offset = eligibility(letter, wish, past), letter.record.offset
+        if verdict is Eligibility.READY and len({*done, *batch, *aside} - refused) == most:
             break
         course.note(letter, verdict, past)
         if verdict is Eligibility.READY:
-            (turned_down if letter.record.offset in refused else batch).append(letter.record.offset)
-        if len(batch) == 2:
-            past = committed(course.advanced(past, batch, turned_down))
-            done, batch, turned_down = [*done, *batch], [], []
-    if batch or turned_down:
-        past = committed(course.advanced(past, batch, turned_down))
-    return past, [*done, *batch]
+            (aside if offset in refused or offset % 3 == 1 else batch).append(offset)
+        if len(batch) + len(aside) == 2:
+            transactions()
+    if batch or aside:
+        transactions()
+    return past, sorted(done)
 
 
 def committed(past: RedriveHistory) -> RedriveHistory:
@@ -150,6 +167,17 @@ def test_no_claim_covers_what_was_not_redriven(
         past, done = run(log, wish, past, most)
         seen.update(done)
     assert {letter.record.offset for letter in log if past.covers(letter)} <= seen
+
+
+def test_a_letter_that_is_refused_alone_stays_open_although_the_redrive_goes_on_under_another_range() -> None:
+    """An earlier range is extended until a letter comes that this redrive leaves out. Then it begins its own range."""
+    log = letters([(WALL + at, n, "http-500", "orders", 0) for n, at in enumerate((1, 30, 31, 15, 32, 33))])
+    past, _ = run(log[:1], RedriveRequest(Filter(since=WALL)), FRESH, 99)
+    wish = RedriveRequest(Filter(since=WALL + 20))
+    past, done = run(log, wish, past, 99, frozenset({1}))
+    assert done == [2, 4, 5]
+    assert len(past.claims) == 2
+    assert run(log, wish, past, 99)[1] == [1]
 
 
 def test_what_kafka_refused_is_tried_again_and_nothing_else() -> None:
