@@ -170,7 +170,7 @@ def test_no_claim_covers_what_was_not_redriven(
 
 
 def test_a_letter_that_is_refused_alone_stays_open_although_the_redrive_goes_on_under_another_range() -> None:
-    """An earlier range is extended until a letter comes that this redrive leaves out: then it begins its own."""
+    """An earlier range is extended until a letter comes that this redrive leaves out. Then it begins its own range."""
     log = letters([(WALL + at, n, "http-500", "orders", 0) for n, at in enumerate((1, 30, 31, 15, 32, 33))])
     past, _ = run(log[:1], RedriveRequest(Filter(since=WALL)), FRESH, 99)
     wish = RedriveRequest(Filter(since=WALL + 20))
