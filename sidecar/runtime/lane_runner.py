@@ -21,12 +21,16 @@ from sidecar.delivery.broadcast import AllPartitions, NoCommitter
 from sidecar.kafka.client_config import Properties, client_id_of, consumer_config, producer_config, reader_config
 from sidecar.kafka.committer.committer import Committer
 from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.batches import HEAVY
 from sidecar.kafka.consumer.consumer import ConsumerThread
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.loop_bridge import LoopBridge
 
+HAND_OVER_SHARE = 8
+"""One part in this many of the room is handed over at a time at most. The lane is told so late that it is full; with
+more, the copies of what came beyond the room could stop it if Kafka refuses them all."""
 STALLED_AFTER = 30.0
 """Seconds without a turn of the consumer's thread, beyond `lock_timeout`, after which it counts as stuck."""
 
@@ -97,6 +101,7 @@ class LaneRunner:
             self.assignment,
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
             registry.register(f"consumer-{plan.group}"),
+            min(HEAVY, plan.terms.room // HAND_OVER_SHARE),
         )
         due_offsets = self.consumer.looks.due_offsets
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked

@@ -81,7 +81,7 @@ def test_a_missing_file_is_one_sentence(name: str, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     shown = reconsume("explain", "-c", tmp_path)
     assert (shown.exit_code, shown.stdout) == (78, "")
-    assert shown.stderr == f"reconsume: configuration: {tmp_path}: cannot be read: Is a directory\n"
+    assert shown.stderr == f"reconsume: configuration: {tmp_path}: cannot be read: it is a folder\n"
 
 
 @pytest.mark.parametrize("name", OFFLINE)

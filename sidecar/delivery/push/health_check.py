@@ -88,8 +88,10 @@ class HealthCheck:
     def _fails(self, reason: str, now: Now) -> None:
         self._pace.unhealthy(f"health URL: {reason}", now)
         if reason != self._told:
+            # With `was` each line is news, though it may say the same as the one before.
+            extra = {"event": "health-url", "reason": reason, "was": self._told or "well"}
             self._told = reason
-            _LOG.warning("the health URL fails: %s", reason, extra={"event": "health-url", "reason": reason})
+            _LOG.warning("the health URL fails: %s", reason, extra=extra)
 
 
 def by_status(status: int, _noted: VerdictHeaders, _body: bytes, _rules: VerdictRules, _wall: int) -> Outcome:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.batches import HEAVY
 from sidecar.kafka.consumer.due_offsets import named
 from sidecar.kafka.consumer.hand_over import HandedOver, HandOver
 from sidecar.kafka.consumer.listeners import RecordListener
@@ -39,7 +40,10 @@ _LOG = logging.getLogger("reconsume.consumer")
 
 
 class ConsumerThread(threading.Thread):
-    """The thread that reads one lane's topics. `reading`: None on the main lane, unless it reads foreign headers."""
+    """The thread that reads one lane's topics.
+
+    `reading`: None on the main lane, unless it reads foreign headers. `heavy`: bytes after which a hand-over ends.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class ConsumerThread(threading.Thread):
         assignment: Assignment,
         reading: Reading | None,
         credentials: ClientCredentials | None = None,
+        heavy: int = HEAVY,
     ) -> None:
         super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
         self.assignment = assignment
@@ -63,7 +68,7 @@ class ConsumerThread(threading.Thread):
         self._credentials = unchanging() if credentials is None else credentials
         self._topics = list(topics)
         self._handler = handler
-        self._hand_overs = HandOver(assignment.slots, reading)
+        self._hand_overs = HandOver(assignment.slots, reading, heavy)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
         self._stopping = threading.Event()

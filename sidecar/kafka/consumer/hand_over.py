@@ -42,11 +42,11 @@ class HandedOver(NamedTuple):
 class HandOver:
     """The hand-overs of one consumer. All calls come from its thread.
 
-    `slots`: the partitions that the consumer owns.
+    `slots`: the partitions that the consumer owns. `heavy`: bytes (`Record.weight`) after which a hand-over ends.
     """
 
-    def __init__(self, slots: dict[Key, OwnedPartition], reading: Reading | None) -> None:
-        self._slots, self._reading = slots, reading
+    def __init__(self, slots: dict[Key, OwnedPartition], reading: Reading | None, heavy: int = HEAVY) -> None:
+        self._slots, self._reading, self._heavy = slots, reading, heavy
         self._batches = Batches()
         self._ages: list[tuple[int, int] | None] = []
         """Of each message that the last hand-over has left: epoch and seek count of its partition when it came."""
@@ -80,7 +80,7 @@ class HandOver:
                 self._ages[number] = FORGOTTEN
 
     def collect(self, messages: Iterable[Message], levels: Collection[str]) -> HandedOver:
-        """Return these messages as a hand-over, up to the one with which it is HEAVY."""
+        """Return these messages as a hand-over, up to the one with which it is heavy."""
         runs, errors, firsts = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]](), dict[Partition, int]()
         reading, slots = self._reading, self._slots
         count = weight = 0
@@ -107,7 +107,7 @@ class HandOver:
                 slot.last = record.offset
                 run.records.append(record)
                 weight += record.weight
-                if weight >= HEAVY:
+                if weight >= self._heavy:
                     break
         return HandedOver([run for run in runs.values() if self._is_ours(run)], firsts, errors, count, weight)
 

@@ -13,6 +13,7 @@ from tests.support.service.behaviours import FAIL, OK, by_name
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.policy import CALM
+from tests.support.sidecar.process import SidecarProcess
 
 SCRIPT = by_name({"flaky": (FAIL, OK)})
 WAITING = {**CALM, "retry": {"ladder": ["5s"], "unknown_topic": "2s"}}
@@ -47,9 +48,14 @@ def test_the_retries_of_a_removed_topic_become_dead_letters_and_are_named_until_
         (removed.encode(), b"unknown-topic")
     }
     after.until(lambda: after.status()["policy"]["removed_topics"] == [], 30, "the level is empty, and read no more")
-    assert level not in {part["topic"] for part in after.status()["partitions"]}
+    after.until(lambda: level not in topics_of(after), 10, "its partitions are given up")
     assert checked(file)[1] == set()
     assert after.stop().code == 0
+
+
+def topics_of(sidecar: SidecarProcess) -> set[str]:
+    """The topics of which the sidecar has a partition."""
+    return {part["topic"] for part in sidecar.status()["partitions"]}
 
 
 def checked(file: Path) -> tuple[int, set[str]]:

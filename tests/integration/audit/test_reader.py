@@ -14,7 +14,7 @@ from tests.support.kafka.topic_io import Out, produce
 
 
 def values(reader: AuditKafka, starts: Offsets, ends: Offsets, wanted: Wanted | None = None) -> list[bytes | None]:
-    return [row.value for rows in reader.read(starts, ends, wanted) for row in rows]
+    return [row.value for row in reader.read(starts, ends, wanted)]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.support.sidecar.scene import Proxied
 
 Once: TypeAlias = Callable[[int], None]
 """Makes the fault once; the number is that of the time."""
-LARGE = 2_000_000
+LARGE = 4_000_000
 """Bytes of a batch: more than the whole allowance of memory, if one in ten of 300 stays."""
 NAMES = count(1)
 TOO_LONG = KafkaError.INVALID_TRANSACTION_TIMEOUT

@@ -20,7 +20,7 @@ FEW = 5
 """Times before the first measure: what is made once, and kept, is there then."""
 
 
-@pytest.mark.parametrize("times", [40, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fault", KAFKA_FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_leaves_nothing_behind(
     fault: Callable[[Proxied], AbstractContextManager[Once]], times: int, proxied: Proxied
