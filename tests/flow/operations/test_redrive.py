@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
+from tests.support.kafka.proxy_frames import INVALID_PRODUCER_EPOCH, error_of
+from tests.support.kafka.proxy_rules import Api, Fate, Late, Moment, Rule
 from tests.support.kafka.topic_io import dump
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
@@ -131,6 +132,25 @@ def test_a_redrive_that_was_killed_and_is_run_again_brings_each_back_once(stage:
         assert process.process.wait(SECONDS) == -9
     until(lambda: len(back(stage, name)) % 20 == 0, SECONDS, "no transaction is there in part")
     assert len(back(stage, name)) < COUNT, "it was in the midst of it"
+    code, _, told = dlq(stage.group, stage.folder, "redrive", "--header", f"kind={name}", "--yes")
+    assert code == 0, told
+    all_once(stage, name)
+
+
+def test_a_commit_that_comes_late_and_a_kill_behind_it_bring_no_letter_back_twice(stage: Stage) -> None:
+    """The first commit is sent twice. Its first copy comes in the midst of the second transaction, and would commit its
+    copies without their progress. Then the redrive is killed."""
+    name, client = "late-commit", f"reconsume-{stage.group.names.redrive_group}"
+    let_die(stage.group, COUNT, name)
+    with stage.redrive(*RATE, "--header", f"kind={name}") as process:
+        late = stage.proxied.proxy.add(Late(Api.END_TXN, client, cut=True))
+        assert late.fired.wait(SECONDS)
+        second = Rule(Api.ADD_OFFSETS_TO_TXN, client, Moment.ARRIVED, behind=late)
+        stage.proxied.proxy.add(second)
+        stage.rule(Api.TXN_OFFSET_COMMIT, Moment.ARRIVED, process.kill, 1, Fate.DROP)
+        assert late.answered.wait(SECONDS)
+        assert process.process.wait(SECONDS) == -9
+    assert error_of(late) == INVALID_PRODUCER_EPOCH
     code, _, told = dlq(stage.group, stage.folder, "redrive", "--header", f"kind={name}", "--yes")
     assert code == 0, told
     all_once(stage, name)
