@@ -64,6 +64,11 @@ traced. The record's own `traceparent` stays that of its producer."""
 
 DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
 
+MOST_HEADERS = 100_000
+"""Headers of a record that Kafka's client reads (librdkafka 2.16). It tells none of a record with more of them, as if
+there were none."""
+MOST_OF_OURS = 32
+"""Headers that a copy has in addition to those of the record, at most."""
 RESERVED = "RETRY_"
 """The prefix of headers that a later version may add. Such a header is kept like the record's own and is never refused.
 A newer version then finds it again after an older one."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, Nacked, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
-from topics.headers import RetryState
+from topics.headers import MOST_HEADERS, RetryState
 from topics.levels import LONGEST
 from topics.reasons import reason_class, reason_text
 
@@ -205,6 +205,16 @@ def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLett
         reason=reason_text(record.fault, ""),
     )
     return DeadLetter(life, reason_class(record.fault), 0)
+
+
+def dead_letter_too_large(entry: Record, failed: RetryState, policy: Policy, now: int) -> DeadLetter | Commit:
+    """Return the dead letter for a record that has failed, and that has more headers than Kafka's client reads.
+
+    `failed`: what would have been written of it. The letter has none of its headers: ORIGIN_MESSAGE_ID tells where they
+    are.
+    """
+    text = f"it has more than {MOST_HEADERS} headers; before that: {failed.reason}"
+    return _dead(entry, "too-large", text, policy, now)
 
 
 def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:

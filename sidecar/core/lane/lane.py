@@ -54,7 +54,7 @@ class Lane:
         calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
         self.quarantine = Quarantine(dispatcher, parts, calls)
         self.ownership = Ownership(waits, parts, self.quarantine, ports.recall)
-        self._refused_copies = RefusedCopies(parts, self.ownership, ports.notice)
+        self._refused_copies = RefusedCopies(parts, self.ownership, calls)
         self._timer = LaneTimer(parts, self.ownership, self.quarantine, ports, dispatcher)
         self._bulk_answers = BulkAnswers(dispatcher, parts, self.ownership, self.quarantine)
         dispatcher.join(self)

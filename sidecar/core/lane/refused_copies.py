@@ -1,5 +1,7 @@
 """Hold the records whose copies Kafka refuses, and block their partition if no other record of it could do better.
 
+A record with more headers than can be read is not held: it is a dead letter at once, without its headers.
+
 A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
 accepts nothing, is held alone; its partition is blocked only if too many of them are held, or too many bytes. A
 partition whose own progress Kafka refuses is blocked as well (`refused_progress.py`). A blocked partition keeps no
@@ -13,12 +15,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from sidecar.core.commit_batch import Refusal
+from msgspec.structs import replace
+
+from sidecar.core.commit_batch import Refusal, SettledRecord
+from sidecar.core.decide import Commit, dead_letter_too_large, life_of
 from sidecar.core.lane.outbox import MOST_HELD
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import PartitionState
-from sidecar.core.lane.parts import LaneParts
-from sidecar.core.ports import Notice
+from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.record import Now, Partition
 
 TOO_MANY = "too many of its copies are refused"
@@ -28,8 +32,9 @@ TOO_LARGE = "its refused copies take too much memory"
 class RefusedCopies:
     """The refused copies of one lane."""
 
-    def __init__(self, parts: LaneParts, ownership: Ownership, notice: Notice) -> None:
-        self._parts, self._ownership, self._notice = parts, ownership, notice
+    def __init__(self, parts: LaneParts, ownership: Ownership, calls: LaneCalls) -> None:
+        self._parts, self._ownership, self._calls = parts, ownership, calls
+        self._notice = calls.notice
 
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
         """Hold what Kafka refuses."""
@@ -37,13 +42,23 @@ class RefusedCopies:
             part = self._ownership.owner_of(refusal.entry.record)
             if part is None:
                 continue
-            if part.closing:  # to wait until the topic is repaired would only delay the rebalance
+            if refusal.unreadable:
+                self._bury(part, refusal.entry, now)
+            elif part.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._parts.outbox.forget(refusal.entry)
                 part.unsettled -= 1
             else:
                 self._parts.outbox.refuse(refusal, now)
                 if part.blocked:  # what was in flight when it was blocked may have come back
                     self._let_go(part)
+
+    def _bury(self, part: PartitionState, entry: SettledRecord, now: Now) -> None:
+        """Write a dead letter without headers in the place of a copy that nobody could read."""
+        self._parts.outbox.forget(entry)
+        part.unsettled -= 1
+        record, policy = replace(entry.record, headers=None), self._calls.policy()
+        failed = life_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
+        self._calls.write(part, record, dead_letter_too_large(record, failed, policy, now.wall), now)
 
     def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
         """Keep the partitions apart whose progress Kafka refuses."""

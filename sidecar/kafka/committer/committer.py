@@ -13,6 +13,7 @@ from queue import SimpleQueue
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.record import Partition
+from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import settled
@@ -54,6 +55,7 @@ class Committer(threading.Thread):
         self._unnamed = 0
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials)
+        self._hidden_headers = HiddenHeaders(reader_config, credentials)
 
     @property
     def last_error(self) -> str:
@@ -97,6 +99,7 @@ class Committer(threading.Thread):
             else:
                 self._report(self._settle(batch))
             self.busy = False
+        self._hidden_headers.close()
 
     def _settle(self, batch: CommitBatch) -> CommitResult:
         self._unnamed = 0
@@ -120,6 +123,8 @@ class Committer(threading.Thread):
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
         if refusals := self._supply.missing_targets(batch.entries):
+            return _refused(batch, refusals), "refused"
+        if refusals := self._hidden_headers.refusals(batch.entries):
             return _refused(batch, refusals), "refused"
         try:
             producer.commit(batch, membership.metadata, self._supply.partitions)

@@ -35,6 +35,7 @@ from sidecar.kafka.committer.delivery_errors import (
     refused_offsets,
 )
 from sidecar.kafka.committer.refusing_partitions import State
+from topics.headers import MOST_HEADERS
 
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""
@@ -69,6 +70,7 @@ STALE_MEMBER = frozenset(
 STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
 REFUSED = KafkaError(KafkaError._FAIL, "records were refused", False, False, True)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False, False, True)
+TOO_MANY = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"more than {MOST_HEADERS} headers")
 DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
 
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
@@ -254,6 +256,9 @@ class TransactionalProducer:
             for copy in entry.writes:
                 by_key = copy.key is not None and not copy.scattered
                 place = -1 if by_key else copy.spread % partitions[copy.topic]
+                if len(copy.headers) > MOST_HEADERS:
+                    self._errors.setdefault(report.args[1], (TOO_MANY, copy.topic))
+                    raise _Refused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
                     produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""Find the records of a batch whose headers must not be copied: the client reads no more than 100 000.
+
+Of a record with more headers the client gives none, and says nothing about it. So a failed record without any header is
+read once more, in a way that tells the two apart. Copies that would pass the limit with our own headers would be
+unreadable later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError
+
+from sidecar.core.commit_batch import Refusal, SettledRecord
+from sidecar.core.decide import DeadLetter, Retry
+from sidecar.core.record import Partition, Record, RecordId
+from sidecar.kafka.credentials.registry import ClientCredentials
+from sidecar.kafka.native_reader import Found, NativeReader
+from topics.headers import MOST_HEADERS, MOST_OF_OURS
+
+SECONDS = 3.0
+"""How long the records of one batch are looked for. Those of a partition that nobody leads are tried again later."""
+NEAR = 500
+"""Records between two that are wanted which are read over. To begin anew costs as much."""
+_TO_THE_END: Mapping[str, object] = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
+"""Where the first records are deleted, read from what is left on; and hear where a partition ends."""
+
+
+class Looked(NamedTuple):
+    """The records with hidden headers, and the partitions of which not all wanted records could be read."""
+
+    hidden: frozenset[RecordId]
+    unread: frozenset[Partition]
+
+
+class HiddenHeaders:
+    """The look at the headers of one committer's records. Its client is made at the first record without headers.
+
+    `config`: of a client that reads topics. All calls come from one thread.
+    """
+
+    def __init__(self, config: Mapping[str, object], credentials: ClientCredentials) -> None:
+        self._config, self._credentials = {**config, **_TO_THE_END}, credentials
+        self._reader: NativeReader | None = None
+        self._made_of: Mapping[str, object] = {}
+
+    def refusals(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
+        """Return a refusal for each entry that must not be copied with its headers, or of which that is not known."""
+        suspects = [entry for entry in entries if _is_suspect(entry)]
+        if not suspects:
+            return ()
+        looked = self.look(entry.record for entry in suspects if not entry.record.headers)
+        return tuple(refusal for entry in suspects if (refusal := _judged(entry, looked)) is not None)
+
+    def look(self, records: Iterable[Record]) -> Looked:
+        """Read the records once more. Blocks for SECONDS at most."""
+        left: dict[Partition, deque[int]] = {}
+        for partition, offset in sorted({(record.source, record.offset) for record in records}):
+            left.setdefault(partition, deque()).append(offset)
+        if not left:
+            return Looked(frozenset(), frozenset())
+        reader, hidden, deadline = self._opened(), set[RecordId](), time.monotonic() + SECONDS
+        for partition, offsets in left.items():
+            reader.start(partition, offsets[0])
+        while left and (found := reader.take(deadline)) is not None:
+            wanted = left.get(found.partition)
+            if wanted is None or found.error not in (0, KafkaError._PARTITION_EOF):
+                continue
+            if _is_among(wanted, found) and found.hides:
+                hidden.add((found.partition, found.offset))
+            if not wanted:
+                reader.stop(found.partition)
+                del left[found.partition]
+            elif wanted[0] > found.offset + NEAR:
+                reader.start(found.partition, wanted[0])
+        for partition in left:
+            reader.stop(partition)
+        return Looked(frozenset(hidden), frozenset(left))
+
+    def _opened(self) -> NativeReader:
+        config = self._credentials.newest(self._config)
+        if self._reader is None or config != self._made_of:
+            self.close()
+            self._reader, self._made_of = NativeReader(config), config
+        return self._reader
+
+    def close(self) -> None:
+        """Free the client."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _is_among(wanted: deque[int], found: Found) -> bool:
+    """Whether what was found is wanted. Take it out, and what comes before it: that is gone, and nobody knows more."""
+    last = -1
+    while wanted and (found.error or wanted[0] <= found.offset):
+        last = wanted.popleft()
+    return last == found.offset
+
+
+def _is_suspect(entry: SettledRecord) -> bool:
+    """Whether the entry is a copy of a record whose headers are none, or nearly too many."""
+    headers = entry.record.headers
+    if headers is None or (headers and len(headers) <= MOST_HEADERS - MOST_OF_OURS):
+        return False
+    return isinstance(entry.decision, Retry | DeadLetter)
+
+
+def _judged(entry: SettledRecord, looked: Looked) -> Refusal | None:
+    record = entry.record
+    if record.headers or (record.source, record.offset) in looked.hidden:
+        return Refusal(entry, "record", f"it has more than {MOST_HEADERS:_} headers".replace("_", " "), unreadable=True)
+    if record.source in looked.unread:
+        return Refusal(entry, "place", f"{record.source} cannot be read, to see the headers", str(record.source))
+    return None

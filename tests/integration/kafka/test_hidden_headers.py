@@ -1,0 +1,68 @@
+"""What a second look at records tells of their headers: where they are, are gone, and where nobody answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.core.record import Partition
+from sidecar.kafka.client_config import reader_config
+from sidecar.kafka.committer.hidden_headers import NEAR, HiddenHeaders
+from sidecar.kafka.credentials.registry import unchanging
+from tests.sim.samples import record
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import Out, produce
+from topics.headers import MOST_HEADERS
+
+SECONDS = 20.0
+GONE = 3
+"""The first offsets of partition 0, which are deleted."""
+HIDDEN = (5, 5 + 3 * NEAR)
+"""Offsets of partition 0 whose records have too many headers."""
+LAST = 6 + 3 * NEAR
+
+
+@pytest.fixture(scope="module")
+def group(kafka: Broker) -> GroupTopics:
+    group = create_group(fresh_group(kafka.bootstrap))
+    many = (("a", b""),) * (MOST_HEADERS + 1)
+    outs = [Out(b"v", partition=0, headers=many if at in HIDDEN else ()) for at in range(LAST + 1)]
+    produce(group.bootstrap, group.main, outs)
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})
+    for done in admin.delete_records([TopicPartition(group.main, 0, GONE)]).values():
+        done.result(SECONDS)
+    return group
+
+
+@pytest.fixture
+def headers(group: GroupTopics) -> Iterator[HiddenHeaders]:
+    config = reader_config({"bootstrap.servers": group.bootstrap}, group.group, "test")
+    with closing(HiddenHeaders(config, unchanging())) as headers:
+        yield headers
+
+
+def test_only_records_with_too_many_headers_are_named_wherever_the_others_went(
+    headers: HiddenHeaders, group: GroupTopics
+) -> None:
+    """Deleted, there, far apart, behind the end, in an empty partition, and in a topic that does not exist."""
+    here, empty, missing = Partition(group.main, 0), Partition(group.main, 1), Partition("nowhere", 0)
+    wanted = [(here, at) for at in (0, GONE - 1, GONE, 4, *HIDDEN, LAST, LAST + 50)] + [(empty, 0), (missing, 7)]
+    for _ in range(2):  # the same client is asked again
+        looked = headers.look(record(offset, source=source) for source, offset in wanted)
+        assert looked.hidden == {(here, at) for at in HIDDEN}
+        assert looked.unread == {missing}
+
+
+def test_a_partition_that_nobody_answers_for_is_named_and_nothing_is_left_of_the_client() -> None:
+    before = threading.active_count()
+    config = reader_config({"bootstrap.servers": "127.0.0.1:1"}, "g", "test")
+    with closing(HiddenHeaders(config, unchanging())) as headers:
+        looked = headers.look([record(0, source=Partition("orders", 0))])
+    assert looked.unread == {Partition("orders", 0)}
+    assert threading.active_count() == before
