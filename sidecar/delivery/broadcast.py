@@ -56,7 +56,6 @@ class AllPartitions(Assignment):
         self.kept: dict[Partition, Progress] = {}
         """Progress of each partition, for a client that is made again. It is stored nowhere else."""
         self.starts = _Kept(self.kept)
-        self._topics: Sequence[str] = ()
         self._first: frozenset[Partition] | None = None
         """The partitions that existed at the start."""
         self._started_at: int | None = None
@@ -73,7 +72,7 @@ class AllPartitions(Assignment):
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
         """Take every partition as soon as Kafka answers. A second call continues at each partition's progress."""
-        self._topics, self._leave_by, self._closing, self._look_at = topics, None, False, 0.0
+        self.topics, self._leave_by, self._closing, self._look_at = topics, None, False, 0.0
         self.answer(consumer)
 
     def leave(self, consumer: Consumer) -> None:
@@ -97,7 +96,7 @@ class AllPartitions(Assignment):
         found = consumer.list_topics(timeout=ANSWER_WITHIN).topics
         self.there = frozenset(found)
         present = frozenset(
-            Partition(name, number) for name in self._topics if name in found for number in found[name].partitions
+            Partition(name, number) for name in self.topics if name in found for number in found[name].partitions
         )
         if self._first is None:
             self._first = present

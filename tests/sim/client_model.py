@@ -9,6 +9,8 @@
 - an offset that is not in the log ends the fetching with one error, which neither pause nor unassign takes back;
   from then on a seek fails, and only unassign and assign set it going;
 - no topic may be listed in a callback: the process would end;
+- no other topics may be subscribed to between a lost membership and the next one: the process would end
+  (`test_subscribe_conformance.py`);
 - a request for offsets fails for all partitions if the leader of one does not answer;
 - pause, seek and unassign purge what was fetched and not yet consumed; the end is told anew after each of them.
 """
@@ -40,7 +42,7 @@ class ClientModel(Questions):
         super().__init__(kafka, group, slow)
         self.topics: tuple[str, ...] = ()
         self.metadata: object = None
-        """What the group's coordinator last told it of its membership."""
+        """What the group's coordinator last told it of its membership; None: it is no member."""
         self._random = random
         self._changes = 0
         """Of the assignment."""
@@ -217,6 +219,7 @@ class ClientModel(Questions):
 
     def subscribe(self, topics: Collection[str], **callbacks: Callback) -> None:
         """Ask the group for partitions of these topics."""
+        assert self.metadata is not None or not self.topics, "a client that is no member would end the process"
         self.topics, self._callbacks = tuple(topics), callbacks
 
     def rebalance(self, kind: str, places: Sequence[Partition]) -> None:

@@ -46,7 +46,7 @@ class ConsumerSide(DriverModel):
         self.consumer._consumer = client
         self.consumer.looks.due_offsets.waits = lambda: self.waits
         self.assignment.starts.leaders.clock = lambda: self.world.steady / 1000
-        self.assignment.join(client, sorted(topics))
+        self.assignment.join(client, self.consumer._topics)
         self._client: Any = client
         self._calls: Lockstep | None = None
         self._waiting = 0
@@ -107,7 +107,17 @@ class ConsumerSide(DriverModel):
         else:
             self._turn()
 
+    def _subscribe(self) -> None:
+        self.consumer._subscribe()
+        if self.consumer._topics is self.assignment.topics:
+            self.topics = frozenset(self.client.topics)
+            self.coordinator.widen(self)
+        else:
+            self.turn_soon(LOOK)
+
     def _turn(self) -> None:
+        if self.consumer._topics is not self.assignment.topics:
+            self._subscribe()
         self.assignment.answer(self._client)
         self.assignment.request_offsets(self._client, self.world.steady / 1000)
         self.consumer._run_commands()

@@ -136,6 +136,8 @@ class Coordinator:
         """A member has run its callback; one that has lost everything joins anew."""
         self.model.waited_for.pop(host.member, None)
         released = self._releasing.pop(host.member, ())
+        if kind == "on_lost":
+            host.client.metadata = None
         if kind == "on_lost" and not host.closing:
             self.join(host)
         if released and host.member in self.hosts:

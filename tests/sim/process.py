@@ -99,8 +99,8 @@ class LaneHost(ConsumerSide):
         self.waits = {**self.waits, **levels}
         self.lane.apply_policy(self.process.policy, self.waits)
         if not self.topics >= self.waits.keys():
-            self.topics = frozenset(self.waits)
-            self.coordinator.widen(self)
+            self.consumer.subscribe(sorted(self.waits))
+            self.turn_soon()
 
     def _reading(self) -> Reading:
         def reading(headers: Headers, _source: Partition, _offset: int, _at: int) -> tuple[RetryState | None, str]:

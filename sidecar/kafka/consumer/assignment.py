@@ -47,6 +47,8 @@ class Assignment(OwnedPartitions):
         self.lock_timeout = lock_timeout
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.group = GroupMembership(stepwise=stepwise)
+        self.topics: Sequence[str] = ()
+        """Those of the last `join`."""
         self._epochs = count(1)
         self._asked = threading.Event()
         self._leave_by: float | None = None
@@ -67,9 +69,9 @@ class Assignment(OwnedPartitions):
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
         """Subscribe to these topics as a member of the group.
 
-        It is called again for other topics, or with a new client.
+        It is called again for other topics, if the client takes these, or with a new client.
         """
-        self._leave_by, self._closing = None, False
+        self._leave_by, self._closing, self.topics = None, False, topics
         consumer.subscribe(list(topics), on_assign=self.on_assign, on_revoke=self.on_revoke, on_lost=self.on_lost)
 
     def leave(self, consumer: Consumer) -> None:

@@ -33,6 +33,9 @@ NAP = 0.002
 """Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
 AGAIN = 1.0
 """Seconds before the next try if a client could not be made."""
+UNJOINED = 5.0
+"""Seconds after which a client that is no member is replaced by one that subscribes to other topics. With none of its
+topics in the cluster it would never become a member."""
 CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
@@ -66,7 +69,10 @@ class ConsumerThread(threading.Thread):
         self._poll = POLL
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
-        self._topics = list(topics)
+        self._topics: Sequence[str] = list(topics)
+        """Replaced as a whole, by any thread."""
+        self._changed_at = 0.0
+        """When they were replaced (monotonic seconds)."""
         self._handler = handler
         self._hand_overs = HandOver(assignment.slots, reading, heavy)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -84,11 +90,12 @@ class ConsumerThread(threading.Thread):
         self._commands.put(lambda: self._resume(partition, epoch, offset, turn))
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Read these topics from now on. Partitions of other topics are given up in order."""
-        if self.is_alive():
-            self._commands.put(lambda: self._subscribe(topics))
-        else:
-            self._topics = list(topics)
+        """Read these topics from now on. Partitions of other topics are given up in order.
+
+        The group learns it as soon as the client takes it.
+        """
+        if set(topics) != set(self._topics):
+            self._topics, self._changed_at = list(topics), time.monotonic()
 
     def stop(self, timeout: float) -> None:
         """Give everything up in order within `timeout` seconds, leave the group and end. Returns at once."""
@@ -129,15 +136,19 @@ class ConsumerThread(threading.Thread):
         self._full_since, self.assignment.all_paused = None, False
         self._begin()
 
-    def _subscribe(self, topics: Sequence[str]) -> None:
-        if set(topics) != set(self._topics):
-            self._topics = list(topics)
+    def _subscribe(self) -> None:
+        """Subscribe to other topics, if the client takes that now."""
+        if self.assignment.group.may_subscribe(self._consumer):
             self.assignment.join(self._consumer, self._topics)
+        elif not self.assignment.slots and time.monotonic() - self._changed_at > UNJOINED:
+            self._begin_anew()
 
     def _poll_once(self) -> None:
         self.last_poll_at = time.monotonic()
         if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
+        if self._topics is not self.assignment.topics:
+            self._subscribe()
         self.assignment.answer(self._consumer)
         self.assignment.request_offsets(self._consumer, self.last_poll_at)
         self._run_commands()

@@ -27,7 +27,8 @@ from confluent_kafka import Consumer
 from sidecar.core.record import Partition
 
 FORM = b"CGMDv2:"
-"""How librdkafka's serialized group metadata begins; the generation follows as an int32 of the machine's byte order."""
+"""How librdkafka's serialized group metadata begins. The generation follows as an int32 of the machine's byte order,
+then group and member id, each with a zero byte behind it."""
 
 
 class Membership(NamedTuple):
@@ -84,6 +85,18 @@ class GroupMembership:
         now = metadata_of(consumer)
         return self.current is not None and now is not None and now != self.current.metadata
 
+    def may_subscribe(self, consumer: Consumer) -> bool:
+        """Return whether the client takes another subscription: it is a member.
+
+        A client that has lost its membership and joins again ends the process at a `subscribe` (the assertion in
+        `rd_kafka_cgrp_modify_subscription`, librdkafka 2.16). It has no member id then, and does not put the call off
+        as it does in every other rebalance.
+        """
+        # A membership that the client's thread loses between this question and the call is not seen. That takes
+        # microseconds, and of a member with partitions the client waits for the callback first.
+        metadata = metadata_of(consumer)
+        return metadata is not None and member_of(metadata) != ""
+
     def look(self, consumer: Consumer) -> None:
         """Call this every ten seconds or so, between two polls.
 
@@ -122,3 +135,11 @@ def generation_of(metadata: object) -> int | None:
     if not isinstance(metadata, bytes) or not metadata.startswith(FORM):
         return None
     return int.from_bytes(metadata[len(FORM) : len(FORM) + 4], sys.byteorder, signed=True)
+
+
+def member_of(metadata: object) -> str | None:
+    """Return the member id in serialized group metadata: empty if there is none, None if it has another form."""
+    if not isinstance(metadata, bytes) or not metadata.startswith(FORM):
+        return None
+    _group, member, *_ = metadata[len(FORM) + 4 :].split(b"\0")
+    return member.decode()
