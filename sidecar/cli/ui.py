@@ -62,10 +62,11 @@ def ui(
     if token_file is not None and (fault := fault_of(token_file)):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = load(options.config, options.sets)
+    from sidecar.freed_memory import give_back_memory
     from sidecar.runtime.assembly import (
         build_policy,
     )  # slow to import, as is the Kafka client, and --help needs neither
-    from sidecar.runtime.process import give_back_memory, keep_memory_private
+    from sidecar.runtime.process import keep_memory_private
     from sidecar.ui.app import Dashboard, DashboardOptions, serve
 
     keep_memory_private()

@@ -43,28 +43,32 @@ def _client(user: Properties, client_id: str) -> Config:
     }
 
 
-LITTLE = 8 * 1024
+LITTLE = 4 * 1024
 """Bytes that are fetched at a time. A fetch is decompressed as a whole, and 1 MB of zeros has 140 bytes in a topic: of
-these 8 KiB make 58 MB. At least one batch arrives in any case, however large it is."""
-LANE_FETCH, LANE_FETCHES = 64 * 1024, 1024 * 1024
-"""Bytes of a partition, and of all, that a lane fetches at a time: hundreds of usual records, for one request."""
-QUEUED = 16
-"""Messages that are fetched ahead. librdkafka bounds what waits by the bytes of the values alone. So of records that
-are all key or all headers only their number counts."""
+these 4 KiB make 29 MB. At least one batch arrives in any case, however large it is."""
+OWN_FETCH, OWN_FETCHES = 256 * 1024, 1024 * 1024
+"""Bytes of a partition, and of all, that are fetched at a time from topics that only sidecars and their service write.
+Of a batch that is larger than OWN_FETCH a fetch brings no other, and each costs what 5 records cost."""
+QUEUED, QUEUED_MAIN = 16, 32
+"""Messages that are fetched ahead, of main topics a few more. librdkafka bounds what waits by the bytes of the values
+alone. So of records that are all key or all headers only their number counts."""
 
 _FETCHES: Config = {
     "fetch.message.max.bytes": LITTLE,
     "fetch.max.bytes": LITTLE,
     "queued.min.messages": QUEUED,
     "queued.max.messages.kbytes": 4 * 1024,
-    # The fetcher pauses so long each time its queue is full, which it is with QUEUED messages. The default is 1 000.
-    "fetch.queue.backoff.ms": 1,
+    # The fetcher waits so long each time its queue is full, which it is with QUEUED messages. The default is 1 000.
+    # With 1 its looks, which go over all partitions, cost 2 us a record of a backlog.
+    "fetch.queue.backoff.ms": 3,
 }
 """The bounds of what any consumer fetches ahead, whatever the records are. A user's own values go before them."""
 
 
-_LANE_FETCHES: Config = {**_FETCHES, "fetch.message.max.bytes": LANE_FETCH, "fetch.max.bytes": LANE_FETCHES}
-"""The same for a lane, where each record costs 20 us of CPU in all, and a fetch 50."""
+_MAIN_FETCHES: Config = {**_FETCHES, "queued.min.messages": QUEUED_MAIN}
+_OWN_FETCHES: Config = {**_FETCHES, "fetch.message.max.bytes": OWN_FETCH, "fetch.max.bytes": OWN_FETCHES}
+"""The same for the lane of main topics, and for those of our own topics. Our producers do not compress: nothing there
+is larger than it was fetched."""
 
 
 def _consumer(user: Properties, client_id: str, fetches: Config = _FETCHES) -> Config:
@@ -78,15 +82,18 @@ def client_id_of(group: str, instance: str) -> str:
     return f"reconsume-{group}-{instance}"
 
 
-def consumer_config(user: Properties, group: str, client_id: str) -> Config:
-    """Return the configuration of a lane's consumer."""
+def consumer_config(user: Properties, group: str, client_id: str, *, own: bool = False) -> Config:
+    """Return the configuration of a lane's consumer.
+
+    `own`: whether it reads topics that are ours alone, as the retry lane does. Any producer writes to the others.
+    """
     return {
         **(_CLASSIC if user.get("group.protocol", "classic") == "classic" else {}),
         "max.poll.interval.ms": 300_000,
         "fetch.wait.max.ms": 500,
         # A topic that is created later is noticed within this time, without a restart.
         "topic.metadata.refresh.interval.ms": 5_000,
-        **_consumer(user, client_id, _LANE_FETCHES),
+        **_consumer(user, client_id, _OWN_FETCHES if own else _MAIN_FETCHES),
         "group.id": group,
         # Only transactions commit progress: a plain commit could arrive late and undo a newer one.
         "enable.auto.commit": False,

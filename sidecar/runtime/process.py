@@ -11,23 +11,6 @@ import signal
 import sys
 from typing import NoReturn
 
-M_MMAP_THRESHOLD = -3
-LARGE = 128 * 1024
-"""Bytes. Freed memory of this size or more goes back to the system."""
-
-
-def give_back_memory() -> None:
-    """Return large pieces of memory to the system when they are freed.
-
-    For a process that now and then reads large records. glibc begins with this limit, and raises it to up to 32 MiB as
-    it runs. Freed memory then stays: one piece in the arena of each thread that has read. Other C libraries do not do
-    this.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, LARGE)
-
-
 PR_SET_DUMPABLE = 4
 
 

@@ -103,11 +103,12 @@ def _is_among(wanted: deque[int], found: Found) -> bool:
 
 
 def _is_suspect(entry: SettledRecord) -> bool:
-    """Whether the entry is a copy of a record whose headers are none, or nearly too many."""
+    """Whether the entry is a copy of a record whose headers are none, or too many together with ours."""
     headers = entry.record.headers
     if headers is None or (headers and len(headers) <= MOST_HEADERS - MOST_OF_OURS):
         return False
-    return isinstance(entry.decision, Retry | DeadLetter)
+    too_many = any(len(copy.headers) > MOST_HEADERS for copy in entry.writes)
+    return (not headers or too_many) and isinstance(entry.decision, Retry | DeadLetter)
 
 
 def _judged(entry: SettledRecord, looked: Looked) -> Refusal | None:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, STEADY, WINDOW, Batches
+from sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, MOST_TOGETHER, STEADY, WINDOW, Batches
 from sidecar.kafka.few_messages import TOGETHER
 
 
@@ -111,4 +111,4 @@ def test_after_heavy_messages_they_are_taken_one_by_one_until_light_ones_come() 
 
     assert take(2 * HEAVY) == [1, TOGETHER]
     assert take(2) == [1, 1, 1]
-    assert take(2) == [1, TOGETHER]
+    assert take(2) == [1, MOST_TOGETHER]
