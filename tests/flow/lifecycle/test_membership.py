@@ -12,14 +12,16 @@ from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
+from tests.support.proof.ledger import Ledger
 from tests.support.proof.load import Load
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
+from tests.support.service.puller import PULL, Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import SidecarProcess
 
 PARTITIONS = 4
-AWAY = 3.0
+AWAY = 2.0
 """Seconds after which the service of a new pod listens; half a minute in life."""
 RATE = 50
 LEAVE = 2.0
@@ -51,7 +53,7 @@ def test_a_pod_whose_service_is_not_there_yet_takes_no_partition_and_ages_no_rec
     first = start_sidecar(group, old.url, pod="old")
     first.until(lambda: len(owned(first)) == PARTITIONS, 15, "the first pod has all partitions")
     new.down()
-    with Load(group, RATE):
+    with Load(group, RATE) as load:
         second = start_sidecar(group, new.url, pod="new")
         began = time.monotonic()
         assert {second.request("GET", path).status for path in ("/livez", "/startupz", "/readyz")} == {200}
@@ -62,9 +64,7 @@ def test_a_pod_whose_service_is_not_there_yet_takes_no_partition_and_ages_no_rec
         assert second.status()["state"] == "running"
         seen = len(new.ledger.deliveries())
         second.until(lambda: len(new.ledger.deliveries()) > seen, 15, "its service gets records")
-    second.until(
-        lambda: len(old.ledger.taken()) + len(new.ledger.taken()) >= len(dump(group.bootstrap, group.main)), 15, "done"
-    )
+    second.until(lambda: len(old.ledger.taken()) + len(new.ledger.taken()) >= load.sent, 15, "all are taken")
     assert max(ages(group, old, new)) < 3_000
 
 
@@ -90,6 +90,17 @@ def test_one_that_is_always_a_member_does_not_wait(
     service.down()
     sidecar = start_sidecar(group, service.url, overrides={"membership": "always"})
     sidecar.until(lambda: owned(sidecar) == {0}, 10, "it has its partition")
+
+
+def test_a_pod_that_is_pulled_from_takes_partitions_from_the_first_receive_on(
+    new_group: FreshGroup, start_sidecar: StartSidecar, ledger: Ledger
+) -> None:
+    group = create_group(new_group(), partitions=1)
+    produce(group.bootstrap, group.main, [b"1"])
+    sidecar = start_sidecar(group, "", overrides=PULL)
+    assert (sidecar.status()["state"], owned(sidecar)) == (WAITING, set())
+    [got] = Puller(sidecar, ledger).receive(wait="15s")
+    assert (got.value, sidecar.status()["state"], owned(sidecar)) == (b"1", "running", {0})
 
 
 def slow_first(request: Request) -> Behaviour:
