@@ -66,7 +66,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
     `pace`: None if nothing is delivered, and in records of versions without it. `overdue`: by how many ms the most
-    overdue retry was late; 0 in records of versions without it.
+    overdue retry was late; 0 in records of versions without it. `well`: it is a member of the group, and its service
+    can be reached; unset in records of versions without it, which count as well.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -74,6 +75,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     pace: PaceTold | None = None
     overdue: Long = 0
     v: Literal[1] = 1
+    well: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class BadRecord(msgspec.Struct, frozen=True):

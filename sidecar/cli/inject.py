@@ -50,6 +50,18 @@ Mode = Annotated[str | None, said("--mode", "The setting deliver.mode.", "MODE")
 Servers = Annotated[str | None, said("--bootstrap-servers", "The setting kafka.bootstrap.servers.", "HOST:PORT,…")]
 Secrets = Annotated[str | None, said("--secrets", "Secrets to mount, each as /etc/reconsume-secrets/NAME.", "A,B")]
 Memory = Annotated[str | None, said("--memory-limit", "The container's memory limit; 256Mi.", "QUANTITY")]
+CpuRequest = Annotated[str | None, said("--cpu-request", "The container's CPU request; 50m.", "QUANTITY")]
+CpuLimit = Annotated[
+    str | None, said("--cpu-limit", "The container's CPU limit; none. A quota may need it.", "QUANTITY")
+]
+IpFamily = Annotated[str | None, said("--ip-family", "ipv6 where pods have no address of IPv4.", "FAMILY")]
+Mesh = Annotated[
+    str | None, said("--mesh", "istio or linkerd: leave the ports of probes and of Kafka out of the mesh.", "MESH")
+]
+KafkaPorts = Annotated[
+    str | None,
+    said("--kafka-ports", "The brokers' ports; by default those of the bootstrap servers, or 9092.", "PORTS"),
+]
 
 
 def inject(
@@ -66,6 +78,11 @@ def inject(
     secrets: Secrets = None,
     image: Image = None,
     memory_limit: Memory = None,
+    cpu_request: CpuRequest = None,
+    cpu_limit: CpuLimit = None,
+    ip_family: IpFamily = None,
+    mesh: Mesh = None,
+    kafka_ports: KafkaPorts = None,
     plain: Plain = None,
 ) -> int:
     """Put the sidecar into the pods of a manifest.
@@ -86,6 +103,8 @@ def inject(
         raise typer.BadParameter("-i writes files, and stdin is none")
     given = {"image": image, "config_map": config_map, "group": group, "topics": topics, "url": url, "mode": mode}
     given |= {"bootstrap_servers": bootstrap_servers, "secrets": secrets, "memory_limit": memory_limit}
+    given |= {"cpu_request": cpu_request, "cpu_limit": cpu_limit, "ip_family": ip_family}
+    given |= {"mesh": mesh, "kafka_ports": kafka_ports}
     given["container"] = None if plain is None else ("plain" if plain else "")
     if remove and any(value is not None for value in given.values()):
         raise typer.BadParameter("--remove takes the sidecar out, so leave out what it shall be")

@@ -14,9 +14,13 @@ DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"
 """The label of a pod. `"true"`: it has a sidecar, or needs one from the admission policy. Monitoring finds pods by
 it."""
+MESHES = ("istio", "linkerd")
 NATIVE, PLAIN = "native", "plain"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,44}[a-z0-9])?")
 """The name of a ConfigMap or Secret. It is short because a volume's name, of 63 characters at most, ends with it."""
+CPU = re.compile(r"[0-9]+m|[0-9]+(\.[0-9]{1,3})?")
+IPV6 = "ipv6"
+PORTS = re.compile(r"[0-9]{1,5}(\s*,\s*[0-9]{1,5})*")
 QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|k|M|G)?")
 URL = "http://127.0.0.1:1/"
 """A stand-in for the URL that is in the ConfigMap."""
@@ -41,6 +45,15 @@ class SidecarAnnotations:
     secrets: str = ""
     """Names of Secrets, separated by commas. Each is a folder of its name below /etc/reconsume-secrets."""
     memory_limit: str = ""
+    cpu_request: str = ""
+    cpu_limit: str = ""
+    """There is none by default: a limit makes every burst wait. A quota of limits.cpu needs one in each container."""
+    ip_family: str = ""
+    """`ipv6`: the pod has no address of IPv4, so the probes' port listens on IPv6."""
+    mesh: str = ""
+    """`istio` or `linkerd`: the pod's annotations leave the ports of probes and Kafka out of the mesh (`mesh.py`)."""
+    kafka_ports: str = ""
+    """The brokers' ports, separated by commas; those of the bootstrap servers, or 9092, where they are not given."""
     container: str = ""
     """`native` (default), or `plain` for Kubernetes before 1.29."""
 
@@ -66,6 +79,7 @@ class SidecarAnnotations:
             "RECONSUME_DELIVER__MODE": self.mode,
             "RECONSUME_DELIVER__URL": self.url,
             "RECONSUME_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "RECONSUME_API__PROBE_LISTEN": "[::]:8472" if self.ip_family == IPV6 else "",
         }
         return {name: value for name, value in said.items() if value}
 
@@ -99,7 +113,32 @@ def faults(annotations: SidecarAnnotations) -> list[str]:
             found.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
     if annotations.memory_limit and not QUANTITY.fullmatch(annotations.memory_limit):
         found.append(f"{annotation('memory_limit')} = {annotations.memory_limit}: must be like 256Mi")
-    return found + _setting_faults(annotations)
+    return found + _cpu_faults(annotations) + _network_faults(annotations) + _setting_faults(annotations)
+
+
+def _cpu_faults(annotations: SidecarAnnotations) -> list[str]:
+    given = {name: getattr(annotations, name) for name in ("cpu_request", "cpu_limit") if getattr(annotations, name)}
+    wrong = {name: value for name, value in given.items() if not CPU.fullmatch(value)}
+    found = [f"{annotation(name)} = {value}: must be like 250m or 0.5" for name, value in wrong.items()]
+    if len(given) == 2 and not wrong and millicores(given["cpu_request"]) > millicores(given["cpu_limit"]):
+        found.append(f"{annotation('cpu_request')} = {given['cpu_request']}: is above {annotation('cpu_limit')}")
+    return found
+
+
+def _network_faults(annotations: SidecarAnnotations) -> list[str]:
+    found = []
+    if annotations.ip_family not in ("", "ipv4", IPV6):
+        found.append(f"{annotation('ip_family')} = {annotations.ip_family}: must be ipv4 or {IPV6}")
+    if annotations.mesh not in ("", *MESHES):
+        found.append(f"{annotation('mesh')} = {annotations.mesh}: must be {' or '.join(MESHES)}")
+    if annotations.kafka_ports and not PORTS.fullmatch(annotations.kafka_ports):
+        found.append(f"{annotation('kafka_ports')} = {annotations.kafka_ports}: must be like 9092 or 9092,9093")
+    return found
+
+
+def millicores(cpu: str) -> float:
+    """Return a quantity of CPU in thousandths of a core."""
+    return float(cpu.removesuffix("m")) * (1 if cpu.endswith("m") else 1_000)
 
 
 def _setting_faults(annotations: SidecarAnnotations) -> list[str]:

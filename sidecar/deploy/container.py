@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from sidecar.deploy.annotations import SidecarAnnotations
+from sidecar.deploy.annotations import SidecarAnnotations, millicores
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"
@@ -28,6 +28,7 @@ USUAL_GRACE = 30
 SPARE = 5
 """Seconds of the grace period that are left after the drain. The exit takes under 2 (http-delivery §6)."""
 LONGEST_DRAIN = 3_600
+USUAL_CPU = "50m"
 USUAL_MEMORY = "256Mi"
 """The result of `memory_limit` for the default settings."""
 
@@ -71,10 +72,7 @@ def container(annotations: SidecarAnnotations, grace: int) -> Object:
         "readinessProbe": _probe("/readyz", periodSeconds=10, timeoutSeconds=5, failureThreshold=3),
         # All preStop hooks of a pod run at once: it drains while the service still answers. SIGTERM comes later.
         "lifecycle": {"preStop": {"exec": {"command": ["reconsume", "drain", *options]}}},
-        "resources": {
-            "requests": {"cpu": "50m", "memory": "96Mi"},
-            "limits": {"memory": annotations.memory_limit or USUAL_MEMORY},
-        },
+        "resources": _resources(annotations),
         "securityContext": security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -117,6 +115,16 @@ def security() -> Object:
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _resources(annotations: SidecarAnnotations) -> Object:
+    limit = annotations.cpu_limit
+    # A request above the limit is refused by the API server.
+    usual = limit if limit and millicores(limit) < millicores(USUAL_CPU) else USUAL_CPU
+    return {
+        "requests": {"cpu": annotations.cpu_request or usual, "memory": "96Mi"},
+        "limits": {"memory": annotations.memory_limit or USUAL_MEMORY, **({"cpu": limit} if limit else {})},
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_annotations
 from sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
+from sidecar.deploy.mesh import lacks, mesh_annotations
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": (),
@@ -96,9 +97,10 @@ def without_sidecar(document: Object) -> Object:
     changed = copy.deepcopy(document)
     pod = _pod(changed)
     metadata = pod.get("metadata") or {}
+    meshed = mesh_annotations(annotations_of(document))
     for part, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
         if isinstance(metadata.get(part), dict):
-            left = {key: value for key, value in metadata[part].items() if key not in ours}
+            left = {key: value for key, value in metadata[part].items() if key not in ours and meshed.get(key) != value}
             if left != metadata[part]:
                 _set(metadata, part, left)
     for place in ("initContainers", "containers"):
@@ -139,11 +141,24 @@ def _describe(pod: Object, annotations: SidecarAnnotations) -> None:
     if not isinstance(metadata, dict):
         metadata = pod["metadata"] = {}
     _set(metadata, "labels", {**(metadata.get("labels") or {}), LABEL: "true"})
-    said = metadata.get("annotations") or {}
+    said = _without_mesh(metadata.get("annotations") or {}, annotations)
     ours = {annotation(name) for name in names()}
-    wanted = annotations.annotations()
+    wanted = annotations.annotations() | mesh_annotations(annotations)
     kept = {key: wanted[key] if key in ours else value for key, value in said.items() if key not in ours - {*wanted}}
-    _set(metadata, "annotations", {**kept, **wanted})
+    _set(metadata, "annotations", {**kept, **{key: value for key, value in wanted.items() if key not in kept}})
+
+
+def _without_mesh(said: Mapping[str, Any], annotations: SidecarAnnotations) -> dict[str, Any]:
+    """Return a pod's annotations without those of a mesh that were written for other options.
+
+    Raises WrongManifestError if one that somebody else has written leaves out fewer ports than are needed.
+    """
+    before, wanted = mesh_annotations(read_annotations(said)), mesh_annotations(annotations)
+    kept = {key: value for key, value in said.items() if before.get(key) != value or wanted.get(key) == value}
+    for key, ports in wanted.items():
+        if key in kept and lacks(str(kept[key]), ports):
+            raise WrongManifestError(f"annotation {key} = {kept[key]}: add {ports}, which the sidecar needs")
+    return kept
 
 
 def _grace(spec: Object) -> int:

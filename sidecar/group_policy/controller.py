@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
+from sidecar.core.participation import Others
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.peers import Peers
@@ -135,6 +136,10 @@ class PolicyController:
     def removed_levels(self) -> int:
         """The number of levels that are read although the policy or the configuration has lost them."""
         return len(self._left)
+
+    def others(self) -> Others:
+        """Return whether other instances are well, by their heartbeats."""
+        return self._peers.others()
 
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""

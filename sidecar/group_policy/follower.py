@@ -185,6 +185,8 @@ class PolicyFollower(threading.Thread):
                 caught_up = True
             else:
                 self._stumble(consumer, error)
+        if live:
+            self._presence.hear(heard)
         self._live |= caught_up and self._reading
         if any_came:
             self._desk.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))

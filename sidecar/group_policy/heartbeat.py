@@ -1,21 +1,32 @@
 """Publish this instance on the policy topic: its subscription, and the pace of its deliveries.
 
 A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace is sent
-within 15 s. A clean stop deletes the record. All calls come from the thread of the policy topic.
+within 15 s, and within a second whether the instance works. One that works answers another that does not: only a
+heartbeat behind its own lets that one leave the group (`core/participation.py`). A clean stop deletes the record. All
+calls come from the thread of the policy topic.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from msgspec import UNSET
 
 from sidecar.clock import wall
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
-from topics.policy_record import PARTITION, PaceTold, SubscriptionRecord, instance_key, render_record
+from topics.policy_record import (
+    PARTITION,
+    Heard,
+    InstanceHeard,
+    PaceTold,
+    SubscriptionRecord,
+    instance_key,
+    render_record,
+)
 
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
@@ -23,6 +34,10 @@ others drop an instance (SILENT_AFTER)."""
 CHANGE_EVERY = 15.0
 """Shortest time, in seconds, between two published changes of the pace. In a storm every instance changes its pace, and
 every instance reads all changes."""
+WELL_EVERY = 1.0
+"""The same if the instance begins or ceases to work."""
+ANSWER_EVERY = 5.0
+"""The same for answers to instances that do not work. A hundred of them that break together get one answer."""
 FLUSH_WITHIN = 2.0
 LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
@@ -31,13 +46,15 @@ LATE = 60_000
 class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
-    `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late.
+    `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
+    returns whether the instance works; None if that is not known of its kind.
     """
 
     instance: str
     subscription: Mapping[str, str]
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
+    well: Callable[[], bool | None] = lambda: None
 
 
 class Heartbeat:
@@ -60,6 +77,9 @@ class Heartbeat:
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
         self._state: tuple[str | None, bool] = (None, False)
+        self._well: bool | None = None
+        self._asked = False
+        """Whether another instance waits for a heartbeat behind its own."""
 
     @property
     def clients(self) -> list[Producer]:
@@ -82,8 +102,20 @@ class Heartbeat:
         if self._producer is None:
             return
         self._producer.poll(0)
-        if there and self._present()[0] != self._state:
+        if not there:
+            return
+        if self._own.well() != self._well:
+            self._tell(min(WELL_EVERY, self._change_every))
+        elif self._asked:
+            self._tell(min(ANSWER_EVERY, self._change_every))
+        elif self._present()[0] != self._state:
             self._tell(self._change_every)
+
+    def hear(self, heard: Iterable[Heard]) -> None:
+        """Note that another instance has just said that it does not work. Heartbeats of this one answer nothing."""
+        for news in heard:
+            if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
+                self._asked |= news.record.well is False and self._own.well() is not False
 
     def _present(self) -> tuple[tuple[str | None, bool], PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
@@ -94,11 +126,13 @@ class Heartbeat:
         now = time.monotonic()
         if now - self._told_at < every:
             return
-        self._told_at = now
+        self._told_at, self._asked = now, False
         if self._producer is None:
             self._producer = Producer(self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue)
+        self._well = self._own.well()
+        well = UNSET if self._well is None else self._well
+        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well)
         self._write(self._producer, render_record(record))
 
     def _write(self, producer: Producer, value: bytes | None) -> None:

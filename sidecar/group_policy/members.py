@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sidecar.core.participation import Others
 from sidecar.core.record import Now
 from topics.policy_record import SubscriptionRecord, same_subscription
 
@@ -23,12 +24,15 @@ MOST_SIGNS = 1024 * 1024
 class Member(NamedTuple):
     """The subscription of another instance.
 
-    `signs`: its characters, 0 if it is the same as ours. `until`: the end of its validity, in steady ms.
+    `signs`: its characters, 0 if it is the same as ours. `until`: the end of its validity, in steady ms. `well`: it
+    works, or is of a version that does not say it. `order`: the position of its heartbeat among all of them.
     """
 
     subscription: Mapping[str, str]
     signs: int
     until: int
+    well: bool
+    order: int
 
 
 class GroupMembers:
@@ -39,13 +43,18 @@ class GroupMembers:
         self._instance = instance
         self._members: dict[str, Member] = {}
         self._signs = 0
+        self._order = 0
+        self._not_well_at: int | None = None
+        """The position of the heartbeat that says that this instance does not work. None: there is none."""
 
     def hear(self, instance: str, record: SubscriptionRecord | None, now: Now, *, live: bool) -> None:
         """Process the record of an instance. `record` is None if the instance stopped cleanly.
 
         Unless the record was read `live`, only the clock of that instance says how old it is.
         """
+        self._order += 1
         if instance == self._instance:
+            self._hear_own(record, live=live)
             return
         before = self._members.pop(instance, None)
         self._signs -= 0 if before is None else before.signs
@@ -56,8 +65,21 @@ class GroupMembers:
         signs = 0 if same else sum(len(topic) + len(tags) for topic, tags in subscription.items())
         if len(self._members) < MOST and self._signs + signs <= MOST_SIGNS:
             age = 0 if live else max(0, now.wall - record.at)
-            self._members[instance] = Member(subscription, signs, now.steady + SILENT_AFTER - age)
+            until, well = now.steady + SILENT_AFTER - age, record.well is not False
+            self._members[instance] = Member(subscription, signs, until, well, self._order)
             self._signs += signs
+
+    def _hear_own(self, record: SubscriptionRecord | None, *, live: bool) -> None:
+        if record is None or record.well is not False:
+            self._not_well_at = None
+        elif live and self._not_well_at is None:  # else it may be of a process before this one
+            self._not_well_at = self._order
+
+    def others(self, now: Now) -> Others:
+        """Return whether other instances are well, and whether one has said so behind our own "not well"."""
+        well = [member.order for member in self._members.values() if member.well and member.until > now.steady]
+        behind = self._not_well_at is not None and max(well, default=0) > self._not_well_at
+        return Others(bool(well), behind)
 
     def differing(self, now: Now) -> dict[str, Mapping[str, str]]:
         """Return the instances with another subscription, and that subscription. Drop the silent ones."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from sidecar.clock import now
+from sidecar.core.participation import Others
 from sidecar.group_policy.members import GroupMembers
 from sidecar.settings.group_policy import flow
 from topics import versions
@@ -33,6 +34,10 @@ class Peers:
             self._newer_told = True
             text, extra = "subscriptions of newer instances are not compared; %s", {"event": "policy-newer-instances"}
             _LOG.info(text, f"{instance}: {versions.sentence(v)}", extra=extra)
+
+    def others(self) -> Others:
+        """Return whether other instances are well."""
+        return self._roster.others(now())
 
     def differing(self) -> dict[str, Mapping[str, str]]:
         """Return the instances that want other records, with their subscriptions."""

@@ -129,9 +129,13 @@ class LaneRunner:
         if waits:
             self.consumer.subscribe(tuple(waits))
 
+    def take_part(self, member: bool) -> None:
+        """Join the group, or give all partitions up in order and leave it."""
+        self.consumer.take_part(member)
+
     @property
     def started(self) -> bool:
-        """Whether the lane consumes."""
+        """Whether the lane consumes, or would as a member of the group."""
         return self.consumer.is_alive() and self.assignment.placed
 
     @property

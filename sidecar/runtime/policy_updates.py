@@ -112,17 +112,25 @@ def build_policy_follower(
     registry: CredentialRegistry,
     instance: str,
     overdue: Callable[[], int],
+    works: Callable[[], bool],
 ) -> PolicyFollower | NoPolicyTopic:
     """Return the thread that follows the policy topic.
 
-    `overdue`: ms by which a retry is late; callable from any thread.
+    `overdue`: ms by which a retry is late; `works`: whether the instance is a member and its service well. Both are
+    called on any thread.
     """
     if settings.deliver.broadcast:
         return NoPolicyTopic(controller)
     names = settings.names
     client = f"reconsume-{settings.group}-policy-{instance}"
     delivers = settings.deliver.mode != "relay"
-    own = InstanceInfo(instance, controller.subscription, lambda: pace_told(dispatcher) if delivers else None, overdue)
+    own = InstanceInfo(
+        instance,
+        controller.subscription,
+        lambda: pace_told(dispatcher) if delivers else None,
+        overdue,
+        lambda: works() if delivers else None,
+    )
     place = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)

@@ -30,6 +30,7 @@ from sidecar.runtime.assembly import (
     instance_name,
     needed_topics,
 )
+from sidecar.runtime.group_membership import GroupMembership
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
@@ -80,8 +81,10 @@ class Sidecar:
         self._controller = build_policy_controller(
             settings, PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
         )
+        self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others)
+        works = self._membership.works
         self._policy_topic = build_policy_follower(
-            settings, self._controller, self._dispatcher, registry, self._instance, self._overdue
+            settings, self._controller, self._dispatcher, registry, self._instance, self._overdue, works
         )
         sources = build_metric_sources(settings, self._runners, self._dispatcher, self._delivery, transactions)
         self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)
@@ -130,6 +133,8 @@ class Sidecar:
             for runner in self._runners
         ]
         self._starting.append(background(self._name_missing_topics(), "topics"))
+        follow_service = self._membership.start(self._controller.wait_known, self._delivery)
+        self._starting.append(background(follow_service, "membership"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
         if self._settings.deliver.broadcast:
             text = "broadcast: every record from now on comes to this instance once; nothing is retried or kept"
@@ -197,7 +202,7 @@ class Sidecar:
             "group": self._settings.group,
             "instance": self._instance,
             "mode": "broadcast" if self._settings.deliver.broadcast else self._settings.deliver.mode,
-            "state": "draining" if self._draining is not None else "running" if self.started() else "starting",
+            "state": self._state(),
             **self._pace_monitor.status(),
             "in_flight": self._dispatcher.in_flight,
             "missing_topics": sorted(self._missing.names),
@@ -209,6 +214,13 @@ class Sidecar:
                 {"lane": runner.plan.name, **part._asdict()} for runner in self._runners for part in runner.status()
             ],
         }
+
+    def _state(self) -> str:
+        if self._draining is not None:
+            return "draining"
+        if not self.started():
+            return "starting"
+        return "waiting for the service" if self._membership.waits else "running"
 
     def _overdue(self) -> int:
         return max(runner.driver.standing.worst for runner in self._runners)
@@ -234,6 +246,7 @@ class Sidecar:
 
     async def _drain(self, timeout: float) -> int:
         self._credentials.stop()
+        self._membership.close()
         for task in self._starting:
             task.cancel()
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats

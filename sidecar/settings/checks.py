@@ -42,7 +42,7 @@ def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
     if settings.deliver.mode != "relay":
         return
     text = "has no effect in relay mode, where the service reads Kafka itself; leave it out"
-    yield from unusual(settings.deliver, (*REQUESTS, "order", "broadcast"), text)
+    yield from unusual(settings.deliver, (*REQUESTS, "order", "broadcast", "leave_after"), text)
     tagged = next((topic.tags for topic in settings.topics if topic.tags != "*"), None)
     if tagged is not None:
         yield Fault(("topics",), f"tags: {text}", tagged)

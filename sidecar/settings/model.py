@@ -97,6 +97,14 @@ class Settings(Section):
         default=Ui(),
         description="The dashboard in the sidecar.",
     )
+    membership: Literal["service", "always"] = Field(
+        default="service",
+        description=(
+            "When this instance is a member of the consumer group. `service`: from when its service accepts a "
+            "connection, or `deliver.health_url` is well (pull: from the first receive), until it was away for "
+            "`deliver.leave_after`. `always`: from the start, as broadcast and relay."
+        ),
+    )
     policy_mode: Literal["last-writer", "strict"] = Field(
         default="last-writer",
         description=(

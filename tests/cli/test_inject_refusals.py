@@ -32,6 +32,15 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
         (DEPLOYMENT, ("--config-map", "Not A Name"), "Not A Name: must be the name of a ConfigMap"),
         (DEPLOYMENT, ("--config-map", "x", "--topics", "{"), "topics"),
         (DEPLOYMENT, ("--config-map", "x", "--memory-limit", "much"), "memory-limit = much: must be like 256Mi"),
+        (DEPLOYMENT, ("--config-map", "x", "--cpu-limit", "1Gi"), "cpu-limit = 1Gi: must be like 250m or 0.5"),
+        (DEPLOYMENT, ("--config-map", "x", "--cpu-request", "1", "--cpu-limit", "500m"), "cpu-request = 1: is above"),
+        (DEPLOYMENT, ("--config-map", "x", "--mesh", "consul"), "mesh = consul: must be istio or linkerd"),
+        (
+            DEPLOYMENT,
+            ("--config-map", "x", "--kafka-ports", "all"),
+            "kafka-ports = all: must be like 9092 or 9092,9093",
+        ),
+        (DEPLOYMENT, ("--config-map", "x", "--ip-family", "6"), "ip-family = 6: must be ipv4 or ipv6"),
         (DEPLOYMENT.replace("Seconds: 30", "Seconds: soon"), WISH, "must be a whole number of seconds"),
         (
             f"{DEPLOYMENT}      hostNetwork: true\n",

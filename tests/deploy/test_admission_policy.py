@@ -112,6 +112,11 @@ CASES = {
     "a short time to end": pod({}, terminationGracePeriodSeconds=3),
     "a long time to end": pod({}, terminationGracePeriodSeconds=90_000),
     "empty annotations": pod({"image": "", "topics": "", "memory_limit": "", "url": "", "secrets": ""}),
+    "cpu": pod({"cpu_request": "100m", "cpu_limit": "1"}),
+    "a limit of cpu alone": pod({"cpu_limit": "500m"}),
+    "a limit of cpu below the usual request": pod({"cpu_limit": "20m"}),
+    "the same in cores": pod({"cpu_limit": "0.02"}),
+    "addresses of IPv6 only": pod({"ip_family": "ipv6"}),
     "a port of its own": pod(
         {}, containers=[{"name": "billing", "image": "billing:1.0.0", "ports": [{"containerPort": 8080}]}]
     ),

@@ -38,21 +38,24 @@ class ConsumerSide(DriverModel):
         self.closing = self.closed = False
         self.leaving = self._leave_begins = False
         """Whether it waits for what is under way, before it is closed: it takes part in rebalances meanwhile."""
-        self.client = ClientModel(self.world.kafka, group, self.random, self.world.faults.slow)
         start = self.world.plan.start if group == "billing" else "earliest"
         self.assignment = Assignment(self, start_at=start, lock_timeout=0.0)  # the lock is waited for in `release`
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
-        client: Any = self.client
-        self.consumer._consumer = client
+        self._begin()
         self.consumer.looks.due_offsets.waits = lambda: self.waits
         self.assignment.starts.leaders.clock = lambda: self.world.steady / 1000
-        self.assignment.join(client, self.consumer._topics)
-        self._client: Any = client
         self._calls: Lockstep | None = None
         self._waiting = 0
         self._next_turn, self._full_since = NEVER, NEVER
         self._cold: dict[Partition, int] = {}
         """Until when a partition is not fetched: an idle thread of the client takes up to a second to begin."""
+
+    def _begin(self) -> None:
+        """Make a client, and join."""
+        self.client = ClientModel(self.world.kafka, self.group, self.random, self.world.faults.slow)
+        self._client: Any = self.client
+        self.consumer._consumer, self.consumer._has_client = self._client, True
+        self.assignment.join(self._client, self.consumer._topics)
 
     @property
     def coordinator(self) -> Any:
@@ -180,6 +183,8 @@ class ConsumerSide(DriverModel):
 
     def learn_loss(self) -> None:
         """It hears that it was put out of the group: everything is lost, and it joins anew."""
+        if self.closed or self.member in self.coordinator.hosts:
+            return  # it has left meanwhile, and may have come back
         if self._calls is not None:
             self.process.later(LOOK, self.learn_loss)
             return
@@ -191,7 +196,23 @@ class ConsumerSide(DriverModel):
     def close(self, then: Callable[[], None]) -> None:
         """Give everything up in order, and leave."""
         self.closing, self._then = True, then
+        if self.closed:
+            self.process.later(0, then)
         self.turn_soon()
+
+    def stay_outside(self, ms: int) -> None:
+        """Leave as at the thread's end, and join again so many ms later."""
+        if not self.closing:
+            self.close(lambda: self.process.later(ms, self._come_back))
+
+    def _come_back(self) -> None:
+        if not self.process.stopping:
+            self.closing = self.closed = False
+            self.consumer.assignment.all_paused = False
+            self._full_since = NEVER
+            self._begin()
+            self.coordinator.join(self)
+            self.turn_soon()
 
     def _close(self) -> None:
         """In lockstep, as the thread's end."""

@@ -69,6 +69,11 @@ class Faults(KafkaFaults):
             if self.random.random() < 0.6:
                 self._expel(host, fault.lasts // 2)
 
+    def _outside(self, fault: Fault) -> None:
+        """A pod leaves its groups, for its service is away, and joins again later; its lanes stay."""
+        for host in self._one(fault).hosts.values():
+            host.stay_outside(fault.lasts)
+
     def _join(self, fault: Fault) -> None:
         """Another pod for a while."""
         guest = self.world.start()

@@ -44,6 +44,8 @@ class PullQueue:
         self.fenced = 0
         """Calls that came too late: the partition has another owner now, the handle was replaced, or another verdict
         was given."""
+        self.at_receive: Callable[[], None] = lambda: None
+        """Called at the first receive: from then on the service is known to be there."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._table = LeaseTable()
@@ -91,6 +93,8 @@ class PullQueue:
 
     def turn(self, seconds: float, gone: asyncio.Future[None]) -> AbstractAsyncContextManager[None]:
         """Wait for records for at most `seconds`; see `LongPollQueue.turn`."""
+        self.at_receive()
+        self.at_receive = lambda: None
         return self._line.turn(0 if self._closed else seconds, gone)
 
     def receive(self, most: int, invisible: int) -> list[Received]:

@@ -36,6 +36,8 @@ AGAIN = 1.0
 UNJOINED = 5.0
 """Seconds after which a client that is no member is replaced by one that subscribes to other topics. With none of its
 topics in the cluster it would never become a member."""
+OUTSIDE = 0.1
+"""Seconds until a thread that is to be no member looks again whether it is to end, or to join."""
 CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
@@ -78,6 +80,9 @@ class ConsumerThread(threading.Thread):
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
         self._stopping = threading.Event()
+        self._member = threading.Event()
+        self._member.set()
+        self._has_client = False
 
     # --- called from other threads -----------------------------------------------------------------------------------
 
@@ -97,6 +102,10 @@ class ConsumerThread(threading.Thread):
         if set(topics) != set(self._topics):
             self._topics, self._changed_at = list(topics), time.monotonic()
 
+    def take_part(self, member: bool) -> None:
+        """Be a member of the group from now on, or give everything up in order and leave it. A thread begins as one."""
+        (self._member.set if member else self._member.clear)()
+
     def stop(self, timeout: float) -> None:
         """Give everything up in order within `timeout` seconds, leave the group and end. Returns at once."""
         self.assignment.lock_timeout = timeout
@@ -107,11 +116,12 @@ class ConsumerThread(threading.Thread):
     def run(self) -> None:
         """Poll until stopped, or until an error ends the thread."""
         try:
-            self._begin()
             while not self._stopping.is_set():
-                self._poll_once()
-            self.assignment.leave(self._consumer)
-            self._consumer.close()
+                if self._member.is_set():
+                    self._poll_once()
+                else:
+                    self._stay_outside()
+            self._leave()
         except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
             _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
             self.failure = failure
@@ -127,14 +137,28 @@ class ConsumerThread(threading.Thread):
                 self.last_error, self.last_poll_at = str(failure), time.monotonic()
                 if self._stopping.wait(AGAIN):
                     raise
+        self._has_client = True
         self.assignment.join(self._consumer, self._topics)
 
     def _begin_anew(self) -> None:
         """Give everything up in order, as in a rebalance, and join again with a new client."""
-        self.assignment.leave(self._consumer)
-        self._consumer.close()
-        self._full_since, self.assignment.all_paused = None, False
+        self._leave()
         self._begin()
+
+    def _leave(self) -> None:
+        """Give everything up in order, and leave the group together with the client."""
+        if self._has_client:
+            self.assignment.leave(self._consumer)
+            self._consumer.close()
+            self._has_client, self._full_since, self.assignment.all_paused = False, None, False
+
+    def _stay_outside(self) -> None:
+        self._leave()
+        self.last_poll_at = time.monotonic()
+        self._run_commands()  # they are about partitions that are gone
+        if self._credentials.due:  # others wait until each client has them
+            self._credentials.adopt(self._config)
+        self._member.wait(OUTSIDE)
 
     def _subscribe(self) -> None:
         """Subscribe to other topics, if the client takes that now."""
@@ -145,6 +169,8 @@ class ConsumerThread(threading.Thread):
 
     def _poll_once(self) -> None:
         self.last_poll_at = time.monotonic()
+        if not self._has_client:
+            self._begin()
         if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
         if self._topics is not self.assignment.topics:

@@ -168,6 +168,13 @@ class Deliver(Section):
             "Shorter spends attempts faster in an outage; longer makes a lone bad record wait longer for its next one."
         ),
     )
+    leave_after: Annotated[int | None, duration("1s", "1d").or_null()] = Field(
+        default=ms("2m"),
+        description=(
+            "How long the service may be away, or its health URL fail, before this instance leaves the group, if "
+            "another one is well. It joins again when the service is well. null: never. See `membership`."
+        ),
+    )
     allow_remote: bool = Field(
         default=False,
         description=(

@@ -66,10 +66,11 @@ def test_a_verdict_after_a_rebalance_is_fenced_and_commits_nothing(
     produce(group.bootstrap, group.main, spread(40))
     leased = receive_all(mine, 40)
     second = start_sidecar(group, "", "pod-1", overrides)
+    theirs = Puller(second, ledger)
+    assert theirs.receive() == [], "with the first receive it joins"
     second.until(lambda: len(owned(second)) == PARTITIONS // 2, 20, "the second has half")
     moved = [one for one in leased if int(one.id.split(":")[1]) in owned(second)]
     assert len(moved) == 20
-    theirs = Puller(second, ledger)
     again = receive_all(theirs, len(moved))
     assert {one.id for one in again} == {one.id for one in moved}
     assert {one.times for one in again} == {0}
@@ -104,6 +105,7 @@ def test_a_partition_that_moves_waits_for_the_verdicts_on_its_leases(
     produce(group.bootstrap, group.main, records[20:])
     assert mine.receive() == [], "no more than max_leased"
     second = start_sidecar(group, "", "pod-1", overrides)
+    assert Puller(second, ledger).receive() == [], "with the first receive it joins"
     first.until(lambda: "closing" in {part["state"] for part in first.status()["partitions"]}, 20, "a lock is asked")
     assert set(mine.ack(*leased)) == {"ok"}
     second.until(lambda: len(owned(second)) == PARTITIONS // 2, 20, "the second has half")

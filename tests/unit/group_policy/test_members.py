@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sidecar.core.participation import Others
 from sidecar.core.record import Now
 from sidecar.group_policy.members import MOST, MOST_SIGNS, SILENT_AFTER, GroupMembers
 from topics.policy_record import SubscriptionRecord
@@ -79,3 +82,39 @@ def test_what_they_subscribe_to_is_bounded_as_a_whole_and_room_that_is_free_agai
     roster.hear("x0", None, START, live=True)
     roster.hear("other", told("A"), START, live=True)
     assert "other" in roster.differing(START)
+
+
+def heartbeat(well: bool | None) -> SubscriptionRecord:
+    """As an instance writes it; None: one of a version without `well`."""
+    return told("A||B") if well is None else SubscriptionRecord(OWN, WALL, well=well)
+
+
+@pytest.mark.parametrize("well", [True, None])
+def test_another_is_well_since_we_are_not_only_if_its_heartbeat_stands_behind_ours(well: bool | None) -> None:
+    roster = GroupMembers("me", OWN)
+    roster.hear("other", heartbeat(well), START, live=True)
+    assert roster.others(START) == Others(any_well=True, well_behind_ours=False), "we are well"
+    roster.hear("me", heartbeat(False), START, live=True)
+    assert roster.others(START) == Others(any_well=True, well_behind_ours=False)
+    roster.hear("other", heartbeat(well), START, live=True)
+    assert roster.others(START) == Others(any_well=True, well_behind_ours=True)
+    roster.hear("me", heartbeat(False), START, live=True)  # the next minute's
+    assert roster.others(START).well_behind_ours
+    assert roster.others(later(SILENT_AFTER)) == Others(), "it is silent"
+    roster.hear("other", heartbeat(False), START, live=True)
+    assert roster.others(START) == Others()
+
+
+def test_what_a_process_before_this_one_has_said_is_no_word_of_ours() -> None:
+    roster = GroupMembers("me", OWN)
+    roster.hear("me", heartbeat(False), START, live=False)
+    roster.hear("other", heartbeat(True), START, live=False)
+    assert not roster.others(START).well_behind_ours
+
+
+def test_when_we_are_well_again_an_earlier_not_well_counts_no_more() -> None:
+    roster = GroupMembers("me", OWN)
+    roster.hear("me", heartbeat(False), START, live=True)
+    roster.hear("me", heartbeat(True), START, live=True)
+    roster.hear("other", heartbeat(True), START, live=True)
+    assert not roster.others(START).well_behind_ours

@@ -26,6 +26,7 @@ def test_a_relay_needs_no_url() -> None:
         ("deliver.broadcast=true", "deliver.broadcast = true"),
         ("deliver.batch.max_size=2", "deliver.batch.max_size = 2"),
         ("deliver.timeout=5s", "deliver.timeout"),
+        ("deliver.leave_after=5s", "deliver.leave_after"),
         ("deliver.dead_letter_statuses=[422]", "deliver.dead_letter_statuses"),
         ("topics=[{name: orders, tags: A}]", "topics = A: tags"),
     ],

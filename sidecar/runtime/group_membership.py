@@ -1,0 +1,104 @@
+"""Make this instance a member of the group while its service can work; `core/participation.py` has the rules.
+
+A service without a health URL is asked by connecting to it: before the instance joins, and while deliveries to it are
+stopped. A healthy member asks nothing. With a health URL the pace knows whether that is well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from sidecar.clock import now
+from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.pace import AWAY, State
+from sidecar.core.participation import Others, Participation
+from sidecar.core.ports import Delivery
+from sidecar.delivery.pull.queue import PullQueue
+from sidecar.delivery.push.knock import Knock
+from sidecar.delivery.push.target import parse_target
+from sidecar.runtime.lane_runner import LaneRunner
+from sidecar.settings.model import Settings
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks. A service that begins to listen gets its first record so much later at most."""
+
+_LOG = logging.getLogger("reconsume.run")
+
+
+class GroupMembership:
+    """Decide with each look whether the lanes are members. Made and called on the event loop.
+
+    `others`: what the heartbeats of the other instances say.
+    """
+
+    def __init__(
+        self, settings: Settings, runners: Sequence[LaneRunner], dispatcher: Dispatcher, others: Callable[[], Others]
+    ) -> None:
+        deliver = settings.deliver
+        self.always = settings.membership == "always" or deliver.mode == "relay" or deliver.broadcast
+        self._runners, self._pace, self._others = runners, dispatcher.pace, others
+        self._state = Participation(
+            deliver.leave_after, now().steady, always=self.always, leaves=deliver.mode == "push"
+        )
+        asks = deliver.mode == "push" and not deliver.broadcast
+        self._guarded = asks and deliver.health_url is not None
+        self._knock: Knock | None = None
+        if asks and not self._guarded:
+            self._knock = Knock(parse_target(deliver.url or "", deliver.allow_remote), self._answered)
+        self._timer: asyncio.TimerHandle | None = None
+        for runner in runners:
+            runner.take_part(self._state.member)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the lanes are no members, as the service cannot work."""
+        return not self._state.member
+
+    def works(self) -> bool:
+        """Return whether the instance is a member and its service is well. For any thread."""
+        return self._state.works
+
+    async def start(self, known: Callable[[], Awaitable[None]], delivery: Delivery) -> None:
+        """Look, and again until `close`. Before that, wait for `known`: the heartbeats of the others are read."""
+        await known()
+        if isinstance(delivery, PullQueue):
+            delivery.at_receive = self._received
+        self._look()
+
+    def close(self) -> None:
+        """Change nothing any more: a drain has begun."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+        if self._guarded:
+            self._state.service(self._pace.state is not State.OUTAGE, now().steady)
+        elif self._knock is not None and (self.waits or not self._state.service_well or self._pace.state in AWAY):
+            self._knock.ask()
+        self._turn()
+
+    def _answered(self, well: bool) -> None:
+        self._state.service(well, now().steady)
+        self._turn()
+
+    def _received(self) -> None:
+        self._state.service(True, now().steady)
+        self._turn()
+
+    def _turn(self) -> None:
+        if not self._state.turn(self._others(), now().steady):
+            return
+        member = self._state.member
+        if not member:
+            text = "the service is away and another instance is well: this one leaves the group"
+            _LOG.warning(text, extra={"event": "group-left"})
+        elif self._state.service_well:
+            _LOG.info("the service is there: this instance joins the group", extra={"event": "group-joined"})
+        else:
+            text = "no instance of the group has a service that is well: this one joins all the same"
+            _LOG.warning(text, extra={"event": "group-joined-unwell"})
+        for runner in self._runners:
+            runner.take_part(member)
