@@ -59,7 +59,10 @@ class LaneSpec:
 
 
 class LaneRunner:
-    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction."""
+    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction.
+
+    `topic_ids`: returns Kafka's ids of the topics, as far as they are known.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class LaneRunner:
         delivery: Delivery,
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -86,6 +90,7 @@ class LaneRunner:
             self.assignment = Assignment(
                 self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout, stepwise=classic
             )
+            self.assignment.starts.topic_ids = topic_ids
             self.committer = Committer(
                 producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
                 reader_config(kafka, plan.group, client),
@@ -93,6 +98,7 @@ class LaneRunner:
                 self.driver.committed,
                 observe,
                 registry,
+                topic_ids,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client),

@@ -61,6 +61,7 @@ def _lane_source(runner: LaneRunner) -> LaneSource:
         runner.ends,
         runner.driver.standing,
         lambda: starts.unread_progress,
+        lambda: starts.misplaced_progress,
         lambda: looks.unanswered,
     )
 

@@ -35,6 +35,7 @@ from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
 from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
 from sidecar.runtime.servers import build_metric_sources, build_servers, pull_calls, retry_calls
+from sidecar.runtime.topic_ids import TopicIds
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
 from sidecar.ui.in_sidecar import build_dashboards
@@ -72,8 +73,10 @@ class Sidecar:
         registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
+        self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry)
+        ids = self._topic_ids.ids
         self._runners = [
-            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
+            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry, ids)
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners)
@@ -108,7 +111,7 @@ class Sidecar:
         followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service]
         self._watch = ThreadWatch([*self._runners, *followers, *dashboards])
         self._gave_up: list[str] = []
-        self._missing = MissingTopics(lambda: needed_topics(self._controller.settings), self._runners[0].topics)
+        self._missing = MissingTopics(self._needed_topics, self._runners[0].topics)
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
         self._ends_at = math.inf
@@ -125,10 +128,9 @@ class Sidecar:
         self._policy_topic.start()
         if self._view_service is not None:
             self._view_service.start()
-        self._starting = [
-            background(runner.start(self._controller.wait_known), f"start-{runner.plan.name}")
-            for runner in self._runners
-        ]
+        known = self._topic_ids.known_after(self._controller.wait_known)
+        self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
+        self._starting.append(background(self._topic_ids.follow(), "topic-ids"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
         if self._settings.deliver.broadcast:
@@ -239,6 +241,9 @@ class Sidecar:
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
         left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
         return self._dispatcher.in_flight + sum(left)
+
+    def _needed_topics(self) -> frozenset[str]:
+        return needed_topics(self._controller.settings)
 
     async def _name_missing_topics(self) -> None:
         await self._controller.wait_known()

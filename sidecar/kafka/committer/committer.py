@@ -16,6 +16,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import settled
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
@@ -29,7 +30,10 @@ partition, that is the cause."""
 
 
 class Committer(threading.Thread):
-    """The thread that commits one lane's batches, one at a time. It calls `report` with each result."""
+    """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
+
+    `topic_ids`: as in `WrittenProgress`.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Committer(threading.Thread):
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -52,6 +57,7 @@ class Committer(threading.Thread):
         self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._unnamed = 0
+        self._written = WrittenProgress(topic_ids)
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials)
 
@@ -122,7 +128,8 @@ class Committer(threading.Thread):
         if refusals := self._supply.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
         try:
-            producer.commit(batch, membership.metadata, self._supply.partitions)
+            offsets = self._written.offsets(batch)
+            producer.commit(batch.entries, offsets, membership.metadata, self._supply.partitions)
         except Aborted as aborted:
             if aborted.producer_unusable:
                 self._supply.replace()
@@ -130,7 +137,7 @@ class Committer(threading.Thread):
         except OutcomeUnknown as unsure:
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
             self._supply.replace()
-            return settled(batch, self._supply, self._reader_config, self._stopping), "unknown"
+            return settled(batch, self._written.last, self._supply, self._reader_config, self._stopping), "unknown"
         return CommitResult(batch, committed=True, done=batch.entries), "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
@@ -140,6 +147,10 @@ class Committer(threading.Thread):
             self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
+        if aborted.metadata_too_long and self._written.too_long():
+            text = "the brokers take less metadata beside an offset (offset.metadata.max.bytes): from now on %d bytes"
+            self._supply.warn("progress-shortened", text, self._written.most)
+            return None
         if named := aborted.refused_offsets & batch.commits.keys():
             text = "Kafka refuses the progress of %d of %d partitions: %s"
             self._supply.warn(

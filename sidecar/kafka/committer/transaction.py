@@ -22,9 +22,8 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.copies import Copy
-from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
 from sidecar.kafka.committer.delivery_errors import (
@@ -94,6 +93,7 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
         self.producer_unusable = producer_unusable
         self.refused_offsets = refused_offsets(error)
         self.stale_member = error.code() in STALE_MEMBER
+        self.metadata_too_long = error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
 
 
 class OutcomeUnknown(Exception):  # noqa: N818
@@ -159,9 +159,18 @@ class TransactionalProducer:
             if topic.error is None
         }
 
-    def commit(self, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
-        """Commit one batch. Raises Aborted or OutcomeUnknown if that fails."""
-        self._transact(batch.entries, partitions, lambda: self._send_offsets(batch, metadata))
+    def commit(
+        self,
+        entries: Sequence[SettledRecord],
+        offsets: list[TopicPartition],
+        metadata: Any,
+        partitions: Mapping[str, int],
+    ) -> None:
+        """Commit the writes of the entries, and the offsets with the consumer's group metadata.
+
+        Raises Aborted or OutcomeUnknown if that fails.
+        """
+        self._transact(entries, partitions, lambda: self._send_offsets(offsets, metadata))
 
     def write(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         """Commit only the writes of entries that come from no consumer.
@@ -241,9 +250,9 @@ class TransactionalProducer:
         except KafkaException:
             return False
 
-    def _send_offsets(self, batch: CommitBatch, metadata: Any) -> None:
+    def _send_offsets(self, offsets: list[TopicPartition], metadata: Any) -> None:
         self.sent_offsets = True
-        self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
+        self._call(self._producer.send_offsets_to_transaction, offsets, metadata, API_LIMIT)
 
     def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         reports, produce = self._reports, self._producer.produce
@@ -320,10 +329,3 @@ def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Me
     # One write of an entry is refused. The client drops the others, and may report those first.
     if known is None or known[0].code() in PRODUCER_ERRORS:
         errors[index] = error, f"{message.topic()}[{message.partition()}]"
-
-
-def _offsets(batch: CommitBatch) -> list[TopicPartition]:
-    return [
-        TopicPartition(source.topic, source.number, share.progress.next, encode(share.progress))
-        for source, share in batch.commits.items()
-    ]
