@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.cli.topics.plan import make_step
-from sidecar.settings import load
 from topics.acls import User
 from topics.specs import TopicSpec
 
@@ -46,7 +46,7 @@ def doctor(
         unreachable,
     )  # they know the Kafka client, which is slow
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     beginning = local_checks(settings)
     reports = {report.check: report for report in told(beginning)}
     following = kafka_checks(settings, role, compare)

@@ -28,6 +28,7 @@ from sidecar.group_policy.removed_topics import leftover_levels
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.consumer.log_checks import made_anew
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.few_messages import next_messages
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
@@ -142,7 +143,9 @@ class PolicyFollower(threading.Thread):
     def _follow(self) -> None:
         self._reading = self._live = False
         self._looked_at = -LOOK_EVERY
-        consumer = Consumer(self._credentials.adopt(self._reader))
+        consumer = new_client(Consumer, self._reader, self._credentials, self._stopping)
+        if consumer is None:
+            return
         try:
             while not self._stopping.is_set() and self._keys_hold(consumer):
                 self._turn(consumer)

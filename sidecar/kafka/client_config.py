@@ -9,12 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-
-from sidecar.kafka.errors import code_of, sentence_of
-from sidecar.printable import MASK
-from sidecar.settings.masks import is_secret
-
 Properties = Mapping[str, str | int | float | bool]
 Config = dict[str, object]
 
@@ -186,20 +180,3 @@ def teller_config(user: Properties, client_id: str) -> Config:
         "message.timeout.ms": 30_000,
         "queue.buffering.max.messages": 100,
     }
-
-
-def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each property that librdkafka does not know, or whose value it refuses.
-
-    Connects to no broker.
-    """
-    faults: list[str] = []
-    for name, value in properties.items():
-        try:
-            Producer({name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
-        except KafkaException as error:
-            # A property tested alone may lack others that it needs. Only what is wrong by itself counts here.
-            if code_of(error) == KafkaError._INVALID_ARG and "onfiguration property" in error.args[0].str():
-                said = sentence_of(error)
-                faults.append(f"kafka.{name}: {said.replace(value, MASK) if value and is_secret((name,)) else said}")
-    return tuple(faults)

@@ -40,6 +40,9 @@ from sidecar.runtime.view_service import build_view_service, view_calls, with_vi
 from sidecar.settings.model import Settings
 from sidecar.ui.in_sidecar import build_dashboards
 
+CLIENT_WITHIN = 60.0
+"""Seconds after which a start without a Kafka client ends: files of credentials that do not match are mended by then,
+and an exit is seen where a log line is not."""
 LOOK_EVERY = 1.0
 """Seconds between two checks whether every thread is alive."""
 
@@ -70,7 +73,7 @@ class Sidecar:
         self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
-        registry = registry_of(settings.kafka)
+        self._registry = registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
         self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry)
@@ -140,7 +143,8 @@ class Sidecar:
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop, and return the exit code.
 
-        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance.
+        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, or
+        if its properties let no Kafka client be made.
         """
         while not stop.is_set():
             if self._controller.refusal:
@@ -153,6 +157,9 @@ class Sidecar:
                     extra={"event": "drained-alone"},
                 )
                 return 1
+            if not self.started() and (refused := self._registry.refused_for(CLIENT_WITHIN)):
+                _LOG.error("configuration: kafka: %s", refused, extra={"event": "no-client"})
+                return os.EX_CONFIG
             # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
             if problems := self.problems():
                 self._gave_up = problems
@@ -216,7 +223,11 @@ class Sidecar:
         return max(runner.driver.standing.worst for runner in self._runners)
 
     def _last_error(self) -> str | None:
-        found = [self._credentials.problem, *(source.last_error for source in self._sources())]
+        found = [
+            self._credentials.problem,
+            self._registry.refused_for(0.0),
+            *(source.last_error for source in self._sources()),
+        ]
         return next((text_without_secrets(text) for text in found if text), None)
 
     def _sources(self) -> list[LaneRunner | PostWriter]:

@@ -18,6 +18,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
 from sidecar.kafka.committer.transaction import TransactionalProducer
+from sidecar.kafka.credentials.new_client import refuse
 from sidecar.kafka.credentials.registry import ClientCredentials
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
@@ -83,7 +84,7 @@ class ReplaceableProducer:
         producer, pause = None, REBUILD_EVERY
         while not self._stopping.is_set():
             try:
-                producer = producer or TransactionalProducer(self.credentials.adopt(self._identified()))
+                producer = producer or self._new()
                 producer.prepare()
                 self.producer = producer
                 return
@@ -99,6 +100,16 @@ class ReplaceableProducer:
                 self._stopping.wait(pause)
         if producer is not None:
             producer.end()
+
+    def _new(self) -> TransactionalProducer:
+        """Return a producer that is not ready yet. Raises KafkaException if the properties are refused."""
+        try:
+            made = TransactionalProducer(self.credentials.adopt(self._identified()))
+        except KafkaException as failure:
+            refuse(self.credentials, failure)
+            raise
+        self.credentials.refused = None
+        return made
 
     def _give_up(self) -> None:
         old, self.producer = self.producer, None

@@ -34,11 +34,13 @@ def settled(
     before, which ended what the old one had open.
     """
     credentials = supply.credentials
-    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+    pending, reader = credentials.pending, None
     places = [TopicPartition(*source) for source in batch.commits]
     try:
         while not stopping.is_set():
             try:
+                if reader is None:
+                    pending, reader = credentials.pending, Consumer(credentials.newest(config))
                 found = raise_partition_errors(reader.committed(places, timeout=ASK_LIMIT))
                 if is_written(found, written):
                     return CommitResult(batch, committed=True, done=batch.entries)
@@ -46,11 +48,13 @@ def settled(
             except KafkaException as failure:
                 supply.warn("progress-unanswered", "Kafka does not answer yet which progress is committed: %s", failure)
                 stopping.wait(AGAIN_AFTER)
-                if credentials.pending is not pending:  # Kafka may refuse the reader's own credentials
+                # Kafka, or the client itself, may refuse the reader's own credentials.
+                if reader is not None and credentials.pending is not pending:
                     reader.close()
-                    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+                    reader = None
     finally:
-        reader.close()
+        if reader is not None:
+            reader.close()
     return None
 
 

@@ -22,6 +22,7 @@ from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks
 from sidecar.kafka.consumer.lost_positions import lost_positions
 from sidecar.kafka.consumer.owned_partition import with_edges
+from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading
 
@@ -31,8 +32,6 @@ QUIET_POLL = 0.2
 """The same while none is: nothing is to be resumed. The client itself wakes so often, and each turn costs CPU."""
 NAP = 0.002
 """Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
-AGAIN = 1.0
-"""Seconds before the next try if a client could not be made."""
 CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
@@ -71,6 +70,7 @@ class ConsumerThread(threading.Thread):
         self._hand_overs = HandOver(assignment.slots, reading, heavy)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
+        self._joined = False
         self._stopping = threading.Event()
 
     # --- called from other threads -----------------------------------------------------------------------------------
@@ -101,31 +101,30 @@ class ConsumerThread(threading.Thread):
         """Poll until stopped, or until an error ends the thread."""
         try:
             self._begin()
-            while not self._stopping.is_set():
+            while self._joined and not self._stopping.is_set():
                 self._poll_once()
-            self.assignment.leave(self._consumer)
-            self._consumer.close()
+            if self._joined:
+                self.assignment.leave(self._consumer)
+                self._consumer.close()
         except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
             _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
             self.failure = failure
 
     def _begin(self) -> None:
-        """Make a client with the newest credentials, and join."""
-        while True:
-            try:
-                self._consumer = Consumer(self._credentials.adopt(self._config))
-                break
-            except KafkaException as failure:
-                # Credentials are mounted as several files: for a moment two of them may not match.
-                self.last_error, self.last_poll_at = str(failure), time.monotonic()
-                if self._stopping.wait(AGAIN):
-                    raise
-        self.assignment.join(self._consumer, self._topics)
+        """Make a client with the newest credentials, and join; do nothing if a stop comes first."""
+        made = new_client(Consumer, self._config, self._credentials, self._stopping, self._count_turn)
+        if made is not None:
+            self._consumer, self._joined = made, True
+            self.assignment.join(self._consumer, self._topics)
+
+    def _count_turn(self) -> None:
+        self.last_poll_at = time.monotonic()
 
     def _begin_anew(self) -> None:
         """Give everything up in order, as in a rebalance, and join again with a new client."""
         self.assignment.leave(self._consumer)
         self._consumer.close()
+        self._joined = False
         self._full_since, self.assignment.all_paused = None, False
         self._begin()
 
@@ -138,6 +137,7 @@ class ConsumerThread(threading.Thread):
         self.last_poll_at = time.monotonic()
         if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
+            return
         self.assignment.answer(self._consumer)
         self.assignment.request_offsets(self._consumer, self.last_poll_at)
         self._run_commands()
