@@ -14,6 +14,7 @@ from sidecar.cli.terminal.output import Format, talk, write
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load
+from sidecar.settings.addresses import is_loopback
 from sidecar.settings.sections.deliver import Deliver
 
 app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -45,6 +46,9 @@ def check(options: Options) -> None:
         faults += unreadable.problems
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
+    listen = settings.listen
+    if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
+        talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}

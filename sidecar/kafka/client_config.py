@@ -114,14 +114,17 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
         "retry.backoff.max.ms": 1_000,
         "linger.ms": 0,
         "batch.size": BATCH_BYTES,
-        # The topic's own limit decides. The client's limit counts bytes before compression.
-        "message.max.bytes": 100_000_000,
         # The Java client's partitioner, so that all producers of a key agree on its partition.
         "partitioner": "murmur2_random",
         **_client(user, client_id),
+        # The topic's own limit decides. The client's limit counts bytes before compression, so that a user's own value
+        # would hold copies for ever that the topic takes.
+        "message.max.bytes": 100_000_000,
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
+        # A producer that asks for a topic would create it, with defaults of the broker that may delete waiting retries.
+        "allow.auto.create.topics": False,
         # A committed transaction proves that all its records were written. Only a refused record needs a report.
         "delivery.report.only.error": True,
     }

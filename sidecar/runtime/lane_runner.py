@@ -153,9 +153,9 @@ class LaneRunner:
         """Return where each partition ended a few seconds ago."""
         return self.consumer.looks.ends
 
-    def topics(self) -> frozenset[str] | None:
-        """Return the topics of the cluster; None if Kafka does not answer. Blocks: not for the event loop."""
-        return self.committer.topics()
+    def missing(self, wanted: frozenset[str]) -> frozenset[str] | None:
+        """Return which of these topics are missing; None if Kafka does not tell. Blocks: not for the event loop."""
+        return self.committer.missing(wanted)
 
     def watched(self) -> list[WatchedThread]:
         """Return the lane's threads. A committer that keeps nothing has none."""

@@ -29,6 +29,7 @@ from sidecar.runtime.assembly import (
     build_post_writer,
     instance_name,
     needed_topics,
+    sized_topics,
 )
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.runtime.loop_faults import LoopFaults
@@ -76,7 +77,7 @@ class Sidecar:
         self._registry = registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
-        self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry)
+        self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry, sized_topics(settings))
         ids = self._topic_ids.ids
         self._runners = [
             LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry, ids)
@@ -106,7 +107,7 @@ class Sidecar:
             credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
         )
-        self._servers = build_servers(settings, self, scraper(sources), calls)
+        self._servers = build_servers(settings, self, scraper(sources), calls, lambda: self._topic_ids.largest)
         dashboards = build_dashboards(
             settings, policy, None if self._view_service is None else self._view_service.topic
         )
@@ -114,7 +115,7 @@ class Sidecar:
         followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service]
         self._watch = ThreadWatch([*self._runners, *followers, *dashboards])
         self._gave_up: list[str] = []
-        self._missing = MissingTopics(self._needed_topics, self._runners[0].topics)
+        self._missing = MissingTopics(self._needed_topics, self._runners[0].missing)
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
         self._ends_at = math.inf

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import KAFKA_LIMIT
 from sidecar.kafka.credentials.registry import CredentialRegistry
 
 LOOK_EVERY = 300.0
@@ -26,13 +27,20 @@ class TopicIds:
     """The ids by the topics' names, as far as they are known.
 
     `needed`: the topics that the policy in force needs. A client is made for each look: one that stayed would cost
-    threads and connections for a request in five minutes.
+    threads and connections for a request in five minutes. `sized`: the topics of which the largest record matters.
     """
 
     def __init__(
-        self, kafka: Mapping[str, str], needed: Callable[[], frozenset[str]], registry: CredentialRegistry
+        self,
+        kafka: Mapping[str, str],
+        needed: Callable[[], frozenset[str]],
+        registry: CredentialRegistry,
+        sized: tuple[str, ...] = (),
     ) -> None:
         self.known: Mapping[str, str] = {}
+        self.largest = KAFKA_LIMIT
+        """Bytes of the largest record that one of the topics takes, as far as this user may see it."""
+        self._sized = sized
         self._kafka, self._needed, self._registry = kafka, needed, registry
         self._looked = asyncio.Event()
 
@@ -61,7 +69,10 @@ class TopicIds:
     def _look(self, names: frozenset[str]) -> dict[str, str]:
         kafka = {**self._kafka, **self._registry.newest.properties}
         try:
-            found, _ = Cluster(kafka, "reconsume-topic-ids").topics(names)
+            cluster = Cluster(kafka, "reconsume-topic-ids")
+            found, _ = cluster.topics(names)
+            told = [config.get("max.message.bytes", "") for config in cluster.settings(self._sized).values()]
+            self.largest = max((int(text) for text in told if text.isdecimal()), default=KAFKA_LIMIT)
         except (BrokerError, ConfigError) as fault:
             _LOG.debug("the topics' ids are not known: %s", fault, extra={"event": "topic-ids-unknown"})
             return {}
