@@ -40,6 +40,8 @@ POLL = 0.5
 """Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""
 LARGE_CLUSTER, LIST_LARGE_EVERY = 20_000, 3_600.0
 """Partitions above which all topics are listed only so often (seconds)."""
+LIST_AGAIN = 600.0
+"""Seconds until all topics are listed again if the list did not come in time."""
 NAMED_WITHIN = 20.0
 """Seconds for the answer about one topic."""
 METADATA_WITHIN = 5.0
@@ -247,7 +249,7 @@ class PolicyFollower(threading.Thread):
             try:
                 every = consumer.list_topics(timeout=METADATA_WITHIN).topics
             except KafkaException:  # a large cluster takes longer, and one that is away says so below
-                self._list_at = time.monotonic() + LIST_LARGE_EVERY
+                self._list_at = time.monotonic() + LIST_AGAIN
             else:
                 self._counts = {name: len(topic.partitions) for name, topic in every.items()}
                 large = sum(self._counts.values()) > LARGE_CLUSTER
