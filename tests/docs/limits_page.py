@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sidecar.api import pull, retry
-from sidecar.core import counters, progress, progress_codec
+from sidecar.core import counters, progress, progress_codec, reason_classes
 from sidecar.core.lane import outbox
 from sidecar.delivery.push import forwarded_headers, request, response_reader, settings, verdict
 from sidecar.delivery.relay import post_writer
@@ -193,6 +193,12 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit("`RETRY_REASON`", bytes_(reasons.LONGEST_REASON), "", "cut"),
             Limit("retries and redrives that are counted", number(headers.LARGEST_COUNT), "", "the count stays there"),
+            Limit(
+                "classes of reasons of an instance, by UTC day",
+                str(reason_classes.MOST),
+                "",
+                "`other`, with the class in the text; `http-NNN` is always kept",
+            ),
             Limit(
                 "reasons that are counted apart in memory",
                 f"{number(counters.MOST_REASONS)} pairs of topic and reason",
