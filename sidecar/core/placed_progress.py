@@ -15,7 +15,8 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import LONGEST, STAMP_AT, decode, encode
 from sidecar.core.record import Partition
 
-_STAMP = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-([A-Za-z0-9_-]{1,40}))?")
+_STAMP = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-([A-Za-z0-9+/=_-]{1,40}))?")
+"""The id as the client writes it: base64, in either alphabet."""
 
 
 def stamp_of(source: Partition, offset: int, topic_id: str) -> str:
