@@ -110,7 +110,7 @@ soak-sim: $(READY)
 	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 28) / 29 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
-COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer
+COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer 4.4:classic 4.4:consumer
 COMPAT_FLOWS := lifecycle/test_main_job faults/test_sidecar_killed lifecycle/test_rebalance operations/test_redrive faults/test_broker_killed
 compat: $(READY)
 	@failed=; for run in $(COMPAT_RUNS); do \

@@ -27,6 +27,7 @@ LONGEST_INVISIBLE = 43_200_000
 USUAL_INVISIBLE = 30_000
 LONGEST_WAIT = 60_000
 USUAL_WAIT = 10_000
+RECEIVE = "/v1/receive"
 PATHS = ("receive", "ack", "nack", "change-invisible", "reconsume-later", "dead-letter")
 
 OVER = {
@@ -37,11 +38,14 @@ OVER = {
 
 
 class PullCalls:
-    """The endpoints of pull mode. `shortest`: the shortest invisible duration that a caller may ask for, in ms."""
+    """The endpoints of pull mode.
 
-    def __init__(self, leases: PullQueue, shortest: int) -> None:
+    `shortest`: the shortest invisible duration that a caller may ask for, in ms. `most_waiting`: callers that may wait.
+    """
+
+    def __init__(self, leases: PullQueue, shortest: int, most_waiting: int) -> None:
         self._leases = leases
-        self._shortest = shortest
+        self._shortest, self._most_waiting = shortest, most_waiting
 
     async def receive(self, request: Request) -> Response:
         """Lease records to the caller; wait for the first one."""
@@ -52,6 +56,8 @@ class PullCalls:
         wait = fields.duration("wait", 0, LONGEST_WAIT, USUAL_WAIT)
         if self._leases.closed:
             return problem(503, "The sidecar drains and gives out no more records.")
+        if self._leases.waiting >= self._most_waiting:
+            return problem(503, "As many callers wait as may (pull.max_waiting); receive again.", {"retry-after": "1"})
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             async with self._leases.turn(wait / 1000, gone):
@@ -101,9 +107,9 @@ class PullCalls:
         return _json({"handles": told})
 
 
-def pull_routes(leases: PullQueue, shortest: int) -> list[Route]:
+def pull_routes(leases: PullQueue, shortest: int, most_waiting: int = 1_024) -> list[Route]:
     """Return the routes of a sidecar in pull mode."""
-    calls = PullCalls(leases, shortest)
+    calls = PullCalls(leases, shortest, most_waiting)
     endpoints = (
         calls.receive,
         calls.ack,

@@ -6,22 +6,28 @@ the answer to a push it is not, because there the service does not wait for a re
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sidecar.api.raw_post import TYPE, raw_record, raw_wish
+from sidecar.clock import wall
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.push.verdict import ASKED_DEAD_LETTER, ASKED_RETRY, LONGEST_FIELD, reason_of
 from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
 from sidecar.delivery.relay.posts import NotOursError, PostResult
+from sidecar.http.bodies import LONGEST
 from sidecar.http.problems import problem
 from topics.durations import parse_duration
 from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 
+RETRY = "/v1/retry"
+HEAD_ROOM = 64 * 1024
+"""Bytes of a post beside key and value."""
 RETRY_AFTER = {"retry-after": "1"}
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_LONG)]
@@ -42,6 +48,14 @@ class Post(msgspec.Struct, forbid_unknown_fields=True):
     reason: str | None = None
 
 
+class Wish(NamedTuple):
+    """What the raw form asks for: as the fields of these names in `Post`."""
+
+    delay: str | None
+    level: int | None
+    reason: str | None
+
+
 _BODY = msgspec.json.Decoder(Post)
 
 
@@ -57,8 +71,13 @@ def retry_routes(posts: Posts) -> list[Route]:
 
     async def retry(request: Request) -> Response:
         try:
-            post = _BODY.decode(await request.body())
-            record, failure = record_of(post), failure_of(post)
+            body = await request.body()
+            if is_raw(request):
+                given = {name: request.headers[name] for name in request.headers}
+                record, failure = raw_record(given, body, wall), failure_of(Wish(**raw_wish(given)))
+            else:
+                post = _BODY.decode(body)
+                record, failure = record_of(post), failure_of(post)
         except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
             return problem(400, f"The body is not a record to retry: {fault}.")
         try:
@@ -75,7 +94,12 @@ def retry_routes(posts: Posts) -> list[Route]:
             return problem(503, f"It is not known whether it was written ({fault}); post it again.", RETRY_AFTER)
         return Response(msgspec.json.encode(placed._asdict()), 201, media_type="application/json")
 
-    return [Route("/v1/retry", retry, methods=["POST"])]
+    return [Route(RETRY, retry, methods=["POST"])]
+
+
+def longest_post(largest: int) -> int:
+    """Return the bytes of a post's body for topics that take records of `largest` bytes: base64 makes 4 bytes of 3."""
+    return max(LONGEST, largest * 4 // 3 + HEAD_ROOM)
 
 
 def record_of(post: Post) -> Record:
@@ -87,7 +111,12 @@ def record_of(post: Post) -> Record:
     return Record(source, post.offset, 0, post.timestamp, post.key_base64, post.value_base64, post.headers, None)
 
 
-def failure_of(post: Post) -> Failed:
+def is_raw(request: Request) -> bool:
+    """Whether the body is the value itself."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == TYPE
+
+
+def failure_of(post: Post | Wish) -> Failed:
     """Return the failure that the post reports. Raises ValueError if its delay is not a duration."""
     try:
         delay = None if post.delay is None else parse_duration(post.delay[:LONGEST_FIELD])

@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.audit.facts import Number
 from sidecar.audit.parsing import TopicRecord
 from sidecar.audit.wanted import First, Pick
+from sidecar.core.placed_progress import decode_at
 from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode
+from sidecar.core.record import Partition
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.descriptions import Span
 from sidecar.kafka.client_config import reader_config
@@ -128,7 +129,11 @@ class AuditKafka:
             raise self._fault(f"the progress of group {group} cannot be asked for", error) from error
         finally:
             reader.close()
-        return {(p.topic, p.partition): decode(p.offset, p.metadata) for p in found if p.offset >= 0}
+        return {
+            (p.topic, p.partition): decode_at(Partition(p.topic, p.partition), "", p.offset, p.metadata)
+            for p in found
+            if p.offset >= 0
+        }
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

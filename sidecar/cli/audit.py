@@ -16,10 +16,10 @@ import typer
 from sidecar.audit.facts import NOTES, Finding
 from sidecar.cli.terminal.arguments import before
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.errors import SetupError
-from sidecar.settings import load
 from topics.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def audit(
     """
     from sidecar.audit.audit import Audit, AuditRequest, tallied
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     ask = AuditRequest(None if since is None else before(since, "--since"), duration(slack), not skip_main)
     counts: Counter[str] = Counter()
     began = time.monotonic()

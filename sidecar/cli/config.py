@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, write
+from sidecar.cli.terminal.output import Format, talk, write
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load
+from sidecar.settings.addresses import is_loopback
 from sidecar.settings.sections.deliver import Deliver
 
 app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -24,36 +25,52 @@ take_common(app)
 def check(options: Options) -> None:
     """Check the configuration.
 
-    Connects to nothing, and reports every fault at once. Ends with 78 when something is wrong.
+    Connects to nothing, and reports every fault at once. A Kafka client of each kind is made from the whole set of
+    properties. Ends with 78 when something is wrong. A file that is not there is a warning here, as on a machine that
+    has no secrets, and a fault when the sidecar starts.
 
     \b
     Example:
       reconsume config check -c reconsume.yaml
     """
-    from sidecar.kafka.client_config import (
-        property_faults,  # the Kafka client is slow to import; help and schema need none
-    )
+    # The Kafka client is slow to import; help and schema need none.
+    from sidecar.kafka.client_check import absent_files, client_faults, without_files
 
     settings = load(options.config, options.sets)
-    faults = [*_token_faults(settings), *_target_faults(settings.deliver)]
+    tokens = token_files(settings)
+    absent = absent_files(settings.kafka) | {name: file for name, file in tokens.items() if not file.exists()}
+    faults = [*_token_faults(tokens, absent), *_target_faults(settings.deliver)]
     try:
-        faults += property_faults(settings.kafka)
+        faults += client_faults(without_files(settings.kafka, absent_files(settings.kafka)))
     except ConfigError as unreadable:
         faults += unreadable.problems
+    for name, file in absent.items():
+        talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
+    listen = settings.listen
+    if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
+        talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
     options.output.rows(("group", "topics", "good"), [row])
 
 
-def _token_faults(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each file of tokens that cannot be used as a whole."""
-    for name, file in (("api", settings.api.token_file), ("ui", settings.ui.enabled and settings.ui.token_file)):
+def token_files(settings: Settings) -> dict[str, Path]:
+    """Return the files of tokens, by their settings."""
+    named = {"api.token_file": settings.api.token_file, "ui.token_file": settings.ui.token_file}
+    if not settings.ui.enabled:
+        del named["ui.token_file"]
+    return {name: Path(file) for name, file in named.items() if file is not None}
+
+
+def _token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each file of tokens that is there and cannot be used as a whole."""
+    for name, file in files.items():
         try:
-            if file and (fault := read_tokens(Path(file)).fault):
-                yield f"{name}.token_file = {file}: {fault}"
+            if name not in absent and (fault := read_tokens(file).fault):
+                yield f"{name} = {file}: {fault}"
         except OSError as error:
-            yield f"{name}.token_file = {file}: cannot be read: {error.strerror}"
+            yield f"{name} = {file}: cannot be read: {error.strerror}"
 
 
 def _target_faults(deliver: Deliver) -> Iterator[str]:

@@ -13,7 +13,7 @@ import typer
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import talk, write
-from sidecar.dev.kafka.releases import NEWEST, RELEASES
+from sidecar.dev.kafka.releases import RELEASES, USUAL
 from sidecar.errors import SetupError
 from sidecar.settings import load_with_origins
 
@@ -33,7 +33,7 @@ def broker(
     options: Options,
     nodes: Annotated[int, typer.Option("--nodes", help="1 or 3 nodes.")] = 1,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Of the first node; 0 takes a free one.")] = 0,
-    kafka: Annotated[str, typer.Option("--kafka", metavar="RELEASE", help=f"{', '.join(RELEASES)}.")] = NEWEST,
+    kafka: Annotated[str, typer.Option("--kafka", metavar="RELEASE", help=f"{', '.join(RELEASES)}.")] = USUAL,
 ) -> int:
     """Run a real Apache Kafka.
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.cli.topics.plan import make_step
-from sidecar.settings import load
 from topics.acls import User
 from topics.specs import TopicSpec
 
@@ -26,18 +26,24 @@ COLUMNS = ("check", "status", "finding", "mend")
 def doctor(
     options: Options,
     role: Annotated[User, typer.Option("--role", help="Whose rights the user of kafka: should have.")] = User.SIDECAR,
+    deliver: Annotated[
+        bool,
+        typer.Option("--deliver", help="Also send the service one made-up record, with the header Reconsume-Trial: 1."),
+    ] = False,
 ) -> int:
     """Find what is wrong.
 
-    Looks at Kafka, the user's rights, the topics, clocks, progress, transactions, other groups, instances, the policy,
-    the view and the service. One line for each: ok, warn, or fail, and the mend. Nothing is changed; the clocks are
-    compared by records in a transaction that is aborted. Run it where the sidecar runs, with its configuration.
+    Looks at Kafka, the user's rights, the topics, limits, clocks, progress, transactions, other groups, instances and
+    what they say of themselves, the policy, the view and the service, which is called as the sidecar calls it. One line
+    for each: ok, warn, or fail, and the mend. Nothing is changed; the clocks are compared by records in a transaction
+    that is aborted. Run it where the sidecar runs, with its configuration.
 
     Ends with 1 when a check fails.
 
     \b
     Example:
       reconsume doctor -o table
+      reconsume doctor --deliver
     """
     from sidecar.doctor.all_checks import (
         KAFKA,
@@ -46,8 +52,8 @@ def doctor(
         unreachable,
     )  # they know the Kafka client, which is slow
 
-    settings = load(options.config, options.sets)
-    beginning = local_checks(settings)
+    settings = settings_for_kafka(options)
+    beginning = local_checks(settings, deliver=deliver)
     reports = {report.check: report for report in told(beginning)}
     following = kafka_checks(settings, role, compare)
     if reports[KAFKA].status == "fail":

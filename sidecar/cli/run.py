@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from sidecar.cli.config import token_files
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.errors import ConfigError
-from sidecar.settings import load
 
 
 def run(options: Options) -> int:
@@ -16,12 +17,13 @@ def run(options: Options) -> int:
     Example:
       reconsume run -c reconsume.yaml
     """
-    settings = load(options.config, options.sets)
-    from sidecar.kafka.client_config import property_faults
+    settings = settings_for_kafka(options)
+    if absent := [
+        f"{name} = {file}: is not there" for name, file in token_files(settings).items() if not file.exists()
+    ]:
+        raise ConfigError(absent)
     from sidecar.runtime.run import (
         run as run_sidecar,  # a wrong configuration is reported before the Kafka client is loaded
     )
 
-    if faults := property_faults(settings.kafka):
-        raise ConfigError(faults)
     return run_sidecar(settings)

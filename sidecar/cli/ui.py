@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.terminal.arguments import address
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
 from sidecar.http.tokens import read_tokens
-from sidecar.settings import load
 from sidecar.settings.addresses import Listen
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def ui(
     place = address(listen, "--listen")
     if token_file is not None and (fault := fault_of(token_file)):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     from sidecar.freed_memory import give_back_memory
     from sidecar.runtime.assembly import (
         build_policy,

@@ -9,9 +9,9 @@ import typer
 from sidecar.cli.audit import kept, telling
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import plural, talk
-from sidecar.settings import load
 
 COLUMNS = ("id", "state", "times", "redrives", "level", "due", "reason")
 
@@ -35,7 +35,7 @@ def repair(
     """
     from sidecar.view_repair.repair import ViewRepair
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     with kept(), telling() as tell, ViewRepair(settings, tell) as run:
         events = list(run.missing())
         for place in run.unread:

@@ -65,8 +65,8 @@ class CommitResult:
 
     `fenced`: partitions that another member owns by now. `again`: entries that are not in Kafka, although nothing is
     known against them. `committed`: whether the progress of the partitions that are not fenced is in Kafka. `apart`:
-    Kafka refuses the batch and names no cause, so smaller batches must find it. `unwritable`: the partitions whose
-    progress Kafka refuses, with the reason for people; their entries are in `again`.
+    the next batches must be smaller, because Kafka refuses this one and names no cause, or a quota holds it back.
+    `unwritable`: the partitions whose progress Kafka refuses, with the reason for people; their entries are in `again`.
     """
 
     batch: CommitBatch

@@ -19,34 +19,51 @@ MOST_WIDTH = 99_999
 """Partitions: more than any topic has."""
 MOST_AT = 9_999_999_999_999
 """Epoch ms of the year 2286: later timestamps are not kept."""
+LONGEST = 4_096
+"""Characters of the metadata: Kafka's default of `offset.metadata.max.bytes`. Our longest form has 2 900."""
+STAMP_AT = 7
+"""The position of the stamp (`placed_progress.py`) among the parts."""
 
 
-def encode(progress: Progress) -> str:
-    """Return the metadata of a commit.
+def encode(progress: Progress, stamp: str = "", most: int = LONGEST) -> str:
+    """Return the metadata of a commit, of `most` characters at most.
 
     It is a tag, the clean mark, a dot, and the done set as a compressed bitmap. Then follow, each after a dot: the
-    crashes, the distances of mark and reach from the next offset, the width, and the time of the last record. Empty
-    parts at the end are left out.
+    crashes, the distances of mark and reach from the next offset, the width, the time of the last record, and the
+    stamp. Empty parts at the end are left out.
 
-    Offsets further off than `SPAN` are left out. That can only cost a second delivery, never a record.
+    Offsets further off than `SPAN` are left out, and so are the furthest ones where `most` is too little for all. That
+    can only cost a second delivery, never a record. Where `most` is too little for the numbers too, all is left out.
     """
+    head, tail = f"{_TAG}{_CLEAN if progress.clean else _OPEN}.", _numbers(progress, stamp)
+    if len(head) + len(tail) > most:
+        return ""
+    return f"{head}{_body(progress, most - len(head) - len(tail))}{tail}"
+
+
+def _body(progress: Progress, room: int) -> str:
+    """Return the bitmap of the done set as text: all of it, or its beginning if that alone fits."""
     bits = bytearray(SPAN // 8)
     for offset in progress.done:
         place = offset - progress.next
         if 0 <= place < SPAN:
             bits[place >> 3] |= 1 << (place & 7)
     packed = bits.rstrip(b"\0")
-    body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode() if packed else ""
-    return f"{_TAG}{_CLEAN if progress.clean else _OPEN}.{body}{_numbers(progress)}"
+    while packed:
+        body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode()
+        if len(body) <= room:
+            return body
+        packed = packed[: len(packed) * 3 // 4].rstrip(b"\0")
+    return ""
 
 
-def _numbers(progress: Progress) -> str:
+def _numbers(progress: Progress, stamp: str) -> str:
     deaths = str(min(progress.deaths, MOST_DEATHS) or "")
     mark = "" if progress.mark is None else _place(progress.mark - progress.next)
     reach = "" if progress.reach is None else _place(progress.reach - progress.next + 1)
     width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
     last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
-    return f".{deaths}.{mark}.{reach}.{width}.{last_at}".rstrip(".")
+    return f".{deaths}.{mark}.{reach}.{width}.{last_at}.{stamp}".rstrip(".")
 
 
 def _place(distance: int) -> str:

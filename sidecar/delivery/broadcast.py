@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from sidecar.clock import wall
 from sidecar.core.commit_batch import CommitBatch, CommitResult
@@ -25,6 +25,7 @@ from sidecar.kafka.consumer.log_checks import Edges
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.start_offsets import Start, Starts
+from sidecar.kafka.named_topics import named_topics
 
 LOOK_EVERY = 5.0
 """Seconds between looks for new partitions, and for those whose leader did not answer at the start. No record in them
@@ -51,8 +52,8 @@ class AllPartitions(Assignment):
 
     def __init__(self, listener: AssignmentListener, *, lock_timeout: float) -> None:
         super().__init__(listener, start_at="latest", lock_timeout=lock_timeout)
-        self.there: frozenset[str] | None = None
-        """The topics that the cluster had at the last look; None before the first look."""
+        self.gone: frozenset[str] | None = None
+        """The topics that the cluster did not have at the last look; None before the first look."""
         self.kept: dict[Partition, Progress] = {}
         """Progress of each partition, for a client that is made again. It is stored nowhere else."""
         self.starts = _Kept(self.kept)
@@ -93,8 +94,10 @@ class AllPartitions(Assignment):
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 
     def _look(self, consumer: Consumer) -> None:
-        found = consumer.list_topics(timeout=ANSWER_WITHIN).topics
-        self.there = frozenset(found)
+        asked = named_topics(consumer, self._topics, ANSWER_WITHIN)
+        if len(asked.found) + len(asked.absent) < len(set(self._topics)):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        found, self.gone = asked.found, asked.absent
         present = frozenset(
             Partition(name, number) for name in self.topics if name in found for number in found[name].partitions
         )
@@ -173,9 +176,10 @@ class NoCommitter:
         """Return True: there is no thread that could end."""
         return True
 
-    def topics(self) -> frozenset[str] | None:
-        """Return the topics that the cluster has; None if they are not known yet."""
-        return self._assignment.there
+    def missing(self, wanted: Set[str]) -> frozenset[str] | None:
+        """Return which of these topics are missing; None if it is not known yet."""
+        gone = self._assignment.gone
+        return None if gone is None else gone & wanted
 
     def submit(self, batch: CommitBatch) -> None:
         """Report the batch as done (port `Commit`). `report` must handle that later, not during this call."""

@@ -18,6 +18,8 @@ from sidecar.errors import BrokerError, ReconsumeError
 from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.client_config import BATCH_BYTES, producer_config
 from sidecar.kafka.committer.delivery_errors import error_in
+from sidecar.kafka.committer.record_form import STRONGEST
+from sidecar.kafka.committer.refusing_partitions import State
 from sidecar.kafka.committer.transaction import API_LIMIT, Aborted, OutcomeUnknown, TransactionalProducer
 from topics.names import Names
 
@@ -28,6 +30,10 @@ RIGHTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ on the DLQ, or WRITE on topics {names.ready} and {names.events}",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the cluster",
 }
+
+
+ALL_TOPICS_LIMIT = 20.0
+"""Seconds for a list of all topics. A cluster of 200 000 partitions has taken six."""
 
 
 class SupersededError(ReconsumeError):
@@ -50,7 +56,8 @@ class DlqProducer(TransactionalProducer):
 
     def __init__(self, kafka: Mapping[str, str], names: Names, longest: int = BATCH_BYTES) -> None:
         identity = names.redrive_group
-        config = producer_config(kafka, identity, f"reconsume-{identity}")
+        # A letter may be in the DLQ only because it was packed. Here the CPU does not matter.
+        config = producer_config({"compression.type": STRONGEST, **kafka}, identity, f"reconsume-{identity}")
         # Not QUIET itself: the client's log tells which topics are denied, and whether a request was sent twice.
         super().__init__({**config, "logger": QUIET["logger"], "batch.size": min(BATCH_BYTES, longest)})
         self._names = names
@@ -65,7 +72,7 @@ class DlqProducer(TransactionalProducer):
         """Make the producer ready. Return why that is impossible."""
         try:
             self.prepare()
-            self.counts = self.partitions()
+            self.counts = {name: len(states) for name, states in self.places().items()}
         except CallTimeoutError as stuck:
             return _Fault(BrokerError, f"no transaction can be begun: {stuck} did not come back")
         except KafkaException as failure:
@@ -75,6 +82,15 @@ class DlqProducer(TransactionalProducer):
             lacks = error.code() in RIGHTS
             return _Fault(BrokerError, self._lacks(error) if lacks else f"no transaction can be begun: {error.str()}")
         return None
+
+    def places(self) -> dict[str, list[State]]:
+        """Return the state of every partition of each topic of the cluster. Raises KafkaException."""
+        topics = self._producer.list_topics(timeout=ALL_TOPICS_LIMIT).topics
+        return {
+            name: [State(found.leader, len(found.isrs)) for _, found in sorted(topic.partitions.items())]
+            for name, topic in topics.items()
+            if topic.error is None
+        }
 
     def redrive(self, entries: Sequence[SettledRecord], offsets: list[TopicPartition], metadata: Any) -> None:
         """Commit the writes and the redrive history in one transaction.

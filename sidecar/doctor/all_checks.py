@@ -9,13 +9,15 @@ from typing import Generic
 from sidecar.clock import now
 from sidecar.doctor.checks.clock import clock
 from sidecar.doctor.checks.groups import groups
+from sidecar.doctor.checks.instances import instances
 from sidecar.doctor.checks.kafka import reach
 from sidecar.doctor.checks.leftovers import removed_topics
+from sidecar.doctor.checks.limits import limits
 from sidecar.doctor.checks.overdue import overdue
 from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import progress
 from sidecar.doctor.checks.rights import rights
-from sidecar.doctor.checks.service import service
+from sidecar.doctor.checks.service import delivered, service
 from sidecar.doctor.checks.subscriptions import subscriptions
 from sidecar.doctor.checks.topics import Compare, topics
 from sidecar.doctor.checks.transactions import transactions
@@ -35,12 +37,16 @@ TRANSACTION_TIMEOUT = 10_000
 """ms. Reconsume's own value, used if the configuration sets none."""
 
 
-def local_checks(settings: Settings) -> list[Check]:
-    """Return the checks that can run while Kafka does not answer."""
-    return [
+def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
+    """Return the checks that can run while Kafka does not answer. `deliver`: also send the service a made-up record."""
+    checks = [
         Check(KAFKA, lambda: reach(settings.kafka), 20.0),
         Check("service", lambda: service(settings.deliver)),
     ]
+    if deliver:
+        first = settings.topic_names[0]
+        checks.append(Check("delivery", lambda: delivered(settings.deliver, settings.group, first)))
+    return checks
 
 
 def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check]:
@@ -59,6 +65,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     checks = [
         Check("rights", lambda: rights(cluster, permissions_of(user, group()), mend_rights(settings, user)), 40.0),
         Check("topics", lambda: topics(cluster, group(), compare)),
+        Check("limits", lambda: limits(cluster, settings.kafka)),
         Check("leftovers", lambda: removed_topics(cluster, group())),
         Check("clock", lambda: clock(cluster, settings.names)),
         Check("progress", lambda: progress(cluster, group(), heard(told))),
@@ -66,6 +73,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("transactions", lambda: transactions(cluster, group(), timeout)),
         Check("groups", lambda: groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(told(), own, now())),
+        Check("instances", lambda: instances(heard(told), settings.listen, settings.api.token_file, now())),
         Check("policy", lambda: policy(told(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
     ]

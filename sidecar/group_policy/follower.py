@@ -28,14 +28,22 @@ from sidecar.group_policy.removed_topics import leftover_levels
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.consumer.log_checks import made_anew
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.few_messages import next_messages
+from sidecar.kafka.named_topics import named_topics
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, parse_record
 
 POLL = 0.5
 """Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""
+LARGE_CLUSTER, LIST_LARGE_EVERY = 20_000, 3_600.0
+"""Partitions above which all topics are listed only so often (seconds)."""
+LIST_AGAIN = 600.0
+"""Seconds until all topics are listed again if the list did not come in time."""
+NAMED_WITHIN = 20.0
+"""Seconds for the answer about one topic."""
 METADATA_WITHIN = 5.0
 LOOK_EVERY = 60.0
 """Seconds between two checks of the cluster's topics."""
@@ -119,6 +127,9 @@ class PolicyFollower(threading.Thread):
         self._first: tuple[int, int] | None = None
         self._looked_at = -LOOK_EVERY
         self._leaders = Leaders()
+        self._counts: dict[str, int] = {}
+        self._list_at = 0.0
+        """When all topics are to be listed (monotonic seconds)."""
 
     def stop(self) -> None:
         """Delete this instance's subscription and end, within a few seconds. Returns at once."""
@@ -142,7 +153,9 @@ class PolicyFollower(threading.Thread):
     def _follow(self) -> None:
         self._reading = self._live = False
         self._looked_at = -LOOK_EVERY
-        consumer = Consumer(self._credentials.adopt(self._reader))
+        consumer = new_client(Consumer, self._reader, self._credentials, self._stopping)
+        if consumer is None:
+            return
         try:
             while not self._stopping.is_set() and self._keys_hold(consumer):
                 self._turn(consumer)
@@ -213,9 +226,8 @@ class PolicyFollower(threading.Thread):
     def _look(self, consumer: Consumer) -> None:
         self._looked_at = time.monotonic()
         wanted = self._desk.wanted()  # asked first: it must not be newer than the topics below
-        there = consumer.list_topics(timeout=METADATA_WITHIN).topics
         place = self._place
-        counts = {name: len(topic.partitions) for name, topic in there.items()}
+        there = counts = self._list(consumer, wanted | {self._topic, *place.topics})
         left = leftover_levels(self._lookup(consumer), place.names, place.topics, counts, wanted)
         look = TopicSnapshot(frozenset(there), wanted, left)
         if self._topic in there and (not self._reading or self._is_other_log(consumer)):
@@ -228,6 +240,29 @@ class PolicyFollower(threading.Thread):
         self._desk.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
         if self._topic in there:
             self._presence.tell()
+
+    def _list(self, consumer: Consumer, needed: frozenset[str]) -> dict[str, int]:
+        """Return the topics with their numbers of partitions: all of a small cluster, else those that are needed.
+
+        All topics show the level topics that are not needed any more. Of a large cluster they take 100 MB for a moment,
+        so they are listed once an hour there. Raises KafkaException if Kafka does not tell of the policy topic.
+        """
+        if time.monotonic() >= self._list_at:
+            try:
+                every = consumer.list_topics(timeout=METADATA_WITHIN).topics
+            except KafkaException:  # a large cluster takes longer, and one that is away says so below
+                self._list_at = time.monotonic() + LIST_AGAIN
+            else:
+                self._counts = {name: len(topic.partitions) for name, topic in every.items()}
+                large = sum(self._counts.values()) > LARGE_CLUSTER
+                self._list_at = time.monotonic() + LIST_LARGE_EVERY if large else 0.0
+                return self._counts
+        told = named_topics(consumer, needed, NAMED_WITHIN)
+        if self._topic not in told.found and self._topic not in told.absent:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Kafka does not tell of the policy topic"))
+        now = {name: len(topic.partitions) for name, topic in told.found.items()}
+        self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
+        return self._counts
 
     def _is_other_log(self, consumer: Consumer) -> bool:
         """Whether the topic is not the one whose first record was read; the client reports only that there is none.

@@ -8,6 +8,7 @@ reads, because a page may post other types without asking.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
@@ -16,12 +17,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidecar.http.audit import TOKEN_NAME, audited, tell_refused
-from sidecar.http.bodies import WITHIN, Bodies, is_too_long, refusal_of, replay, sends_body, values
+from sidecar.http.bodies import LONGEST, WITHIN, Bodies, is_too_long, refusal_of, replay, sends_body, values
 from sidecar.http.json_body import MEDIA_TYPE
 from sidecar.http.problems import problem
 from sidecar.http.tokens import Tokens
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+RAW = "application/octet-stream"
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 OPEN = frozenset({"/livez", "/readyz", "/startupz", "/metrics"})
 """Reads that need no token. The kubelet and Prometheus have none, and the probe port answers these to any caller."""
@@ -46,6 +48,10 @@ class Access:
     hosts: tuple[str, ...] = LOOPBACK_NAMES
     schemes: tuple[str, ...] = ("http",)
     media_type: str | None = MEDIA_TYPE
+    raw_paths: frozenset[str] = frozenset()
+    """Paths that also take bodies of the type `application/octet-stream`. No page can send it without asking."""
+    longest: Callable[[], int] = lambda: LONGEST
+    """Bytes of a body at most."""
     body_within: float = WITHIN
     audit: bool = True
 
@@ -61,13 +67,14 @@ class AccessMiddleware:
         self._app = app
         self._access = access
         self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
-        self._bodies = Bodies() if access is None else Bodies(access.body_within)
+        self._longest = Access().longest if access is None else access.longest
+        self._bodies = Bodies() if access is None else Bodies(access.body_within, access.longest)
         self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on with its whole body, or refuse it."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        refusal = self._refusal(scope, headers) or refusal_of(headers)
+        refusal = self._refusal(scope, headers) or refusal_of(headers, self._longest())
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -87,7 +94,8 @@ class AccessMiddleware:
             return refusal
         if scope["method"] in READS:
             return None if scope["path"] in OPEN else self._token_refusal(scope, headers)
-        return self._origin_refusal(headers) or self._token_refusal(scope, headers) or self._type_refusal(headers)
+        refused = self._origin_refusal(headers) or self._token_refusal(scope, headers)
+        return refused or self._type_refusal(headers, scope["path"])
 
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._hosts is None:
@@ -117,11 +125,13 @@ class AccessMiddleware:
             return problem(403, "Pages of another origin may not call this sidecar.")
         return None
 
-    def _type_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        if self._access is None or self._access.media_type is None or is_too_long(headers):
+    def _type_refusal(self, headers: list[tuple[bytes, bytes]], path: str) -> Response | None:
+        if self._access is None or self._access.media_type is None or is_too_long(headers, self._longest()):
             return None
         given = values(headers, b"content-type")
         kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in given]
+        if kinds == [RAW] and path in self._access.raw_paths:
+            return None
         if kinds == [self._access.media_type] or not (kinds or sends_body(headers)):
             return None
         return problem(415, f"The body must have Content-Type: {self._access.media_type}.")

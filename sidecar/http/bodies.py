@@ -6,7 +6,7 @@ No endpoint gets more. Bodies are never decompressed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.responses import Response
@@ -15,7 +15,8 @@ from starlette.types import Message, Receive
 from sidecar.http.problems import problem
 
 LONGEST = 1024 * 1024
-"""Bytes. The largest call is a batch of handles or one record."""
+"""Bytes. The largest call is a batch of handles or one record; where services post records, it follows from their
+topics' limits."""
 MOST = 16 * LONGEST
 """Bytes of all bodies that are read or answered at the same time. Each one alone may be small: it is their sum that
 fills the memory."""
@@ -36,23 +37,23 @@ def sends_body(headers: RawHeaders) -> bool:
     return bool(values(headers, b"transfer-encoding")) or any(map(_length, values(headers, b"content-length")))
 
 
-def is_too_long(headers: RawHeaders) -> bool:
+def is_too_long(headers: RawHeaders, longest: int = LONGEST) -> bool:
     """Whether the head says that the body is too long."""
-    return any(_length(length) > LONGEST for length in values(headers, b"content-length"))
+    return any(_length(length) > longest for length in values(headers, b"content-length"))
 
 
-def refusal_of(headers: RawHeaders) -> Response | None:
+def refusal_of(headers: RawHeaders, longest: int = LONGEST) -> Response | None:
     """Return the refusal of a body that is not read because of the head alone; None if it may be read."""
     if any(value.lower() != b"identity" for value in values(headers, b"content-encoding")):
         return problem(415, "Bodies are not decompressed; send them as they are.")
-    return _too_long() if is_too_long(headers) else None
+    return _too_long(longest) if is_too_long(headers, longest) else None
 
 
 class Bodies:
     """The bodies of all calls of one app."""
 
-    def __init__(self, within: float = WITHIN) -> None:
-        self._within = within
+    def __init__(self, within: float = WITHIN, longest: Callable[[], int] = lambda: LONGEST) -> None:
+        self._within, self._longest = within, longest
         self._held = 0
 
     @asynccontextmanager
@@ -68,6 +69,8 @@ class Bodies:
             self._held -= len(body)
 
     async def _read(self, receive: Receive, body: bytearray) -> bytearray | Response | None:
+        longest = self._longest()
+        most = max(MOST, 2 * longest)
         try:
             async with asyncio.timeout(self._within):
                 while True:
@@ -75,9 +78,9 @@ class Bodies:
                     if message["type"] == "http.disconnect":
                         return None
                     part = message.get("body", b"")
-                    if len(body) + len(part) > LONGEST:
-                        return _too_long()
-                    if self._held + len(part) > MOST:
+                    if len(body) + len(part) > longest:
+                        return _too_long(longest)
+                    if self._held + len(part) > most:
                         return problem(503, "The bodies of all calls under way are too long together.", RETRY_AFTER)
                     body += part
                     self._held += len(part)
@@ -102,5 +105,6 @@ def _length(text: bytes) -> int:
     return int(text.lstrip(b"0") or b"0")
 
 
-def _too_long() -> Response:
-    return problem(413, "The body of a call may have at most 1 MiB.")
+def _too_long(longest: int) -> Response:
+    size = f"{longest >> 20} MiB" if longest % LONGEST == 0 else f"{longest} bytes"
+    return problem(413, f"The body of a call may have at most {size}.")

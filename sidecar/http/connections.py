@@ -30,6 +30,8 @@ class Limits:
     """Connections at once from one address; None: no limit. On loopback all callers have one address."""
     taken_within: float = 30.0
     """Seconds in which a caller must take what was written to it."""
+    waiting_path: str = ""
+    """The path of calls that only wait. Their connections count in none of these limits; the call bounds them."""
     untaken: int = 16 * 1024 * 1024
     """Bytes of all answers together that their callers do not take. A larger answer is written alone."""
 
@@ -62,6 +64,8 @@ class Connections(Generic[C]):
         self._resting: dict[C, str] = {}
         """Connections between two calls, with their addresses."""
         self._calling: dict[C, str] = {}
+        self._waiting: dict[C, str] = {}
+        """Connections with a call that waits."""
         self._reserve: dict[C, bool] = {}
         """Whether each connection of the reserve has sent a whole call."""
         self._peers: Counter[str] = Counter()
@@ -80,12 +84,12 @@ class Connections(Generic[C]):
         self._peers[peer] += 1
         return Place.FULL
 
-    def called(self, connection: C) -> None:
-        """Note that a whole call has come, which will be answered."""
+    def called(self, connection: C, *, waits: bool = False) -> None:
+        """Note that a whole call has come, which will be answered. `waits`: perhaps only after a long time."""
         if connection in self._reserve:
             self._reserve[connection] = True
         elif (peer := self._take(connection)) is not None:
-            self._calling[connection] = peer
+            (self._waiting if waits else self._calling)[connection] = peer
 
     def answered(self, connection: C) -> None:
         """Note that a call was answered and no other call has come."""
@@ -112,7 +116,7 @@ class Connections(Generic[C]):
                 del self._peers[peer]
 
     def _take(self, connection: C) -> str | None:
-        for group in (self._silent, self._resting, self._calling):
+        for group in (self._silent, self._resting, self._calling, self._waiting):
             if connection in group:
                 return group.pop(connection)
         return None

@@ -134,7 +134,8 @@ class Protocol(HttpToolsProtocol):
             self._arm(self.limits.head_within)
             self.others.answered(self)
         else:
-            self.others.called(self)
+            waits = bool(self.limits.waiting_path) and self.scope["path"] == self.limits.waiting_path
+            self.others.called(self, waits=waits)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

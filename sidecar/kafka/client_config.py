@@ -9,12 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-
-from sidecar.kafka.errors import code_of, sentence_of
-from sidecar.printable import MASK
-from sidecar.settings.masks import is_secret
-
 Properties = Mapping[str, str | int | float | bool]
 Config = dict[str, object]
 
@@ -127,14 +121,17 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
         "retry.backoff.max.ms": 1_000,
         "linger.ms": 0,
         "batch.size": BATCH_BYTES,
-        # The topic's own limit decides. The client's limit counts bytes before compression.
-        "message.max.bytes": 100_000_000,
         # The Java client's partitioner, so that all producers of a key agree on its partition.
         "partitioner": "murmur2_random",
         **_client(user, client_id),
+        # The topic's own limit decides. The client's limit counts bytes before compression, so that a user's own value
+        # would hold copies for ever that the topic takes.
+        "message.max.bytes": 100_000_000,
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
+        # A producer that asks for a topic would create it, with defaults of the broker that may delete waiting retries.
+        "allow.auto.create.topics": False,
         # A committed transaction proves that all its records were written. Only a refused record needs a report.
         "delivery.report.only.error": True,
     }
@@ -193,20 +190,3 @@ def teller_config(user: Properties, client_id: str) -> Config:
         "message.timeout.ms": 30_000,
         "queue.buffering.max.messages": 100,
     }
-
-
-def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each property that librdkafka does not know, or whose value it refuses.
-
-    Connects to no broker.
-    """
-    faults: list[str] = []
-    for name, value in properties.items():
-        try:
-            Producer({name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
-        except KafkaException as error:
-            # A property tested alone may lack others that it needs. Only what is wrong by itself counts here.
-            if code_of(error) == KafkaError._INVALID_ARG and "onfiguration property" in error.args[0].str():
-                said = sentence_of(error)
-                faults.append(f"kafka.{name}: {said.replace(value, MASK) if value and is_secret((name,)) else said}")
-    return tuple(faults)

@@ -40,8 +40,9 @@ class TransactionMeter:
 class LaneSource:
     """One lane, with the counts of its threads.
 
-    `rebalances`: by kind. `unread_progress`: how often committed progress could not be read. `unanswered`: the
-    partitions of which Kafka does not say what they hold.
+    `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
+    `misplaced_progress`: how often it was made for another place. `unanswered`: the partitions of which Kafka does not
+    say what they hold.
     """
 
     lane: Lane
@@ -50,6 +51,7 @@ class LaneSource:
     """The end of each partition's log."""
     standing: Standing = field(default_factory=Standing)
     unread_progress: Callable[[], int] = lambda: 0
+    misplaced_progress: Callable[[], int] = lambda: 0
     unanswered: Callable[[], Collection[Partition]] = frozenset
 
 

@@ -159,6 +159,8 @@ class _Collector(Collector):
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
         unread = sum(source.unread_progress() for source in sources)
         yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})
+        misplaced = sum(source.misplaced_progress() for source in sources)
+        yield counter("misplaced_progress", "Partitions whose progress was made elsewhere.", (), {(): misplaced})
         unanswered = sum(len(source.unanswered()) for source in sources)
         yield gauge("unanswered_partitions", "Partitions whose ends Kafka has not told.", (), {(): unanswered})
         bad = sum(counters.bad_headers for counters in all_counters)

@@ -94,7 +94,7 @@ def build_pace_monitor(settings: Settings, dispatcher: Dispatcher, runners: list
         health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
     except ValueError as fault:
         raise ConfigError([f"deliver.health_url: {fault}"]) from None
-    pace_monitor = PaceMonitor(dispatcher.pace, lanes, health)
+    pace_monitor = PaceMonitor(dispatcher.pace, lanes, health, deliver.health_timeout)
     dispatcher.at_close.append(pace_monitor.close)
     return pace_monitor
 
@@ -199,6 +199,11 @@ def needed_topics(settings: Settings) -> frozenset[str]:
     return frozenset(
         {*mains, *names.levels_of(settings.delays, mains), *names.dlqs_of(mains), names.ready, names.events}
     )
+
+
+def sized_topics(settings: Settings) -> tuple[str, ...]:
+    """Return the topics whose largest record must fit a post: the main topics in relay mode, else none."""
+    return settings.topic_names if settings.deliver.mode == "relay" else ()
 
 
 def build_post_writer(

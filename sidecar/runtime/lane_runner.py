@@ -59,7 +59,10 @@ class LaneSpec:
 
 
 class LaneRunner:
-    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction."""
+    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction.
+
+    `topic_ids`: returns Kafka's ids of the topics, as far as they are known.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class LaneRunner:
         delivery: Delivery,
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -86,6 +90,7 @@ class LaneRunner:
             self.assignment = Assignment(
                 self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout, stepwise=classic
             )
+            self.assignment.starts.topic_ids = topic_ids
             self.committer = Committer(
                 producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
                 reader_config(kafka, plan.group, client),
@@ -93,6 +98,7 @@ class LaneRunner:
                 self.driver.committed,
                 observe,
                 registry,
+                topic_ids,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, own=bool(plan.waits)),
@@ -151,9 +157,9 @@ class LaneRunner:
         """Return where each partition ended a few seconds ago."""
         return self.consumer.looks.ends
 
-    def topics(self) -> frozenset[str] | None:
-        """Return the topics of the cluster; None if Kafka does not answer. Blocks: not for the event loop."""
-        return self.committer.topics()
+    def missing(self, wanted: frozenset[str]) -> frozenset[str] | None:
+        """Return which of these topics are missing; None if Kafka does not tell. Blocks: not for the event loop."""
+        return self.committer.missing(wanted)
 
     def watched(self) -> list[WatchedThread]:
         """Return the lane's threads. A committer that keeps nothing has none."""

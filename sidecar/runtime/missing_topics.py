@@ -17,19 +17,22 @@ _LOG = logging.getLogger("reconsume.run")
 class MissingTopics:
     """The topics that are missing.
 
-    `needed`: the topics that the policy in force needs. `found`: the topics that exist; None if unknown.
+    `needed`: the topics that the policy in force needs. `missing`: returns which of some topics are missing; None if
+    Kafka does not tell.
     """
 
-    def __init__(self, needed: Callable[[], frozenset[str]], found: Callable[[], frozenset[str] | None]) -> None:
+    def __init__(
+        self, needed: Callable[[], frozenset[str]], missing: Callable[[frozenset[str]], frozenset[str] | None]
+    ) -> None:
         self.names: frozenset[str] = frozenset()
-        self._needed, self._found = needed, found
+        self._needed, self._missing = needed, missing
 
     async def name(self) -> None:
         """Log which topics are missing, and how to create them, until none is."""
         while True:
             needed = self._needed()
-            there = await asyncio.to_thread(self._found)
-            missing = self.names if there is None else needed - there
+            told = await asyncio.to_thread(self._missing, needed)
+            missing = self.names if told is None else told
             if missing - self.names:
                 _LOG.error(
                     "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
@@ -37,6 +40,6 @@ class MissingTopics:
                     extra={"event": "topics-missing"},
                 )
             self.names = missing
-            if there is not None and not missing:
+            if told is not None and not missing:
                 return
-            await asyncio.sleep(TOPICS_EVERY if there is not None else AGAIN)
+            await asyncio.sleep(TOPICS_EVERY if told is not None else AGAIN)

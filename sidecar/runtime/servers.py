@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -10,8 +11,8 @@ from typing import Protocol
 from starlette.routing import Route
 
 from sidecar.api.app import Access, Operated, build_app, build_probe_app
-from sidecar.api.pull import no_pull_routes, pull_routes
-from sidecar.api.retry import retry_routes
+from sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
+from sidecar.api.retry import RETRY, longest_post, retry_routes
 from sidecar.clock import now
 from sidecar.core.counters import LaneCounters
 from sidecar.core.pace.dispatcher import Dispatcher
@@ -22,7 +23,7 @@ from sidecar.delivery.push.batch import BatchPush
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.delivery.relay.posts import FailurePosts
 from sidecar.http.access import LOOPBACK_NAMES
-from sidecar.http.protocol import PROBE_LIMITS
+from sidecar.http.protocol import PROBE_LIMITS, Limits
 from sidecar.http.server import Server
 from sidecar.observability.cached_answer import sparing
 from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
@@ -61,6 +62,7 @@ def _lane_source(runner: LaneRunner) -> LaneSource:
         runner.ends,
         runner.driver.standing,
         lambda: starts.unread_progress,
+        lambda: starts.misplaced_progress,
         lambda: looks.unanswered,
     )
 
@@ -78,7 +80,7 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     In other modes these calls answer with an error.
     """
     if isinstance(delivery, PullQueue):
-        return pull_routes(delivery, settings.pull.min_invisible)
+        return pull_routes(delivery, settings.pull.min_invisible, settings.pull.max_waiting)
     return no_pull_routes(settings.deliver.mode)
 
 
@@ -93,14 +95,25 @@ class Serving(Protocol):
 
 
 def build_servers(
-    settings: Settings, sidecar: Operated, scrape: Callable[[], bytes], calls: Sequence[Route] = ()
+    settings: Settings,
+    sidecar: Operated,
+    scrape: Callable[[], bytes],
+    calls: Sequence[Route] = (),
+    largest: Callable[[], int] = lambda: 0,
 ) -> list[Serving]:
-    """Return the API server for the service, and a server of the probes if these have their own address."""
+    """Return the API server for the service, and a server of the probes if these have their own address.
+
+    `largest`: returns the bytes of the largest record that may be posted.
+    """
     scrape = sparing(scrape)
     listen, token = settings.listen, settings.api.token_file
-    hosts = LOOPBACK_NAMES if listen.path is not None else (*LOOPBACK_NAMES, listen.host)
+    hosts = (*LOOPBACK_NAMES, *settings.api.hosts, *(() if listen.path is not None else (listen.host,)))
     access = Access(None if token is None else Path(token), hosts)
-    servers: list[Serving] = [Server(build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls), listen)]
+    if settings.deliver.mode == "relay":
+        access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))
+    limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
+    app = build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls)
+    servers: list[Serving] = [Server(app, listen, limits)]
     if settings.probe_listen is not None:
         servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen, PROBE_LIMITS))
     return servers

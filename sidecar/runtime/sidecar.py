@@ -29,6 +29,7 @@ from sidecar.runtime.assembly import (
     build_post_writer,
     instance_name,
     needed_topics,
+    sized_topics,
 )
 from sidecar.runtime.group_membership import GroupMembership
 from sidecar.runtime.lane_runner import LaneRunner
@@ -36,10 +37,14 @@ from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
 from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
 from sidecar.runtime.servers import build_metric_sources, build_servers, pull_calls, retry_calls
+from sidecar.runtime.topic_ids import TopicIds
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
 from sidecar.ui.in_sidecar import build_dashboards
 
+CLIENT_WITHIN = 60.0
+"""Seconds after which a start without a Kafka client ends: files of credentials that do not match are mended by then,
+and an exit is seen where a log line is not."""
 LOOK_EVERY = 1.0
 """Seconds between two checks whether every thread is alive."""
 
@@ -70,11 +75,13 @@ class Sidecar:
         self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
-        registry = registry_of(settings.kafka)
+        self._registry = registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
+        self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry, sized_topics(settings))
+        ids = self._topic_ids.ids
         self._runners = [
-            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
+            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry, ids)
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners)
@@ -103,7 +110,7 @@ class Sidecar:
             credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
         )
-        self._servers = build_servers(settings, self, scraper(sources), calls)
+        self._servers = build_servers(settings, self, scraper(sources), calls, lambda: self._topic_ids.largest)
         dashboards = build_dashboards(
             settings, policy, None if self._view_service is None else self._view_service.topic
         )
@@ -111,7 +118,7 @@ class Sidecar:
         followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service]
         self._watch = ThreadWatch([*self._runners, *followers, *dashboards])
         self._gave_up: list[str] = []
-        self._missing = MissingTopics(lambda: needed_topics(self._controller.settings), self._runners[0].topics)
+        self._missing = MissingTopics(self._needed_topics, self._runners[0].missing)
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
         self._ends_at = math.inf
@@ -128,10 +135,9 @@ class Sidecar:
         self._policy_topic.start()
         if self._view_service is not None:
             self._view_service.start()
-        self._starting = [
-            background(runner.start(self._controller.wait_known), f"start-{runner.plan.name}")
-            for runner in self._runners
-        ]
+        known = self._topic_ids.known_after(self._controller.wait_known)
+        self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
+        self._starting.append(background(self._topic_ids.follow(), "topic-ids"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
@@ -143,7 +149,8 @@ class Sidecar:
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop, and return the exit code.
 
-        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance.
+        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, or
+        if its properties let no Kafka client be made.
         """
         while not stop.is_set():
             if self._controller.refusal:
@@ -156,6 +163,9 @@ class Sidecar:
                     extra={"event": "drained-alone"},
                 )
                 return 1
+            if not self.started() and (refused := self._registry.refused_for(CLIENT_WITHIN)):
+                _LOG.error("configuration: kafka: %s", refused, extra={"event": "no-client"})
+                return os.EX_CONFIG
             # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
             if problems := self.problems():
                 self._gave_up = problems
@@ -226,7 +236,11 @@ class Sidecar:
         return max(runner.driver.standing.worst for runner in self._runners)
 
     def _last_error(self) -> str | None:
-        found = [self._credentials.problem, *(source.last_error for source in self._sources())]
+        found = [
+            self._credentials.problem,
+            self._registry.refused_for(0.0),
+            *(source.last_error for source in self._sources()),
+        ]
         return next((text_without_secrets(text) for text in found if text), None)
 
     def _sources(self) -> list[LaneRunner | PostWriter]:
@@ -252,6 +266,9 @@ class Sidecar:
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
         left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
         return self._dispatcher.in_flight + sum(left)
+
+    def _needed_topics(self) -> frozenset[str]:
+        return needed_topics(self._controller.settings)
 
     async def _name_missing_topics(self) -> None:
         await self._controller.wait_known()

@@ -28,7 +28,7 @@ def url_is_given(settings: Settings) -> Iterator[Fault]:
 
 
 REQUESTS = (
-    *("url", "health_url", "concurrency", "timeout", "envelope"),
+    *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope"),
     *("forward_headers", "dead_letter_statuses", "outage_failures", "outage_interval"),
 )
 """Settings of `deliver` that apply only to requests to the service."""
@@ -209,7 +209,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     (group_is_apart, (("group",),)),
     (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),
     (lock_is_shorter, (("lock_timeout",), ("kafka",))),
-    (api_is_guarded, (("api", "listen"), ("api", "token_file"))),
+    (
+        api_is_guarded,
+        (("api", "listen"), ("api", "token_file")),
+    ),
     (listeners_differ, (("api", "listen"), ("api", "probe_listen"), ("ui", "listen"), ("ui", "enabled"))),
     (
         dashboard_is_guarded,

@@ -42,8 +42,8 @@ def test_check_refuses_a_group_that_another_group_would_share_with(tmp_path: Pat
     assert f"group = {group}: must not" in shown.stderr
 
 
-def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """Given secrets of Kafka and files of tokens that are not mounted, then all are told at once."""
+def test_a_file_that_is_not_there_is_a_warning_of_check_and_a_fault_of_run(tmp_path: Path) -> None:
+    """A CI machine checks a configuration, and has none of its secrets."""
     more = "ui: {enabled: true, token_file: /nowhere/ui, audit_file: /tmp/audit}\napi: {token_file: /nowhere/api}\n"
     sets = [
         *("--set", "kafka.sasl.password.file=/nowhere/password"),
@@ -51,10 +51,15 @@ def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
         *("--set", "kafka.ssl.key.location=/nowhere/tls.key"),
     ]
     shown = reconsume("config", "check", "-c", write_good(tmp_path, more), *sets)
-    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert shown.exit_code == 0, shown.stderr
+    started = reconsume("run", "-c", write_good(tmp_path, more), *sets)
+    guarded = reconsume("run", "-c", write_good(tmp_path, more))
+    assert (started.exit_code, guarded.exit_code) == (78, 78)
     told = [f"kafka.{name} = /nowhere/" for name in ("sasl.password.file", "ssl.ca.location", "ssl.key.location")]
     for file in (*told, "api.token_file = /nowhere/api", "ui.token_file = /nowhere/ui"):
         assert file in shown.stderr, file
+        assert file in started.stderr + guarded.stderr, file
+    assert shown.stderr.count("warning: ") == 5
 
 
 def test_urls_to_which_run_would_send_nothing_are_faults(tmp_path: Path) -> None:
@@ -165,3 +170,14 @@ def test_schema_needs_no_configuration(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(reconsume("config", "schema").stdout) == json_schema()
     assert reconsume("config", "schema", "--markdown").stdout == markdown_page()
     assert reconsume("config", "schema", "-o", "tsv").stdout.startswith("key\tallowed\tdefault\tmeaning\ngroup\t")
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("run",), ("doctor",), ("dlq", "list"), ("topics", "check")])
+def test_properties_that_fight_with_each_other_end_every_command_with_their_sentence(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Each is good alone: without this a sidecar ran and read nothing, and no probe and no line told of it."""
+    sets = ("--set", "kafka.message.timeout.ms=120000", "--set", "kafka.retries=0")
+    shown = reconsume(*command, "-c", write_good(tmp_path), *sets)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "`retries` must be set >= 1 when `enable.idempotence` is true" in shown.stderr

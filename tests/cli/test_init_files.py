@@ -20,7 +20,7 @@ from sidecar.deploy.starter import compose as compose_file
 from sidecar.deploy.starter.configuration import Answers
 from sidecar.deploy.starter.manifests import workload_name
 from sidecar.deploy.starter.placeholder import placeholder
-from sidecar.dev.kafka.releases import NEWEST
+from sidecar.dev.kafka.releases import USUAL
 from tests.cli.test_init import COMMON, MODES, refused
 from tests.support.deadline import until
 from tests.support.service.service import free_port
@@ -54,7 +54,7 @@ def test_the_compose_file_runs_the_sidecar_beside_the_service(mode: str) -> None
     for name, service in services.items():
         assert service["image"].rpartition(":")[2] not in ("", "latest"), f"{name} has a pinned tag"
     assert services["kafka"]["image"] == compose_file.KAFKA_IMAGE
-    assert compose_file.KAFKA_IMAGE.partition(":")[2].startswith(NEWEST)
+    assert compose_file.KAFKA_IMAGE.partition(":")[2].startswith(USUAL)
     script = services["main-topics"]["command"][-1]
     assert [line.rpartition("=")[2] for line in script.splitlines()[1:]] == ["orders", "invoices"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.kafka.client_config import property_faults
+from sidecar.kafka.client_check import property_faults
 from sidecar.settings import Settings, load
 from tests.support.canary import CANARY, betrays
 from tests.support.kafka.certificates import Authority

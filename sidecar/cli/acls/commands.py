@@ -15,6 +15,7 @@ from sidecar.cli.acls.plan import Step, make_plan, principals_of
 from sidecar.cli.acls.strimzi import Authentication, documents, user_resource
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk, write
 from sidecar.settings import Settings, load
@@ -158,7 +159,7 @@ def look(
     from sidecar.kafka.admin.acls import Acls
     from sidecar.kafka.admin.cluster import Cluster
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     whose = named(settings, roles, principals)
     cluster = Cluster(settings.kafka, "reconsume-acls")
     group, acls = group_of(settings, direct=direct), Acls(cluster)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from sidecar.cli.terminal.arguments import author, before
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import each_second
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter
-from sidecar.settings import Settings, load
+from sidecar.settings import Settings
 from topics.headers import LARGEST_LONG
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
         build_policy,
     )  # slow to import, as is the Kafka client, and --help needs neither
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     policy = build_policy(settings, f"redrive:{author(who)}")
     return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names), policy
 

@@ -14,10 +14,11 @@ from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
 from sidecar.cli.retries.rows import JOURNEY, LIST, STATS, age_text, facts, for_people, journey, row_of, storm_text
 from sidecar.cli.terminal.arguments import duration
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.clock import wall
-from sidecar.settings import Settings, load
+from sidecar.settings import Settings
 from topics.events import State
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def list_(
       reconsume retries list --state DLQ --reason http-500 -o jsonl
     """
     filters = filters_of(state, topic, level, reason, due_before)
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     with view(settings) as look, look.questions() as ask:
         form = options.output.format
         options.output.rows(LIST, (for_people(row_of(value), form) for value in ask.every_message(filters, limit)))
@@ -85,7 +86,7 @@ def show(
     """
     from sidecar.view.journey import read_journey
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     with view(settings) as look, look.questions() as ask:
         value = ask.message(record)
     row = {} if value is None else row_of(value)
@@ -118,7 +119,7 @@ def stats(
       reconsume retries stats --since 2h -o table
     """
     span = duration(since, "--since")
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     with view(settings) as look, look.questions() as ask:
         now, rule = wall(), rule_of(settings)
         talk(storm_text(ask.failures(now - rule.window, now), rule))
@@ -156,7 +157,7 @@ def watch(
     # Without a terminal a table is printed at the end, and without --for there is no end.
     if form is Format.TABLE and not drawn and end is None:
         raise typer.BadParameter("a table is drawn on a terminal, and here is none: take -o jsonl, or --for")
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     with view(settings) as look:
         if drawn:
             draw(look, filters, rule_of(settings), end, color=not options.no_color)

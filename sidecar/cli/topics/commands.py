@@ -14,11 +14,12 @@ from sidecar.cli.acls.strimzi import documents, topic_resource
 from sidecar.cli.terminal.arguments import read_bytes
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
 from sidecar.errors import ContractError
-from sidecar.settings import Settings, load
+from sidecar.settings import Settings
 from topics.specs import TopicSpec, group_specs
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
     from sidecar.kafka.admin.cluster import Cluster
     from sidecar.kafka.admin.descriptions import source_of
 
-    settings = load(options.config, options.sets)
+    settings = settings_for_kafka(options)
     cluster = Cluster(settings.kafka)
     mains = cluster.find(settings.topic_names)
     absent = [name for name in settings.topic_names if name not in mains]

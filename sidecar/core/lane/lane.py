@@ -32,10 +32,11 @@ from sidecar.core.lane.parts import LaneCalls, build_parts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
 from sidecar.core.lane.timer import LaneTimer
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, label_of
+from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
+from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Record
 
 
@@ -51,6 +52,7 @@ class Lane:
         self.outbox, self.paused, self.counters = parts.outbox, parts.paused, parts.counters
         self._parts, self._partitions = parts, parts.partitions
         self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
+        self._reasons = ReasonClasses()
         calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
         self.quarantine = Quarantine(dispatcher, parts, calls)
         self.ownership = Ownership(waits, parts, self.quarantine, ports.recall)
@@ -169,6 +171,8 @@ class Lane:
     def _decide(self, part: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
+        if isinstance(outcome, Failed | Rejected):
+            outcome = self._reasons.bounded(outcome, now.wall)
         rule = decide_draining if self._dispatcher.closed else decide
         decision: Decision = rule(record, outcome, self._policy, now.wall)
         match decision:

@@ -21,7 +21,8 @@ from sidecar.delivery.push.verdict import VerdictHeaders, VerdictRules
 ASK_EVERY = 1.0
 """Seconds between two requests, plus or minus a tenth. Without that, the sidecars of many pods would ask at the same
 time."""
-TIMEOUT_MS = 2_000
+USUAL_TIMEOUT = 5_000
+"""ms. A service that starts, or checks its own database for each call, may take seconds."""
 
 _LOG = logging.getLogger("reconsume.health")
 
@@ -29,17 +30,24 @@ _LOG = logging.getLogger("reconsume.health")
 class HealthCheck:
     """Poll one URL while the pace waits for it. Made and called on the event loop.
 
-    `tick` makes the lanes check the pace again, after each answer.
+    `tick` makes the lanes check the pace again, after each answer. `timeout`: ms that an answer may take.
     """
 
-    def __init__(self, target: Target, pace: Pace, tick: Callable[[Now], None], clock: Callable[[], Now]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        pace: Pace,
+        tick: Callable[[Now], None],
+        clock: Callable[[], Now],
+        timeout: int = USUAL_TIMEOUT,
+    ) -> None:
         self._pace = pace
         self._tick = tick
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._asking = self._closed = False
         self._told = ""
-        settings = PushSettings("", TIMEOUT_MS, 1, connect_timeout_ms=TIMEOUT_MS)
+        settings = PushSettings("", timeout, 1, connect_timeout_ms=timeout)
         self._request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
         self._push = Push(target, settings, clock)
 

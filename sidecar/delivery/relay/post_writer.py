@@ -116,7 +116,8 @@ class PostWriter(threading.Thread):
         """
         record = entry.record
         size = weight_of(record.key, record.value, record.headers, record.life)
-        if self._put - self._taken + size > MOST_WAITING:
+        queued = self._put - self._taken
+        if queued and queued + size > MOST_WAITING:  # a larger post goes alone
             raise NotWrittenError("Kafka does not answer, and too many posts wait already; nothing was written")
         job = PendingPost(entry, Future(), size)
         self._put += size
@@ -199,6 +200,11 @@ class PostWriter(threading.Thread):
         """Run transactions until these posts are written or have failed, or Kafka refuses some of them."""
         entries, unnamed = [job.entry for job in jobs], 0
         while jobs:
+            if self._supply.unlisted(entries):
+                if time.monotonic() < end and not self._stopping.wait(AGAIN_AFTER):
+                    continue
+                _fail(jobs, Failure(NotWrittenError, "nothing was written: Kafka does not tell of the group's topics"))
+                return None
             # An operator must repair these first, so trying again would be in vain.
             if missing := self._supply.missing_targets(entries):
                 return by_number(entries, missing)
@@ -212,7 +218,7 @@ class PostWriter(threading.Thread):
                 _fail(jobs, Failure(NotWrittenError, text))
                 return None
             unnamed += label == "aborted"
-            if unnamed >= UNNAMED and len(jobs) > 1 and self._supply.topics() is not None:
+            if unnamed >= UNNAMED and len(jobs) > 1 and self._supply.answers():
                 return {}
         return None
 
@@ -236,8 +242,11 @@ class PostWriter(threading.Thread):
         return None, "committed"
 
     def _after_abort(self, entries: Sequence[SettledRecord], aborted: Aborted) -> Refused:
-        if aborted.producer_unusable:
+        adapted = self._supply.adapt(aborted)
+        if aborted.producer_unusable or adapted:
             self._supply.replace()
+        if adapted:
+            return {}
         text = "a transaction of %d posts was aborted: %s"
         self._supply.warn("posts-aborted", text, len(entries), aborted, about=aborted.about)
         self._supply.refused(aborted.refusals)

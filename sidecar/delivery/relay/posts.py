@@ -16,6 +16,7 @@ from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, dead_letter_unreadable, decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
+from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Record
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.messages import foreign_reading_of, reading_of
@@ -54,7 +55,7 @@ class FailurePosts:
         now: Callable[[], Now],
     ) -> None:
         self._policy = policy
-        self._counters = counters
+        self._counters, self._reasons = counters, ReasonClasses()
         self._readings = {Kind.MAIN: foreign_reading_of(understand), Kind.READY: reading_of(policy())}
         self._poster = poster
         self._now = now
@@ -91,7 +92,7 @@ class FailurePosts:
             decision = after_wait(record, policy, wall)
         else:
             self._counters.odd_requests += not policy.understands(failure.delay, failure.level)
-            decision = decide(record, failure, policy, wall)
+            decision = decide(record, self._reasons.bounded(failure, wall), policy, wall)
         # Outside ordered mode a failure has no other result, and neither has an unknown topic.
         assert isinstance(decision, Retry | DeadLetter | Hop)
         return SettledRecord(record, decision, writes_of(record, decision, policy, wall))

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted
 from sidecar.dev.kafka.node import Node
 from sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
-from sidecar.dev.kafka.releases import NEWEST, lock_of
+from sidecar.dev.kafka.releases import USUAL, lock_of
 from sidecar.errors import SetupError
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import Progress, fetch
@@ -63,7 +63,7 @@ class EmbeddedKafka:
         properties: Mapping[str, object] | None = None,
         folder: Path | None = None,
         *,
-        release: str = NEWEST,
+        release: str = USUAL,
         features: Mapping[str, int] | None = None,
         port: int = 0,
         advertised: Callable[[int], str] | None = None,

@@ -12,10 +12,12 @@ RELEASES: Mapping[str, Path] = {
     "3.9": _HERE / "jars-3.9.lock",
     "4.0": _HERE / "jars-4.0.lock",
     "4.3": _HERE / "jars-4.3.lock",
+    "4.4": _HERE / "jars-4.4.lock",
 }
-"""The last release that had ZooKeeper beside KRaft, the first without it, and the newest. The lock file fixes the
-patch version."""
-NEWEST = "4.3"
+"""The last release that had ZooKeeper beside KRaft, the first without it, the usual one, and the newest. The lock file
+fixes the patch version."""
+USUAL = "4.3"
+"""The usual one: everything is tested with it, and a newer one by `make compat`."""
 
 
 def lock_of(release: str) -> Path:

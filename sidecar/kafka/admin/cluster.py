@@ -76,14 +76,18 @@ class Cluster(Connection):
         """Return the settings of those topics that exist and whose settings this user may see."""
         return self._configs(ResourceType.TOPIC, names, DENIED | ABSENT)
 
-    def offset_retention(self) -> int:
-        """Return how long Kafka keeps committed offsets, in ms: the lowest value of all brokers, or Kafka's default."""
+    def broker_settings(self, name: str) -> list[str]:
+        """Return each broker's value of a setting, where this user may see it."""
         try:
             brokers = self.client.list_topics(timeout=ANSWER_SECONDS).brokers
         except KafkaException as error:
             raise self.fault("the list of brokers", error) from error
         configs = self._configs(ResourceType.BROKER, map(str, brokers), DENIED | ABSENT).values()
-        told = [config.get("offsets.retention.minutes", "") for config in configs]
+        return [config[name] for config in configs if name in config]
+
+    def offset_retention(self) -> int:
+        """Return how long Kafka keeps committed offsets, in ms: the lowest value of all brokers, or Kafka's default."""
+        told = self.broker_settings("offsets.retention.minutes")
         return min((int(minutes) * 60_000 for minutes in told if minutes.isdecimal()), default=OFFSETS_KEPT)
 
     def _configs(self, kind: ResourceType, names: Iterable[str], accepted: frozenset[int]) -> dict[str, dict[str, str]]:

@@ -17,6 +17,7 @@ from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import settled
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
@@ -24,13 +25,19 @@ from sidecar.observability.thread_watch import StopRequest
 
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again. The cause of an abort lasts longer than a network round trip."""
+SLOW = 1.0
+"""Seconds that a quota may hold back a transaction. Above it the next one is smaller: after 3 s a request may have been
+sent twice, and after 10 s Kafka ends the transaction."""
 UNNAMED = 3
 """Aborts of one batch in a row that name no cause. After so many, smaller batches must find the entry, or the
 partition, that is the cause."""
 
 
 class Committer(threading.Thread):
-    """The thread that commits one lane's batches, one at a time. It calls `report` with each result."""
+    """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
+
+    `topic_ids`: as in `WrittenProgress`.
+    """
 
     def __init__(
         self,
@@ -40,6 +47,7 @@ class Committer(threading.Thread):
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -53,6 +61,7 @@ class Committer(threading.Thread):
         self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._unnamed = 0
+        self._written = WrittenProgress(topic_ids)
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials)
         self._hidden_headers = HiddenHeaders(reader_config, credentials)
@@ -78,9 +87,9 @@ class Committer(threading.Thread):
         """Queue a batch to be committed (port `Commit`)."""
         self._batches.put(batch)
 
-    def topics(self) -> frozenset[str] | None:
-        """Return the topics of the cluster; None if Kafka does not answer. Blocks."""
-        return self._supply.topics()
+    def missing(self, wanted: Set[str]) -> frozenset[str] | None:
+        """Return which of these topics are missing; None if Kafka does not tell of all. Blocks."""
+        return self._supply.topics(wanted)
 
     def stop(self) -> None:
         """End after the batch in work; give up what waits for an unreachable broker."""
@@ -117,34 +126,55 @@ class Committer(threading.Thread):
         Returns the result (None: try again) and the label of the transaction's result in the metrics.
         """
         producer = self._supply.usable()
+        if producer is not None and (left := producer.throttle.left()) > 0:
+            self._stopping.wait(left)  # a transaction that is begun meanwhile may run into its timeout
         if producer is None:  # stopped before there was a producer
             return None, "unknown"
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
+        if self._supply.unlisted(batch.entries):
+            self._stopping.wait(AGAIN_AFTER)
+            return None, "refused"
         if refusals := self._supply.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
         if refusals := self._hidden_headers.refusals(batch.entries):
             return _refused(batch, refusals), "refused"
         try:
-            producer.commit(batch, membership.metadata, self._supply.partitions)
+            offsets = self._written.offsets(batch)
+            producer.commit(batch.entries, offsets, membership.metadata, self._supply.partitions)
         except Aborted as aborted:
-            if aborted.producer_unusable:
+            adapted = self._supply.adapt(aborted)
+            if aborted.producer_unusable or adapted:
                 self._supply.replace()
+            if adapted:
+                return None, "aborted"
             return self._after_abort(batch, aborted, membership), "aborted"
         except OutcomeUnknown as unsure:
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
             self._supply.replace()
-            return settled(batch, self._supply, self._reader_config, self._stopping), "unknown"
-        return CommitResult(batch, committed=True, done=batch.entries), "committed"
+            return settled(batch, self._written.last, self._supply, self._reader_config, self._stopping), "unknown"
+        slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
+        return CommitResult(batch, committed=True, done=batch.entries, apart=slow), "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
+        if aborted.throttled:
+            self._supply.warn(
+                "throttled",
+                "a quota of the brokers holds back a transaction of %d records, so smaller ones follow",
+                len(batch.entries),
+            )
+            return _apart(batch, str(aborted)) if len(batch.entries) > 1 else None
         if aborted.refusals:
             text = "Kafka refuses %d of %d records: %s"
             counts = len(aborted.refusals), len(batch.entries)
             self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
+        if aborted.metadata_too_long and self._written.too_long():
+            text = "the brokers take less metadata beside an offset (offset.metadata.max.bytes): from now on %d bytes"
+            self._supply.warn("progress-shortened", text, self._written.most)
+            return None
         if named := aborted.refused_offsets & batch.commits.keys():
             text = "Kafka refuses the progress of %d of %d partitions: %s"
             self._supply.warn(
@@ -157,7 +187,7 @@ class Committer(threading.Thread):
         else:
             self._stopping.wait(AGAIN_AFTER)
             self._unnamed += 1
-            if self._unnamed >= UNNAMED and self._supply.topics() is not None:
+            if self._unnamed >= UNNAMED and self._supply.answers():
                 return _apart(batch, str(aborted))
         return None
 

@@ -11,7 +11,17 @@ from sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
 from sidecar.core.record import Partition
 
 SIZE_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-RECORD_ERRORS = SIZE_ERRORS | {KafkaError.INVALID_RECORD}
+RECORD_ERRORS = SIZE_ERRORS | {
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError._BAD_MSG,
+    KafkaError._INVALID_ARG,
+}
+"""Errors that are about the record itself, or about its company in a batch."""
 TOPIC_ERRORS = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -60,17 +70,18 @@ PRODUCER_ERRORS = frozenset(
 def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
     """Return the refusal of the entry that a delivery error means.
 
-    None if the error is about the producer or the connection.
+    None for every error that is not known to be about the record, its topic or its partition: one of the producer or
+    the connection, or an unknown one. If it lasts, smaller batches find its cause.
     """
     about: RefusedBy
-    if error.code() in PRODUCER_ERRORS:
-        return None
     if error.code() in TOPIC_ERRORS:
         about, where = "topic", where.partition("[")[0]
     elif error.code() in PLACE_ERRORS:
         about = "place"
-    else:  # an unknown kind: it is reported for this record, so the other records are not the cause
+    elif error.code() in RECORD_ERRORS:
         about = "record"
+    else:
+        return None
     return Refusal(entry, about, f"{where}: {error.str()}", where, error.code() in SIZE_ERRORS)
 
 

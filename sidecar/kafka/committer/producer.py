@@ -16,8 +16,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import CallTimeoutError
+from sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
-from sidecar.kafka.committer.transaction import TransactionalProducer
+from sidecar.kafka.committer.transaction import Aborted, TransactionalProducer
+from sidecar.kafka.credentials.new_client import refuse
 from sidecar.kafka.credentials.registry import ClientCredentials
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
@@ -48,7 +50,7 @@ class ReplaceableProducer:
         self.replaced = 0
         """How many producers have been replaced."""
         self.partitions: dict[str, int] = {}
-        """The number of partitions of each topic that existed at the last look."""
+        """The number of partitions of each topic that a record was written to, by the last look at it."""
         self.places = RefusingPartitions()
         """The target partitions that refuse records."""
         self.denied = RefusingTopics()
@@ -56,6 +58,7 @@ class ReplaceableProducer:
         self.last_error = ""
         self.credentials = credentials
         self._config = config
+        self._form = RecordForm(config)
         self._slot = 0
         """The index of the transactional id in use. Another one is used while a transaction of this one cannot end, or
         while its offsets may come late."""
@@ -64,6 +67,8 @@ class ReplaceableProducer:
         self._stopping = stopping
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
+        self._absent: Set[str] = frozenset()
+        """The topics that did not exist at the last look at them."""
 
     def replace(self) -> None:
         """Make a new producer. The old one may have a call under way.
@@ -83,7 +88,7 @@ class ReplaceableProducer:
         producer, pause = None, REBUILD_EVERY
         while not self._stopping.is_set():
             try:
-                producer = producer or TransactionalProducer(self.credentials.adopt(self._identified()))
+                producer = producer or self._new()
                 producer.prepare()
                 self.producer = producer
                 return
@@ -99,6 +104,36 @@ class ReplaceableProducer:
                 self._stopping.wait(pause)
         if producer is not None:
             producer.end()
+
+    def _new(self) -> TransactionalProducer:
+        """Return a producer that is not ready yet. Raises KafkaException if the properties are refused."""
+        try:
+            made = TransactionalProducer(self.credentials.adopt(self._identified()))
+        except KafkaException as failure:
+            refuse(self.credentials, failure)
+            raise
+        self.credentials.refused = None
+        made.timestamp = self._form.timestamp
+        return made
+
+    def adapt(self, aborted: Aborted) -> bool:
+        """Return whether the next producer may write what Kafka has refused, because it writes in another form."""
+        match self._form.adapt(aborted.record_code, aborted.refusals):
+            case Change.SMALLER:
+                text = "a topic refuses copies in one batch, so batches are smaller now: %s"
+                self.warn("batches-smaller", text, aborted, about=aborted.about)
+            case Change.PACKED:
+                text = "a topic refuses a copy for its size, so copies are packed by %s now: %s"
+                self.warn("copies-compressed", text, STRONGEST, aborted, about=aborted.about)
+            case Change.EARLIER:
+                text = (
+                    "a topic refuses the time of this machine's clock, which is ahead of the brokers': copies get an "
+                    "earlier time; synchronise the clocks: %s"
+                )
+                self.warn("clock-ahead", text, aborted, about=aborted.about)
+            case _:
+                return False
+        return True
 
     def _give_up(self) -> None:
         old, self.producer = self.producer, None
@@ -125,7 +160,7 @@ class ReplaceableProducer:
         identity = (
             f"{self._config['transactional.id']}~{self._slot}" if self._slot else self._config["transactional.id"]
         )
-        return {**self._config, "transactional.id": identity}
+        return {**self._form.applied(self._config), "transactional.id": identity}
 
     def take_credentials(self) -> bool:
         """Apply pending credentials, on any thread. False: the producer must be made again, by `refresh`.
@@ -142,31 +177,42 @@ class ReplaceableProducer:
         if self.producer is not None and not self.credentials.apply_to(self.producer):
             self.replace()
 
+    def unlisted(self, entries: Sequence[SettledRecord]) -> bool:
+        """Whether Kafka has not told yet if the topics of these entries exist. Nothing can be written to them yet."""
+        wanted = {copy.topic for entry in entries for copy in entry.writes}
+        if wanted <= self.partitions.keys() | self._absent:
+            return False
+        self.refresh_topics(wanted)
+        return not wanted <= self.partitions.keys() | self._absent
+
     def missing(self, wanted: Set[str]) -> Set[str]:
         """Return the wanted topics that do not exist. A transaction with them would only wait and fail."""
         if wanted <= self.partitions.keys():
             return frozenset()
-        self.refresh_topics()
-        missing = wanted - self.partitions.keys()
+        self.refresh_topics(wanted - self.partitions.keys())
+        missing = wanted & self._absent
         if missing - self._named:  # one warning for each topic, not at every try
             self.warn("copies-wait", "records wait for topics that are missing: %s", ", ".join(sorted(missing)))
         self._named = (self._named | missing) - self.partitions.keys()
         return missing
 
-    def refresh_topics(self, *, anew: bool = False) -> None:
-        """Refresh the cached topics, at most once a second unless `anew`.
+    def refresh_topics(self, names: Set[str] = frozenset(), *, anew: bool = False) -> None:
+        """Ask Kafka for these topics, and those that refuse records, at most once a second unless `anew`.
 
-        The cache stays as it is if Kafka does not answer.
+        What was known stays as it is where Kafka does not answer: silence never means that a topic is missing.
         """
         if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
             return
         self._looked_at = time.monotonic()
-        try:
-            found = self.producer.places()
-            self.partitions = {name: len(states) for name, states in found.items()}
-            self.places.looked(found)
-        except KafkaException as failure:
-            self.warn("topics-unlisted", "cannot list the topics: %s", failure)
+        wanted = names | self.places.topics
+        found = self.producer.look(wanted)
+        if wanted - found.places.keys() - found.absent:
+            self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(wanted)))
+        self._absent = (self._absent - found.places.keys()) | found.absent
+        self.partitions |= {name: len(states) for name, states in found.places.items()}
+        for name in found.absent:
+            self.partitions.pop(name, None)
+        self.places.looked({**self.places.known, **found.places}, found.absent)
 
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Return a refusal for each entry with which a transaction would only wait and fail.
@@ -174,7 +220,8 @@ class ReplaceableProducer:
         Its topic does not exist or refused records a moment ago, or its partition did and has not changed since.
         """
         if self.places:
-            self.refresh_topics()  # before the topics are looked up: the transaction goes by the same list
+            # Before the topics are looked up: the transaction goes by the same list.
+            self.refresh_topics({copy.topic for entry in entries for copy in entry.writes})
         missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
         found = [
             Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
@@ -202,21 +249,22 @@ class ReplaceableProducer:
         """
         abouts = {(refusal.about, refusal.where): refusal.reason for refusal in refusals}
         if any(about != "record" for about, _ in abouts):
-            self.refresh_topics(anew=True)  # the other topics stay known: their records go on
+            self.refresh_topics({where.partition("[")[0] for _, where in abouts}, anew=True)
         for (about, where), reason in abouts.items():
             if about == "place":
                 self.places.refuse(where)
             elif about == "topic" and where in self.partitions:
                 self.denied.refuse(where, reason)
 
-    def topics(self) -> frozenset[str] | None:
-        """Return the topics of the cluster; None if Kafka does not answer. Blocks; for any thread."""
+    def topics(self, wanted: Set[str]) -> frozenset[str] | None:
+        """Return which of these topics are missing; None if Kafka does not tell of all. Blocks; for any thread."""
         producer = self.producer
-        try:
-            return None if producer is None else frozenset(producer.partitions())
-        except KafkaException as failure:
-            self.warn("topics-unlisted", "cannot list the topics: %s", failure)
-            return None
+        found = None if producer is None else producer.look(wanted)
+        return None if found is None or wanted - found.places.keys() - found.absent else found.absent
+
+    def answers(self) -> bool:
+        """Whether the cluster answers. Blocks."""
+        return self.producer is not None and self.producer.answers()
 
     def warn(self, event: str, text: str, *args: object, about: Collection[str] = ()) -> None:
         """Log a warning with the name of its event, and keep its text for `/status`.

@@ -11,7 +11,7 @@ a partition is tried again only when its leader or its replicas have changed, or
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from sidecar.core.copies import Copy
@@ -65,6 +65,11 @@ class RefusingPartitions:
     def __bool__(self) -> bool:
         return bool(self._refusing)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics with partitions that refuse records."""
+        return frozenset(self._refusing)
+
     def refuse(self, where: str) -> None:
         """Remember that a partition, `topic[number]`, refused records a moment ago."""
         topic, _, number = where.rstrip("]").rpartition("[")
@@ -72,9 +77,9 @@ class RefusingPartitions:
             state = self._state(topic, int(number))
             self._refusing.setdefault(topic, {})[int(number)] = (state, time.monotonic() + TRY_EVERY)
 
-    def looked(self, known: Mapping[str, list[State]]) -> None:
-        """Take in the present state of all partitions; forget those that may take records again."""
-        self.known = dict(known)
+    def looked(self, known: Mapping[str, list[State]], absent: Collection[str] = ()) -> None:
+        """Take in the present state of partitions; forget those that may take records again, or are gone."""
+        self.known = {topic: states for topic, states in known.items() if topic not in absent}
         for topic, places in list(self._refusing.items()):
             kept = {number: seen for number, seen in places.items() if self._still(topic, number, seen)}
             self._refusing[topic] = kept

@@ -15,16 +15,15 @@ epoch, and Kafka refuses what comes late under the old one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.copies import Copy
-from sidecar.core.progress_codec import encode
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
 from sidecar.kafka.committer.delivery_errors import (
@@ -35,6 +34,8 @@ from sidecar.kafka.committer.delivery_errors import (
     refused_offsets,
 )
 from sidecar.kafka.committer.refusing_partitions import State
+from sidecar.kafka.committer.throttle import Throttle
+from sidecar.kafka.named_topics import named_topics
 from topics.headers import MOST_HEADERS
 
 API_LIMIT = 5.0
@@ -51,7 +52,11 @@ STALLS = 20
 no leader, or too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the
 whole batch."""
 ANSWER_LIMIT = 1.0
-"""Seconds in which a reachable cluster answers a metadata request."""
+"""Seconds in which a reachable cluster answers a metadata request about one topic."""
+NO_TOPIC = "reconsume-no-topic"
+"""A topic that is asked for to learn whether the cluster answers. It need not exist, and is not created."""
+TOPIC_LIMIT = 20.0
+"""Seconds for the answer about one topic. A cluster of 200 000 partitions has taken six."""
 
 DOUBT_AFTER = 3.0
 """Seconds of one call after which its request may have been sent twice, whatever the client's log says. The client
@@ -69,6 +74,7 @@ STALE_MEMBER = frozenset(
 
 STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
 REFUSED = KafkaError(KafkaError._FAIL, "records were refused", False, False, True)
+THROTTLED = KafkaError(KafkaError.THROTTLING_QUOTA_EXCEEDED, "a quota holds records back", False, False, True)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False, False, True)
 TOO_MANY = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"more than {MOST_HEADERS} headers")
 DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
@@ -77,10 +83,18 @@ Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 Report: TypeAlias = partial[None]
 
 
+class Targets(NamedTuple):
+    """What Kafka says of topics: the partitions of those that exist, and the names of those that do not."""
+
+    places: dict[str, list[State]]
+    absent: frozenset[str]
+
+
 class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
     """The transaction certainly did not happen. `refusals` are the entries that the broker refuses.
 
-    `refused_offsets`: the partitions whose progress Kafka refuses, as far as it names them.
+    `record_code`: the code of the first error of a record, 0 if there was none. `throttled`: only a quota of the
+    brokers has held it back. `refused_offsets`: the partitions whose progress Kafka refuses, as far as it names them.
     `producer_unusable`: the producer must not be used any more. librdkafka gives the sequence numbers of records that
     an abort has purged to the next records. The broker may have the purged ones: sent, but not confirmed when the
     connection was lost. It then takes the next records for duplicates: confirmed, committed, and not in the topic
@@ -88,14 +102,18 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     has a sequence number too. Then the next transaction with its partition fails ("skipped sequence numbers").
     """
 
-    def __init__(self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool) -> None:
+    def __init__(
+        self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool, record_code: int = 0
+    ) -> None:
         super().__init__(refusals[0].reason if refusals else error.str())
         self.refusals = refusals
         self.about = frozenset(refusal.where for refusal in refusals)
         """The topics and partitions that accept nothing, for the log."""
-        self.producer_unusable = producer_unusable
+        self.producer_unusable, self.record_code = producer_unusable, record_code
+        self.throttled = error is THROTTLED
         self.refused_offsets = refused_offsets(error)
         self.stale_member = error.code() in STALE_MEMBER
+        self.metadata_too_long = error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
 
 
 class OutcomeUnknown(Exception):  # noqa: N818
@@ -106,6 +124,10 @@ class _Stalled(Exception):  # noqa: N818
     """The cluster is reachable, but some partition takes no record."""
 
 
+class _Throttled(Exception):  # noqa: N818
+    """A quota of the brokers holds records back for longer than a transaction may last."""
+
+
 class _Refused(Exception):  # noqa: N818
     """Kafka has refused records, so the client sends no more of the transaction."""
 
@@ -114,8 +136,10 @@ class TransactionalProducer:
     """A producer with the thread of its blocking calls. Call `prepare` first, and `end` at the end, come what may."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._log = ClientLog(config)
-        self._producer = Producer(self._log.watched(config))
+        self._log, self.throttle = ClientLog(config), Throttle()
+        self._producer = Producer({**self._log.watched(config), "throttle_cb": self.throttle.hear})
+        self.timestamp: Callable[[], int] = lambda: 0
+        """Returns the time to write records with (epoch ms); 0: the client's own."""
         self._guard = BlockingCalls(f"guard-{config['transactional.id']}")
         self.doubtful = False
         """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
@@ -148,22 +172,31 @@ class TransactionalProducer:
         del self._producer
         self._guard.end(last)
 
-    def partitions(self) -> dict[str, int]:
-        """Return the number of partitions of each topic of the cluster. The request never creates a topic."""
-        return {name: len(states) for name, states in self.places().items()}
-
-    def places(self) -> dict[str, list[State]]:
-        """Return the state of every partition of each topic of the cluster, in the order of their numbers."""
-        topics = self._producer.list_topics(timeout=API_LIMIT).topics
-        return {
-            name: [State(found.leader, len(found.isrs)) for _, found in sorted(topic.partitions.items())]
-            for name, topic in topics.items()
-            if topic.error is None
+    def look(self, names: Iterable[str]) -> Targets:
+        """Return what Kafka says of these topics. The request never creates a topic. Blocks; for any thread."""
+        found = named_topics(self._producer, names, TOPIC_LIMIT)
+        states = {
+            name: [State(place.leader, len(place.isrs)) for _, place in sorted(topic.partitions.items())]
+            for name, topic in found.found.items()
         }
+        return Targets(states, found.absent)
 
-    def commit(self, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
-        """Commit one batch. Raises Aborted or OutcomeUnknown if that fails."""
-        self._transact(batch.entries, partitions, lambda: self._send_offsets(batch, metadata))
+    def answers(self) -> bool:
+        """Whether the cluster answers at all."""
+        return self._answers()
+
+    def commit(
+        self,
+        entries: Sequence[SettledRecord],
+        offsets: list[TopicPartition],
+        metadata: Any,
+        partitions: Mapping[str, int],
+    ) -> None:
+        """Commit the writes of the entries, and the offsets with the consumer's group metadata.
+
+        Raises Aborted or OutcomeUnknown if that fails.
+        """
+        self._transact(entries, partitions, lambda: self._send_offsets(offsets, metadata))
 
     def write(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         """Commit only the writes of entries that come from no consumer.
@@ -190,6 +223,8 @@ class TransactionalProducer:
             raise OutcomeUnknown(f"{stuck} did not come back") from None
         except _Stalled:
             self._abort(STALLED, entries, stalled=True)
+        except _Throttled:
+            self._abort(THROTTLED, entries)
         except _Refused:
             self._abort(DENIED if self._log.denied else REFUSED, entries)
         except (KafkaException, SystemError) as failure:
@@ -202,6 +237,7 @@ class TransactionalProducer:
         self._hear()
         self._log.clear()
         self._errors.clear()
+        self.throttle.longest = 0.0
         self._records_only, self._longest, self.sent_offsets = True, 0.0, False
 
     def _look_back(self) -> None:
@@ -219,7 +255,8 @@ class TransactionalProducer:
 
         Raises _Refused as soon as a record was refused: the client sends nothing more of a transaction that must be
         aborted (2.16). Raises _Stalled if the cluster is reachable nevertheless: it has confirmed other records, or
-        answers. Otherwise it is unreachable, and the calls that follow wait for it.
+        answers. Otherwise it is unreachable, and the calls that follow wait for it. Raises _Throttled if a quota holds
+        back the rest.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
@@ -229,6 +266,8 @@ class TransactionalProducer:
             stalls = stalls + 1 if left == before else 0
         if self._refused:
             raise _Refused
+        if left and self.throttle.longest:
+            raise _Throttled
         if left and (left < written or self._answers()):
             raise _Stalled
 
@@ -239,16 +278,16 @@ class TransactionalProducer:
 
     def _answers(self) -> bool:
         try:
-            return bool(self._producer.list_topics(timeout=ANSWER_LIMIT).brokers)
+            return bool(self._producer.list_topics(NO_TOPIC, timeout=ANSWER_LIMIT).brokers)
         except KafkaException:
             return False
 
-    def _send_offsets(self, batch: CommitBatch, metadata: Any) -> None:
+    def _send_offsets(self, offsets: list[TopicPartition], metadata: Any) -> None:
         self.sent_offsets = True
-        self._call(self._producer.send_offsets_to_transaction, _offsets(batch), metadata, API_LIMIT)
+        self._call(self._producer.send_offsets_to_transaction, offsets, metadata, API_LIMIT)
 
     def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
-        reports, produce = self._reports, self._producer.produce
+        reports, produce, at = self._reports, self._producer.produce, self.timestamp()
         while len(reports) < len(entries):  # kept for later batches: making one costs as much as producing a record
             # A bound method would hold this producer, which holds the reports: no replaced producer would be freed.
             reports.append(partial(_delivered, self._errors, len(reports)))
@@ -261,25 +300,26 @@ class TransactionalProducer:
                     raise _Refused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
-                    produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
+                    produce(copy.topic, copy.value, copy.key, place, report, None, at, copy.headers)  # type: ignore[arg-type]
                 except BufferError:
-                    self._produce_later(copy, place, report)
+                    self._produce_later(copy, place, report, at)
                 except KafkaException as failure:  # too large for the client itself
                     self._errors.setdefault(report.args[1], (failure.args[0], copy.topic))
                     raise
 
-    def _produce_later(self, copy: Copy, place: int, report: Report) -> None:
+    def _produce_later(self, copy: Copy, place: int, report: Report, at: int) -> None:
         """Wait until the client's full queue has room, then produce the copy."""
         while True:
             self._producer.poll(0.05)
             with suppress(BufferError):
-                self._producer.produce(copy.topic, copy.value, copy.key, place, report, None, 0, copy.headers)  # type: ignore[arg-type]
+                self._producer.produce(copy.topic, copy.value, copy.key, place, report, None, at, copy.headers)  # type: ignore[arg-type]
                 return
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._refused):
             raise Aborted(error, (), producer_unusable=True) if self._records_only else OutcomeUnknown(error.str())
         self._hear()
+        code = next((error.code() for error, _ in self._errors.values() if error.code() not in PRODUCER_ERRORS), 0)
         errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
         denied = frozenset(self._log.denied)
         unusable = len(self._producer) > 0 or bool(errors)
@@ -300,7 +340,7 @@ class TransactionalProducer:
                 Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
             ]
         named = tuple(refusal for refusal in refusals if refusal is not None)
-        raise Aborted(error, named, producer_unusable=unusable or self.doubtful)
+        raise Aborted(error, named, producer_unusable=unusable or self.doubtful, record_code=code)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
         """Make a call; repeat the same call while its error is retriable, and never make the next one instead."""
@@ -325,10 +365,3 @@ def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Me
     # One write of an entry is refused. The client drops the others, and may report those first.
     if known is None or known[0].code() in PRODUCER_ERRORS:
         errors[index] = error, f"{message.topic()}[{message.partition()}]"
-
-
-def _offsets(batch: CommitBatch) -> list[TopicPartition]:
-    return [
-        TopicPartition(source.topic, source.number, share.progress.next, encode(share.progress))
-        for source, share in batch.commits.items()
-    ]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, SettledRecord
+from sidecar.core.placed_progress import decode_at
 from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.errors import raise_partition_errors
@@ -21,36 +21,58 @@ ASK_LIMIT = 10.0
 
 
 def settled(
-    batch: CommitBatch, supply: ReplaceableProducer, config: Mapping[str, object], stopping: StopRequest
+    batch: CommitBatch,
+    written: Mapping[Partition, tuple[int, str]],
+    supply: ReplaceableProducer,
+    config: Mapping[str, object],
+    stopping: StopRequest,
 ) -> CommitResult | None:
     """Return the result of a batch by the committed progress. None if it did not happen, or `stopping` is set.
 
-    `config`: of a consumer that reads the progress. Asks until Kafka answers: to commit again without its word could
-    write every copy twice. The producer was replaced before, which ended what the old one had open.
+    `written`: the offsets and metadata that the batch carried. `config`: of a consumer that reads the progress. Asks
+    until Kafka answers: to commit again without its word could write every copy twice. The producer was replaced
+    before, which ended what the old one had open.
     """
     credentials = supply.credentials
-    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+    pending, reader = credentials.pending, None
     places = [TopicPartition(*source) for source in batch.commits]
     try:
         while not stopping.is_set():
             try:
-                return result_from_progress(batch, _progress(reader.committed(places, timeout=ASK_LIMIT)))
+                if reader is None:
+                    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+                found = raise_partition_errors(reader.committed(places, timeout=ASK_LIMIT))
+                if is_written(found, written):
+                    return CommitResult(batch, committed=True, done=batch.entries)
+                return result_from_progress(batch, _progress(found))
             except KafkaException as failure:
                 supply.warn("progress-unanswered", "Kafka does not answer yet which progress is committed: %s", failure)
                 stopping.wait(AGAIN_AFTER)
-                if credentials.pending is not pending:  # Kafka may refuse the reader's own credentials
+                # Kafka, or the client itself, may refuse the reader's own credentials.
+                if reader is not None and credentials.pending is not pending:
                     reader.close()
-                    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+                    reader = None
     finally:
-        reader.close()
+        if reader is not None:
+            reader.close()
     return None
 
 
-def _progress(places: list[TopicPartition]) -> dict[Partition, Progress]:
-    return {
-        Partition(place.topic, place.partition): decode(place.offset, place.metadata)
-        for place in raise_partition_errors(places)
-    }
+def is_written(found: list[TopicPartition], written: Mapping[Partition, tuple[int, str]]) -> bool:
+    """Whether the committed offsets and metadata are those of the batch, to the letter.
+
+    Metadata that was left out says nothing: the batch before may have had the same offset.
+    """
+    return bool(found) and all(
+        (place.offset, place.metadata) == written.get(Partition(place.topic, place.partition)) and place.metadata
+        for place in found
+    )
+
+
+def _progress(found: list[TopicPartition]) -> dict[Partition, Progress]:
+    # Without the topic's id: it may have been learnt after the batch was written.
+    sources = {Partition(place.topic, place.partition): place for place in found}
+    return {source: decode_at(source, "", place.offset, place.metadata) for source, place in sources.items()}
 
 
 def result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:

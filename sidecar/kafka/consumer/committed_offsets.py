@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from sidecar.core.placed_progress import decode_at, misplaced
 from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode, unread
+from sidecar.core.progress_codec import unread
 from sidecar.core.record import Partition
 
 COMMITTED_WITHIN = 2.0
@@ -25,24 +26,32 @@ itself requests the offsets that are left out."""
 _LOG = logging.getLogger("reconsume.assignment")
 
 
-def _ignore(source: Partition, why: str) -> None:
-    """Log nothing: these are partitions of other members, which log it themselves."""
+class PassedOver:
+    """What to do with progress that does not count. Here nothing: other members log it for their own partitions."""
+
+    def unread(self, source: Partition, why: str) -> None:
+        """Take in that progress cannot be read: its offset still holds."""
+
+    def misplaced(self, source: Partition, why: str) -> None:
+        """Take in that progress was made for another place: its offset still holds."""
 
 
 def committed(
     consumer: Consumer,
     partitions: Sequence[Partition],
-    passed_over: Callable[[Partition, str], None] = _ignore,
+    passed_over: PassedOver = PassedOver(),  # noqa: B008 - it has no state
     *,
     patient: bool = True,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> dict[Partition, Progress | None]:
     """Return the committed progress of each partition that Kafka answers for; None if the group has no offset.
 
     One partition whose offset is held back delays the request for all of them. Each is then requested by itself, and
     those that stay unknown are left out. An answer that carries an error says nothing about the offset. `passed_over`
-    is called for progress that cannot be read: its offset still holds. If not `patient`, all are requested once, for a
-    short time, and all are left out if one is held back.
+    is told of progress that does not count. If not `patient`, all are requested once, for a short time, and all are
+    left out if one is held back. `topic_ids`: Kafka's ids of the topics, as far as they are known.
     """
+    ids = topic_ids or {}
     places = [TopicPartition(*source) for source in partitions]
     try:
         answers = consumer.committed(places, timeout=COMMITTED_WITHIN if patient else ONE_WITHIN) if places else []
@@ -53,9 +62,13 @@ def committed(
     errors = [place.error for place in answers if place.error is not None]
     _held_back(len(errors), errors[0] if errors else "")
     for source, place in found.items():
-        if place.offset >= 0 and (why := unread(place.metadata)):
-            passed_over(source, why)
-    return {source: _progress(place) for source, place in found.items()}
+        if place.offset < 0:
+            continue
+        if why := unread(place.metadata):
+            passed_over.unread(source, why)
+        elif why := misplaced(source, ids.get(source.topic, ""), place.offset, place.metadata):
+            passed_over.misplaced(source, why)
+    return {source: _progress(source, place, ids.get(source.topic, "")) for source, place in found.items()}
 
 
 def _each(consumer: Consumer, places: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -73,5 +86,5 @@ def _held_back(count: int, why: object) -> None:
         _LOG.warning(text, count, why, extra={"event": "offset-held-back"})
 
 
-def _progress(place: TopicPartition) -> Progress | None:
-    return decode(place.offset, place.metadata) if place.offset >= 0 else None
+def _progress(source: Partition, place: TopicPartition, topic_id: str) -> Progress | None:
+    return decode_at(source, topic_id, place.offset, place.metadata) if place.offset >= 0 else None

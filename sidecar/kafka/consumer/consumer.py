@@ -22,6 +22,7 @@ from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks
 from sidecar.kafka.consumer.lost_positions import lost_positions
 from sidecar.kafka.consumer.owned_partition import with_edges
+from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading
 
@@ -31,8 +32,6 @@ QUIET_POLL = 0.2
 """The same while none is: nothing is to be resumed. The client itself wakes so often, and each turn costs CPU."""
 NAP = 0.002
 """Seconds between two checks for room. At 100 000 records/s a queue of 6 000 is never empty meanwhile."""
-AGAIN = 1.0
-"""Seconds before the next try if a client could not be made."""
 UNJOINED = 5.0
 """Seconds after which a client that is no member is replaced by one that subscribes to other topics. With none of its
 topics in the cluster it would never become a member."""
@@ -127,18 +126,14 @@ class ConsumerThread(threading.Thread):
             self.failure = failure
 
     def _begin(self) -> None:
-        """Make a client with the newest credentials, and join."""
-        while True:
-            try:
-                self._consumer = Consumer(self._credentials.adopt(self._config))
-                break
-            except KafkaException as failure:
-                # Credentials are mounted as several files: for a moment two of them may not match.
-                self.last_error, self.last_poll_at = str(failure), time.monotonic()
-                if self._stopping.wait(AGAIN):
-                    raise
-        self._has_client = True
-        self.assignment.join(self._consumer, self._topics)
+        """Make a client with the newest credentials, and join; do nothing if a stop comes first."""
+        made = new_client(Consumer, self._config, self._credentials, self._stopping, self._count_turn)
+        if made is not None:
+            self._consumer, self._has_client = made, True
+            self.assignment.join(self._consumer, self._topics)
+
+    def _count_turn(self) -> None:
+        self.last_poll_at = time.monotonic()
 
     def _begin_anew(self) -> None:
         """Give everything up in order, as in a rebalance, and join again with a new client."""
@@ -171,10 +166,14 @@ class ConsumerThread(threading.Thread):
         self.last_poll_at = time.monotonic()
         if not self._has_client:
             self._begin()
+            return
         if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
+            return
         if self._topics is not self.assignment.topics:
             self._subscribe()
+            if not self._has_client:  # a stop has come meanwhile
+                return
         self.assignment.answer(self._consumer)
         self.assignment.request_offsets(self._consumer, self.last_poll_at)
         self._run_commands()

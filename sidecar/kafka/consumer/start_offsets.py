@@ -10,14 +10,14 @@ message (`OwnedPartitions.learn`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.consumer.committed_offsets import PassedOver, committed
 from sidecar.kafka.consumer.log_checks import (
     EDGES_WITHIN,
     Edges,
@@ -45,7 +45,7 @@ class Start(NamedTuple):
     width: int | None = None
 
 
-class Starts:
+class Starts(PassedOver):
     """The starts of one consumer's partitions.
 
     `start_at`: where a group without a committed offset begins, `earliest` or `latest`.
@@ -56,6 +56,10 @@ class Starts:
         self.unread_progress = 0
         """How many partitions were taken over with committed progress that cannot be read here, such as a newer
         version's."""
+        self.misplaced_progress = 0
+        """How many partitions were taken over with progress that was made for another offset, partition or topic."""
+        self.topic_ids: Callable[[], Mapping[str, str]] = dict
+        """Returns Kafka's ids of the topics, as far as they are known."""
         self._latest = start_at == "latest"
 
     def find(
@@ -82,9 +86,9 @@ class Starts:
         self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True
     ) -> dict[Partition, Progress | None]:
         """Return what the function of this name returns, for partitions that are taken over now."""
-        return committed(consumer, partitions, self._pass_over, patient=patient)
+        return committed(consumer, partitions, self, patient=patient, topic_ids=self.topic_ids())
 
-    def _pass_over(self, source: Partition, why: str) -> None:
+    def unread(self, source: Partition, why: str) -> None:
         """Log that a partition continues by its offset alone.
 
         Its first commit replaces the progress that cannot be read.
@@ -92,6 +96,12 @@ class Starts:
         self.unread_progress += 1
         text = "%s: done records above the committed offset are delivered again, their marks cannot be read: %s"
         _LOG.warning(text, source, why, extra={"event": "progress-unread", "partition": str(source)})
+
+    def misplaced(self, source: Partition, why: str) -> None:
+        """Log that a partition continues by its offset alone, because its progress belongs elsewhere."""
+        self.misplaced_progress += 1
+        text = "%s: all records from the committed offset on are delivered, whatever its metadata says: %s"
+        _LOG.warning(text, source, why, extra={"event": "progress-misplaced", "partition": str(source)})
 
     def after_truncation(self, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
         """Return where to continue in logs that end before what was read, where Kafka answers."""

@@ -6,6 +6,7 @@ by the thread that owns it when it suits that thread. `watcher.py` reads the fil
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -44,12 +45,25 @@ class Credentials(NamedTuple):
 NONE = Credentials(0, 0, {})
 
 
+class RefusedClient(NamedTuple):
+    """Why the client library makes no client, and since when (monotonic seconds). `why`: for people."""
+
+    since: float
+    why: str
+
+
 class CredentialRegistry:
     """Hold the newest credentials and the clients that use them. Written by one thread, read by all."""
 
     def __init__(self, first: Credentials = NONE) -> None:
         self.newest = first
         self.clients: list[ClientCredentials] = []
+
+    def refused_for(self, seconds: float) -> str:
+        """Return why a client could not be made for so long, as a text for people; empty if there is none."""
+        refused = [client.refused for client in self.clients if client.refused is not None]
+        before = time.monotonic() - seconds
+        return next((one.why for one in sorted(refused) if one.since <= before), "")
 
     def register(self, name: str, on_change: Callable[[], None] = lambda: None) -> ClientCredentials:
         """Add a client. `on_change` is called from another thread when the client should apply other credentials."""
@@ -63,6 +77,8 @@ class ClientCredentials:
 
     def __init__(self, registry: CredentialRegistry, name: str, on_change: Callable[[], None]) -> None:
         self.name = name
+        self.refused: RefusedClient | None = None
+        """Why no client can be made of these; None if one was."""
         self._on_change = on_change
         self.applied = self.pending = registry.newest
         self._registry = registry

@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from sidecar.settings.addresses import LISTEN_FORMS, parse_listen
-from sidecar.settings.values import Section, text
+from sidecar.settings.values import Section, many, text
 
 LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
+HOST = text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}")
 
 
 class Api(Section):
@@ -25,6 +26,13 @@ class Api(Section):
             "A file with bearer tokens, one a line. Every call but the probes must carry one of them. A line "
             "`NAME: TOKEN` names its token for the audit; one that begins with # is a comment. Read when it is "
             "needed, so that a rotated secret takes effect."
+        ),
+    )
+    hosts: Annotated[tuple[str, ...], many(HOST, "names of hosts", most=64)] = Field(
+        default=(),
+        description=(
+            "The names by which the API may be called, such as a Service's, besides `localhost` and the address of "
+            "`api.listen`. Any other is refused with 421, so that no page can rebind its name to this address."
         ),
     )
     probe_listen: Annotated[str | None, LISTEN.or_null()] = Field(

@@ -97,6 +97,10 @@ class Deliver(Section):
             "Without it a record probes the service every 0.1 to 5 s."
         ),
     )
+    health_timeout: Annotated[int, duration("100ms", "1m")] = Field(
+        default=ms("5s"),
+        description="How long an answer of the health URL may take. A slower one counts as none.",
+    )
     concurrency: Annotated[int, whole(1, 65_536)] = Field(
         default=256,
         description=(

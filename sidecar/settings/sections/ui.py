@@ -7,11 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from sidecar.settings.addresses import Listen, parse_listen
-from sidecar.settings.sections.api import LISTEN
+from sidecar.settings.sections.api import HOST, LISTEN
 from sidecar.settings.values import Section, many, text
 
 FILE = text("the path of a file", r".{1,4096}").or_null()
-HOST = text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}")
 
 
 class Ui(Section):

@@ -10,6 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.kafka.broker import Broker
+from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
 from tests.support.kafka.topic_io import dump
 from tests.support.sidecar.cli import reconsume
@@ -52,7 +53,7 @@ def test_filters_that_overlap_bring_each_letter_back_once(call: Call, group: Gro
 
 def test_a_letter_that_kafka_refuses_is_left_said_and_tried_again(call: Call, group: GroupTopics) -> None:
     set_config(group.bootstrap, group.names.ready, "max.message.bytes", "5000")
-    plant(group, dead_letter(group, 1), dead_letter(group, 2, b"x" * 9_000), dead_letter(group, 3))
+    plant(group, dead_letter(group, 1), dead_letter(group, 2, dense(9_000)), dead_letter(group, 3))
     first = call("redrive", "--yes")
     assert (first.exit_code, actions(first)) == (3, [("redriven", 2), ("refused", 1)])
     assert "too large" in rows(first)[1]["why"].lower()

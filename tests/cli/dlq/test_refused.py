@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka.broker import Broker
+from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
 from tests.support.kafka.topic_io import SECONDS, dump
 from tests.support.sidecar.dlq_calls import Call, actions, plant, ready, rows
@@ -27,7 +28,7 @@ def group(kafka: Broker) -> GroupTopics:
 
 def values() -> list[bytes]:
     """The letters' values; some are larger than what the tests below let a topic take."""
-    return [b"x" * (40_000 if number in LARGE else 1_000) for number in range(LETTERS)]
+    return [dense(40_000 if number in LARGE else 1_000) for number in range(LETTERS)]
 
 
 def plant_all(group: GroupTopics) -> None:

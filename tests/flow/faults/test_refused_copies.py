@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.faults.test_missing_topics import states_of
+from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import create_group, set_config
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.checker import check
@@ -21,7 +22,7 @@ def test_refused_copies_of_nine_megabytes_stop_their_partition_and_no_other(
     create_group(group, config={group.dlq: {"max.message.bytes": "100000"}})
     service = start_service(by_name({"dead": (verdict("dead-letter"),)}))
     sidecar = start_sidecar(group, service.url, overrides={"deliver": {"max_held": "4MiB"}})
-    produce(group.bootstrap, group.main, [Out(b"dead:%d " % n + b"x" * LARGE, partition=0) for n in range(MANY)])
+    produce(group.bootstrap, group.main, [Out(b"dead:%d " % n + dense(LARGE, n), partition=0) for n in range(MANY)])
     sidecar.wait_log("because Kafka refuses copies of its records")
     produce(group.bootstrap, group.main, [Out(b"good:%d" % number, partition=1) for number in range(GOOD)])
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
+from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.sidecar.process import SidecarProcess
@@ -188,7 +189,7 @@ def test_a_post_that_kafka_finds_too_large_is_413_and_its_neighbours_are_written
     create_group(small, config={small.names.level(1_000, small.main): {"max.message.bytes": "5000"}})
     relay = start_sidecar(small, "", overrides=RELAY)
     row = main_row(small)
-    large = Row(0, 7, now(), b"k", bytes(9_000), ())
+    large = Row(0, 7, now(), b"k", dense(9_000), ())
     assert post(relay, post_of(small.main, large)).status == 413
     assert post(relay, post_of(small.main, row)).status == 201
     assert len(dump(small.bootstrap, small.names.level(1_000, small.main))) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.releases import NEWEST, lock_of
+from sidecar.dev.kafka.releases import USUAL, lock_of
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import fetch
 from tests.flow.conftest import FreshGroup, StartSidecar
@@ -37,7 +37,7 @@ def test_a_java_service_gets_back_what_it_wrote_to_a_level_and_what_it_posted(
     command = [
         java,
         "-cp",
-        ":".join(map(str, fetch(lock_of(NEWEST)))),
+        ":".join(map(str, fetch(lock_of(USUAL)))),
         SOURCE,
         group.bootstrap,
         group.main,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.api.app import Access, build_app
-from sidecar.api.retry import retry_routes
+from sidecar.api.retry import RETRY, longest_post, retry_routes
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
@@ -27,6 +28,7 @@ GOOD: dict[str, object] = {
 }
 PLACED = PostResult("orders:3:1024", "billing-RETRY-10s", 1, 1_763_690_010_000, "retry-asked")
 MIB = 1 << 20
+LARGEST = 3 * MIB
 
 
 class Notes:
@@ -50,7 +52,8 @@ def notes() -> Notes:
 
 @pytest.fixture
 def port(notes: Notes) -> Iterator[str | int]:
-    with serving(build_app(Operation(), bytes, Access(), calls=retry_routes(notes))) as place:
+    access = Access(raw_paths=frozenset({RETRY}), longest=lambda: longest_post(LARGEST))
+    with serving(build_app(Operation(), bytes, access, calls=retry_routes(notes))) as place:
         yield place
 
 
@@ -138,10 +141,10 @@ def test_each_end_of_a_post_has_its_answer(port: int, notes: Notes, error: Excep
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
-def test_a_body_over_a_mebibyte_is_413_and_says_the_limit(port: int, notes: Notes) -> None:
-    answer = post(port, {**GOOD, "value_base64": "A" * MIB})
+def test_a_body_over_the_limit_of_its_topics_is_413_and_says_the_limit(port: int, notes: Notes) -> None:
+    answer = post(port, {**GOOD, "value_base64": "A" * longest_post(LARGEST)})
     assert (answer.status, notes.posts) == (413, [])
-    assert "1 MiB" in answer.json["detail"]
+    assert str(longest_post(LARGEST)) in answer.json["detail"]
 
 
 def test_with_a_token_file_a_post_needs_the_token(notes: Notes, tmp_path: Path) -> None:
@@ -167,3 +170,74 @@ def test_a_caller_that_would_rather_speak_http2_is_answered_all_the_same(port: i
         client.send(head + data)
         assert client.answer("POST").status == 201
     assert len(notes.posts) == 2
+
+
+PUSHED = {
+    "Content-Type": "application/octet-stream",
+    "Reconsume-Topic": "orders",
+    "Reconsume-Partition": "3",
+    "Reconsume-Offset": "1024",
+    "Reconsume-Timestamp": "1763690000000",
+    "Reconsume-Id": "orders:3:1024",
+    "Reconsume-Key": "k",
+    "ce-type": "order.placed%20now",
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+}
+
+
+def test_a_service_sends_back_what_it_was_pushed_with_its_verdict(port: int, notes: Notes) -> None:
+    more = {"Reconsume-Times": "2", "Reconsume-Redrives": "1", "Reconsume-Verdict": "retry; delay=90s; reason=busy"}
+    assert post(port, b"\xff value", PUSHED | more).status == 201
+    [(record, failure)] = notes.posts
+    assert (record.source, record.offset, record.timestamp) == (Partition("orders", 3), 1024, 1_763_690_000_000)
+    assert (record.key, record.value) == (b"k", b"\xff value")
+    assert record.headers == [("ce_type", b"order.placed now"), ("traceparent", PUSHED["traceparent"].encode())]
+    assert record.life is not None
+    assert (record.life.id, record.life.times, record.life.redrives) == ("orders:3:1024", 2, 1)
+    assert failure == Failed("busy", delay=90_000, asked=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "value", "reason"),
+    [
+        ({}, b"k", b"v", "retry-asked"),
+        ({"Reconsume-Key": ""}, b"", b"v", "retry-asked"),
+        ({"Reconsume-Key-Base64": "/w=="}, b"\xff", b"v", "retry-asked"),
+        ({"Reconsume-Null": "value"}, b"k", None, "retry-asked"),
+        ({"Reconsume-Verdict": "dead-letter"}, b"k", b"v", "dead-letter-asked"),
+    ],
+)
+def test_the_raw_form_says_what_the_json_form_says(
+    port: int, notes: Notes, more: dict[str, str], key: bytes, value: bytes | None, reason: str
+) -> None:
+    assert post(port, b"" if value is None else value, PUSHED | more).status == 201
+    [(record, failure)] = notes.posts
+    assert (record.key, record.value, record.life, failure.reason) == (key, value, None, reason)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"Reconsume-Topic": ""},
+        {"Reconsume-Partition": "-1"},
+        {"Reconsume-Offset": "x"},
+        {"Reconsume-Times": "1000000"},
+        {"Reconsume-Id": "orders:3:1025"},
+        {"Reconsume-Key-Base64": "k"},
+        {"Reconsume-Key-Omitted": "9000"},
+        {"Reconsume-Verdict": "commit"},
+        {"Reconsume-Verdict": "retry; level=x"},
+        {"Reconsume-Verdict": "retry; delay=soon"},
+    ],
+)
+def test_a_raw_post_that_cannot_be_read_is_400(port: int, notes: Notes, more: dict[str, str]) -> None:
+    assert post(port, b"v", PUSHED | more).status == 400
+    assert notes.posts == []
+
+
+def test_a_post_may_be_as_large_as_the_topics_take(port: int, notes: Notes) -> None:
+    value = base64.b64encode(bytes(LARGEST)).decode()
+    assert post(port, {**GOOD, "value_base64": value}).status == 201
+    assert post(port, bytes(LARGEST), PUSHED).status == 201
+    assert [len(record.value or b"") for record, _ in notes.posts] == [LARGEST, LARGEST]
+    assert post(port, bytes(LARGEST * 4 // 3 + MIB), PUSHED).status == 413

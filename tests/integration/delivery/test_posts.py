@@ -19,6 +19,7 @@ from tests.conftest import MakeTopic
 from tests.sim.samples import record
 from tests.support.freed import nothing_left
 from tests.support.kafka.broker import Broker
+from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import set_config
 from tests.support.kafka.topic_io import dump
 
@@ -58,7 +59,7 @@ async def post_together(writer: PostWriter, posts: Sequence[SettledRecord]) -> l
 def test_a_post_that_is_too_large_is_refused_alone(kafka: Broker, make_topic: MakeTopic) -> None:
     topic = make_topic()
     set_config(kafka.bootstrap, topic, "max.message.bytes", "200000")
-    values = [b"%d:" % number + b"x" * (300_000 if number in LARGE else 1_000) for number in range(POSTS)]
+    values = [b"%d:" % number + dense(300_000 if number in LARGE else 1_000) for number in range(POSTS)]
     with writing(kafka) as writer:
         ends = asyncio.run(post_together(writer, [post_of(topic, value) for value in values]))
     assert ends == [TooLargeError if number in LARGE else None for number in range(POSTS)]
@@ -108,7 +109,7 @@ def test_posts_that_are_too_large_are_not_kept_and_neither_are_their_producers(
             with nothing_left(mib=60, threads=40, descriptors=90):
                 for number in range(200):
                     with pytest.raises(TooLargeError):
-                        await writer.post(post_of(topic, bytes([number % 256]) * 1_100_000))
+                        await writer.post(post_of(topic, dense(1_100_000, number)))
 
         asyncio.run(story())
     assert [row.value for row in dump(kafka.bootstrap, topic)] == [b"1"]

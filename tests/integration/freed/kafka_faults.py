@@ -19,6 +19,7 @@ from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Aborted, TransactionalProducer
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.credentials.registry import unchanging
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
@@ -88,7 +89,9 @@ def a_stale_generation(kafka: Proxied) -> Iterator[Once]:
             producer = supply.usable()
             assert producer is not None
             batch = large_batch(topic, number)
-            expect(Aborted, lambda aborted: aborted.stale_member, producer.commit, batch, metadata, {topic: 1})
+            offsets = WrittenProgress().offsets(batch)
+            wanted = (batch.entries, offsets, metadata, {topic: 1})
+            expect(Aborted, lambda aborted: aborted.stale_member, producer.commit, *wanted)
 
         yield once
 

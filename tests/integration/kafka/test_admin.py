@@ -11,7 +11,7 @@ from sidecar.errors import BrokerError, ConfigError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import source_of
 from sidecar.kafka.admin.topics import CreateState, TopicAdmin
-from sidecar.kafka.client_config import property_faults
+from sidecar.kafka.client_check import property_faults
 from tests.conftest import MakeTopic
 from tests.support.deadline import SOON
 from tests.support.kafka.broker import Broker

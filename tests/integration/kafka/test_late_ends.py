@@ -7,7 +7,7 @@ delivered on its old connection, as a network would that had lost its packet.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.committer.producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown, TransactionalProducer
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.credentials.registry import unchanging
 from tests.support.deadline import until
 from tests.support.kafka.proxy_frames import INVALID_PRODUCER_EPOCH, ends, error_of
@@ -95,6 +96,11 @@ def gone(proxied: Proxied) -> Any:
     return metadata
 
 
+def commit(producer: TransactionalProducer, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
+    """Commit a batch, as a committer does."""
+    producer.commit(batch.entries, WrittenProgress().offsets(batch), metadata, partitions)
+
+
 class Story:
     """Two transactions of one producer, the first with the offset 1 and copy `a`, the second with 2 and `b`."""
 
@@ -127,7 +133,7 @@ class Story:
         assert producer is not None
         metadata = self._consumer.consumer_group_metadata() if commits else self._gone
         try:
-            producer.commit(batch(self.topic, number), metadata, {self.topic: 1})
+            commit(producer, batch(self.topic, number), metadata, {self.topic: 1})
         except Aborted:
             assert not commits
         except OutcomeUnknown:

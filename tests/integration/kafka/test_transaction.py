@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown, TransactionalProducer
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
@@ -58,6 +59,11 @@ def new_producer(proxied: Proxied) -> TransactionalProducer:
     return producer
 
 
+def commit(producer: TransactionalProducer, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
+    """Commit a batch, as a committer does."""
+    producer.commit(batch.entries, WrittenProgress().offsets(batch), metadata, partitions)
+
+
 def batch_of(first: int, topic: str = TARGET) -> CommitBatch:
     """Copies of the records from `first` on, each named by its offset."""
     place = Partition(SOURCE, 0)
@@ -77,16 +83,16 @@ def test_records_that_an_abort_finds_sent_and_not_confirmed_cost_no_later_record
     Where the machine stands still meanwhile the records' own time is over first, and the client's abort, which then
     takes a new epoch, may find that the broker has aborted already: then nobody knows, and the producer is done too."""
     producer = new_producer(proxied)
-    producer.commit(batch_of(0), outsider, {TARGET: 1})
+    commit(producer, batch_of(0), outsider, {TARGET: 1})
     proxied.proxy.add(Rule(Api.PRODUCE, CLIENT, Moment.ANSWERED, times=1_000, fate=Fate.CUT))
     with pytest.raises((Aborted, OutcomeUnknown)) as ended:
-        producer.commit(batch_of(EACH), gone, {TARGET: 1})
+        commit(producer, batch_of(EACH), gone, {TARGET: 1})
     proxied.proxy.clear()
     if isinstance(ended.value, OutcomeUnknown) or ended.value.producer_unusable:
         producer.end()
         producer = new_producer(proxied)
     for number in (1, 2, 3):
-        producer.commit(batch_of(number * EACH), outsider, {TARGET: 1})
+        commit(producer, batch_of(number * EACH), outsider, {TARGET: 1})
     producer.end()
     assert [row.value for row in dump(proxied.kafka.bootstrap, TARGET)] == [b"%d" % n for n in range(4 * EACH)]
 
@@ -100,9 +106,9 @@ def test_an_abort_that_finds_all_confirmed_leaves_the_producer_as_good_as_new(
     producer = new_producer(proxied)
     batch = batch_of(0, topic)
     with pytest.raises(Aborted) as aborted:
-        producer.commit(batch, gone, {topic: 1})
+        commit(producer, batch, gone, {topic: 1})
     assert aborted.value.stale_member
     assert not aborted.value.producer_unusable
-    producer.commit(batch, outsider, {topic: 1})
+    commit(producer, batch, outsider, {topic: 1})
     producer.end()
     assert [row.value for row in dump(proxied.kafka.bootstrap, topic)] == [b"%d" % n for n in range(EACH)]

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dev.kafka.node_config import SMALL_AND_QUICK
-from sidecar.dev.kafka.releases import NEWEST, RELEASES
+from sidecar.dev.kafka.releases import RELEASES, USUAL
 from sidecar.java.download_bar import progress_bar
 from tests.support.deadline import until
 from tests.support.kafka.one_for_all import one_for_all
@@ -64,13 +64,13 @@ def release_of(kind: str) -> str | None:
     kind, _, release = kind.partition(":")
     if kind in RELEASES and not release:
         return kind
-    return (release or NEWEST) if kind == "embedded" else None
+    return (release or USUAL) if kind == "embedded" else None
 
 
 def embedded(nodes: int = 1, **more: Any) -> EmbeddedKafka:
     """A cluster of the release that the run is about."""
     with progress_bar() as progress:
-        return EmbeddedKafka.start(nodes, release=os.environ.get(RELEASE, NEWEST), progress=progress, **more)
+        return EmbeddedKafka.start(nodes, release=os.environ.get(RELEASE, USUAL), progress=progress, **more)
 
 
 @contextmanager

@@ -68,12 +68,24 @@ def delete_topics(bootstrap: str, *topics: str) -> None:
     until(lambda: not admin.list_topics(timeout=SECONDS).topics.keys() & set(topics), SECONDS, f"{topics} are gone")
 
 
-def produce(bootstrap: str, topic: str, records: Iterable[bytes | Out]) -> list[tuple[int, int]]:
-    """Produce in order and wait for the broker's word; the partition and offset of each. Raises KafkaException."""
+def produce(
+    bootstrap: str, topic: str, records: Iterable[bytes | Out], properties: Mapping[str, object] | None = None
+) -> list[tuple[int, int]]:
+    """Produce in order and wait for the broker's word; the partition and offset of each. Raises KafkaException.
+
+    `properties` are those of the client, beside ours.
+    """
     outs = [record if isinstance(record, Out) else Out(record) for record in records]
     landed: dict[int, tuple[int, int]] = {}
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1, "log_level": 2}
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "log_level": 2,
+            **(properties or {}),
+        }
     )
     for number, out in enumerate(outs):
 

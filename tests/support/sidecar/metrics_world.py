@@ -78,6 +78,7 @@ class World:
                         self.rebalances,
                         lambda: self.ends,
                         unread_progress=lambda: self.told.get("unread_progress", 0),
+                        misplaced_progress=lambda: self.told.get("misplaced_progress", 0),
                         unanswered=lambda: [Partition("orders", n) for n in range(self.told.get("unanswered", 0))],
                     ),
                     LaneSource(self.retry, {"assigned": 1}),

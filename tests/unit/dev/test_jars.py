@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.releases import NEWEST, lock_of
+from sidecar.dev.kafka.releases import USUAL, lock_of
 from sidecar.errors import ConfigError, SetupError
 from sidecar.java.jars import MAVEN_CENTRAL, Jar, cache_folder, fetch, maven_mirror, read_lock
 
@@ -154,7 +154,7 @@ def test_progress_ends_at_the_size_of_the_lock_whatever_was_tried_twice(reposito
 FETCH = """
 import sys
 from pathlib import Path
-from sidecar.dev.kafka.releases import NEWEST, lock_of
+from sidecar.dev.kafka.releases import USUAL, lock_of
 from sidecar.java.jars import fetch
 print([len(path.read_bytes()) for path in fetch(Path(sys.argv[1]), Path(sys.argv[2]), mirror=sys.argv[3])])
 """
@@ -181,7 +181,7 @@ def test_each_bad_line_of_a_lock_is_named(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_kafka_has_each_jar_once_and_what_is_easily_missed() -> None:
-    jars = read_lock(lock_of(NEWEST))
+    jars = read_lock(lock_of(USUAL))
     names = [f"{jar.group}:{jar.artifact}" for jar in jars]
     assert len(set(names)) == len(names) == 46
     assert "org.apache.kafka:kafka_2.13:4.3.1" in {str(jar) for jar in jars}

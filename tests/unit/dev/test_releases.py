@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.releases import NEWEST, RELEASES, lock_of
+from sidecar.dev.kafka.releases import RELEASES, USUAL, lock_of
 from sidecar.errors import ConfigError
 from sidecar.java.jars import read_lock
 from tests.support.kafka.broker import release_of
@@ -37,23 +37,24 @@ def test_a_lock_has_each_jar_once_and_kafka_of_one_patch(release: str) -> None:
     assert patch in lock_of(release).read_text(encoding="utf-8").splitlines()[0], "and its first line says which"
 
 
-def test_the_newest_is_called_so() -> None:
-    assert max(RELEASES, key=lambda release: tuple(map(int, release.split(".")))) == NEWEST
+def test_the_usual_one_can_be_embedded_and_so_can_a_newer_one() -> None:
+    assert USUAL in RELEASES
+    assert list(RELEASES) == sorted(RELEASES, key=lambda release: tuple(map(int, release.split("."))))
 
 
 def test_an_unknown_release_names_the_known_ones() -> None:
     with pytest.raises(ConfigError) as caught:
         lock_of("2.8")
-    assert caught.value.problems == ["Kafka 2.8 cannot be embedded; known are 3.9, 4.0, 4.3"]
+    assert caught.value.problems == ["Kafka 2.8 cannot be embedded; known are 3.9, 4.0, 4.3, 4.4"]
     shown = reconsume("dev", "broker", "--kafka", "2.8")
     assert shown.exit_code == 2
-    assert "--kafka 2.8: known are 3.9, 4.0, 4.3" in shown.stderr
+    assert "--kafka 2.8: known are 3.9, 4.0, 4.3, 4.4" in shown.stderr
 
 
 @pytest.mark.parametrize(
     ("kind", "release"),
     [
-        ("embedded", NEWEST),
+        ("embedded", USUAL),
         ("embedded:3.9", "3.9"),
         ("3.9", "3.9"),
         ("embedded:2.8", "2.8"),

@@ -15,6 +15,7 @@ from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
+from sidecar.kafka.committer.throttle import Throttle
 from sidecar.kafka.committer.transaction import Aborted
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
@@ -33,6 +34,7 @@ class Refusing:
 
     def __init__(self, topics: frozenset[str] | None, error: KafkaError = INVALID) -> None:
         self.last_error = ""
+        self.throttle = Throttle()
         self.partitions: Mapping[str, int] = {}
         self.tries = 0
         self.most = 50
@@ -48,13 +50,19 @@ class Refusing:
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         return ()
 
-    def topics(self) -> frozenset[str] | None:
-        return self._topics
+    def adapt(self, aborted: Aborted) -> bool:
+        return False
+
+    def unlisted(self, entries: Sequence[SettledRecord]) -> bool:
+        return False
+
+    def answers(self) -> bool:
+        return self._topics is not None
 
     def warn(self, event: str, text: str, *args: object, about: object = ()) -> None:
         self.last_error = text % args
 
-    def commit(self, batch: CommitBatch, metadata: object, partitions: Mapping[str, int]) -> None:
+    def commit(self, entries: object, offsets: object, metadata: object, partitions: Mapping[str, int]) -> None:
         self.tries += 1
         if self.tries >= self.most:
             self.stop()
@@ -131,3 +139,12 @@ def test_progress_of_many_partitions_that_is_refused_without_a_name_comes_back_t
 
 def test_a_refused_member_is_no_refused_partition_although_the_client_names_all() -> None:
     assert not Aborted(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, NAMED), (), producer_unusable=False).refused_offsets
+
+
+def test_metadata_that_the_brokers_find_too_long_is_shortened_until_they_take_it() -> None:
+    """It named every partition, so each was kept apart and tried alone for ever: nothing was ever committed."""
+    text = NAMED.format("Offset metadata string too large")
+    supply = Refusing(frozenset({"orders"}), KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE, text))
+    result = settled(supply, 1, OTHER)
+    assert supply.tries > 1, "each with half of the metadata, until there was none left"
+    assert dict(result.unwritable) == {OTHER: text}, "only then a partition is to blame"

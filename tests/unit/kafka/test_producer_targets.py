@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, cast
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
@@ -10,6 +11,7 @@ from sidecar.core.copies import Copy
 from sidecar.core.decide import Commit
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
+from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
 
@@ -22,8 +24,9 @@ class Listing:
     def __init__(self, **topics: list[State]) -> None:
         self.topics = topics
 
-    def places(self) -> dict[str, list[State]]:
-        return dict(self.topics)
+    def look(self, names: Iterable[str]) -> Targets:
+        found = {name: self.topics[name] for name in names if name in self.topics}
+        return Targets(found, frozenset(names) - found.keys())
 
 
 def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_records_is_missing_at_once() -> None:
@@ -32,7 +35,7 @@ def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_record
     supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
     listing = Listing(level=GOOD, other=GOOD)
     supply.producer = cast("Any", listing)
-    supply.refresh_topics(anew=True)
+    supply.refresh_topics({"level", "other"}, anew=True)
     supply.places.refuse("other[1]")
     del listing.topics["level"]
     supply._looked_at = -1e9  # more than a second ago

@@ -39,6 +39,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "fenced_answers": "counter",
         "records_lost": "counter",
         "unread_progress": "counter",
+        "misplaced_progress": "counter",
         "unanswered_partitions": "gauge",
         "bad_headers": "counter",
         "unknown_topic_records": "counter",

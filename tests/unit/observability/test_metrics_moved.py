@@ -154,6 +154,7 @@ MOVES: dict[str, Move] = {
     "fenced_answers": answered_too_late,
     "records_lost": lambda world: world.main.ownership.records_lost.update({"orders": 17}),
     "unread_progress": told("unread_progress"),
+    "misplaced_progress": told("misplaced_progress"),
     "unanswered_partitions": told("unanswered"),
     "bad_headers": broken_headers,
     "unknown_topic_records": of_another_instances_topic,

@@ -1,0 +1,103 @@
+"""Check what running instances say of themselves: by their heartbeats, and by the `/status` of the one that is here."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sidecar.core.record import Now
+from sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
+from sidecar.group_policy.members import SILENT_AFTER
+from sidecar.group_policy.topic import PolicyTopicRecord
+from sidecar.http.tokens import read_tokens
+from sidecar.settings.addresses import Listen
+from topics.policy_record import InstanceHeard
+
+ASK_SECONDS = 3.0
+LARGEST_STATUS = 16 * 1024 * 1024
+"""Bytes of an answer: 10 000 partitions take 3 MB."""
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+LATE = 60_000
+"""ms by which a retry may be late."""
+SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
+PACES = ("outage", "probing")
+
+
+def instances(told: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
+    """Report instances that are held up, and since when."""
+    findings = [finding for record in told or () for finding in beating(record, at)]
+    status = status_of(here, token_file)
+    if status is not None:
+        findings += standing(status, at)
+    where = "no instance answers on api.listen here" if status is None else "the one here is well"
+    return findings or [ok(f"no heartbeat tells of an outage, and {where}")]
+
+
+def beating(record: PolicyTopicRecord, at: Now) -> Iterator[Finding]:
+    """Report what an instance's last heartbeat tells."""
+    heard = record.heard
+    if not isinstance(heard, InstanceHeard) or heard.record is None or heard.record.at <= at.wall - SILENT_AFTER:
+        return
+    name, pace = heard.instance, heard.record.pace
+    if pace is not None and pace.state in PACES:
+        why = f": {pace.reason}" if pace.reason else ""
+        yield fail(f"{name} delivers nothing, for {ago(at.wall - pace.since)}{why}", "look at its service")
+    elif pace is not None and pace.state == "throttled":
+        yield warn(f"{name} is slowed down, for {ago(at.wall - pace.since)}: {pace.reason}", "look at its service")
+    if heard.record.overdue > LATE:
+        yield warn(f"{name} has a retry that is {ago(heard.record.overdue)} late", SEE)
+
+
+def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
+    """Report what the instance here says in its `/status`."""
+    name = str(status.get("instance", "the instance here"))
+    held = [part for part in status.get("partitions", ()) if str(part.get("state", "")).startswith("held")]
+    for part in held[:10]:
+        yield fail(f"{name}: {part['topic']}[{part['partition']}] is {part['state']}", SEE)
+    refused = sum(int(part.get("held", 0)) for part in status.get("partitions", ()))
+    if refused and not held:
+        yield warn(f"{name}: Kafka refuses the copies of {refused} records, which are tried again", SEE)
+    if status.get("missing_topics"):
+        yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
+    if status.get("state") == "starting":
+        yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
+    if str(status.get("pace")) in PACES:
+        since = ago(at.wall - int(status.get("pace_since", at.wall)))
+        yield fail(f"{name} delivers nothing, for {since}: {status.get('pace_reason') or ''}", "look at its service")
+
+
+def status_of(place: Listen, token_file: str | None) -> Mapping[str, Any] | None:
+    """Return the `/status` of the instance that listens here; None if there is none, or it does not let us ask."""
+    connection = _Connection(place)
+    try:
+        tokens = () if token_file is None else read_tokens(Path(token_file)).tokens
+        bearer = {"Authorization": f"Bearer {tokens[0].secret.decode('ascii')}"} if tokens else {}
+        connection.request("GET", "/status", headers={"Host": "localhost", **bearer})
+        answer = connection.getresponse()
+        found = json.loads(answer.read(LARGEST_STATUS)) if answer.status == 200 else None
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return found if isinstance(found, dict) and "partitions" in found else None
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to an address or to a Unix socket."""
+
+    def __init__(self, place: Listen) -> None:
+        super().__init__(EVERYWHERE.get(place.host, place.host) or "localhost", place.port or None, timeout=ASK_SECONDS)
+        self._path = place.path
+
+    def connect(self) -> None:
+        """Connect by either way."""
+        if self._path is None:
+            super().connect()
+            return
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(ASK_SECONDS)
+        self.sock.connect(self._path)

@@ -1,0 +1,65 @@
+"""Call the service as the sidecar does: by its own push client, with its connections, timeouts and verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sidecar.clock import now, wall
+from sidecar.core.outcome import NotSent, Outcome
+from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.health_check import by_status
+from sidecar.delivery.push.pool import Push
+from sidecar.delivery.push.request import Render
+from sidecar.delivery.push.response_reader import Interpret
+from sidecar.delivery.push.settings import PushSettings
+from sidecar.delivery.push.target import Target
+from sidecar.settings.sections.deliver import Deliver
+from topics.headers import Headers
+
+TRIAL = b"Reconsume-Trial: 1\r\n"
+"""The header of a made-up record: a service may answer such a request without doing its work."""
+TRIAL_VALUE = b'{"reconsume": "trial"}'
+TRIAL_PARTITION = 2**31 - 1
+"""A partition that no topic has: a service that remembers ids must never take a real record for the trial."""
+LONGEST = 15_000
+"""ms that a trial may take: a person waits for it."""
+SLACK = 5.0
+"""Seconds beyond the client's own deadline."""
+
+
+def asked_health(target: Target, timeout: int) -> Outcome:
+    """Return what the health URL's answer means. `timeout`: ms."""
+    request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
+    return asyncio.run(_sent(target, PushSettings("", timeout, 1, connect_timeout_ms=timeout), request, by_status))
+
+
+def tried(target: Target, deliver: Deliver, group: str, topic: str) -> Outcome:
+    """Deliver a made-up record of this topic, once; return its outcome. Nothing is read from or written to Kafka."""
+    push = PushSettings(
+        group=group,
+        timeout_ms=min(deliver.timeout, LONGEST),
+        concurrency=1,
+        envelope=deliver.envelope or deliver.batch.max_size > 1,
+        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+    )
+    headers: Headers = [("content-type", b"application/json")]
+    record = Record(Partition(topic, TRIAL_PARTITION), wall(), 0, wall(), None, TRIAL_VALUE, headers, None)
+    line, _, rest = Render(target, push)(record).partition(b"\r\n")
+    return asyncio.run(_sent(target, push, line + b"\r\n" + TRIAL + rest, None))
+
+
+async def _sent(target: Target, settings: PushSettings, request: bytes, judge: Interpret | None) -> Outcome:
+    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def reply(_record: None, outcome: Outcome, _at: Now) -> None:
+        if not told.done():
+            told.set_result(outcome)
+
+    push = Push(target, settings, now)
+    push.post((None, reply), request, judge)
+    try:
+        return await asyncio.wait_for(told, settings.timeout_ms / 1_000 + SLACK)
+    except TimeoutError:
+        return NotSent("timeout")
+    finally:
+        push.close()

@@ -1,0 +1,139 @@
+"""Check the Kafka properties together: one client of each kind is made from the whole set, without a broker.
+
+A property may be good alone and fight with another one, or with a value that the sidecar sets itself. Only the client
+knows. So each command begins with this check, and what librdkafka refuses is a fault of the configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from sidecar.errors import ConfigError
+from sidecar.kafka.client_config import (
+    consumer_config,
+    follower_config,
+    producer_config,
+    reader_config,
+    teller_config,
+    view_config,
+)
+from sidecar.kafka.errors import code_of, sentence_of
+from sidecar.kafka.foreign_properties import foreign_faults
+from sidecar.printable import MASK
+from sidecar.settings.masks import is_secret
+from sidecar.settings.sections.kafka_secrets import LOCATIONS, SUFFIX, Kafka
+
+NOBODY = "reconsume-check"
+"""The name of the clients that are made here. They talk to no broker."""
+NOWHERE = {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/"}
+"""Where a client would ask for a token as soon as it is made."""
+PREFIX = re.compile(r"^Failed to create [a-z ]+: ")
+KEYS = frozenset({"ssl.certificate.location", "ssl.key.location", "ssl.keystore.location", "ssl.keystore.password"})
+"""Properties that are of no use without each other."""
+
+Make = Callable[[Mapping[str, str]], object]
+
+
+def _consumer(config: dict[str, Any]) -> None:
+    Consumer({**config, "log_level": 0}).close()
+
+
+CLIENTS: Mapping[str, Make] = {
+    "the consumer of a lane": lambda given: _consumer(consumer_config(given, NOBODY, NOBODY)),
+    "a producer of retries": lambda given: Producer({**producer_config(given, NOBODY, NOBODY), "log_level": 0}),
+    "a reader of offsets": lambda given: _consumer(reader_config(given, NOBODY, NOBODY)),
+    "a follower of topics": lambda given: _consumer(follower_config(given, NOBODY, NOBODY)),
+    "a reader of the view": lambda given: _consumer(view_config(given, NOBODY, NOBODY)),
+    "a producer of heartbeats": lambda given: Producer({**teller_config(given, NOBODY), "log_level": 0}),
+    "an admin client": lambda given: AdminClient({"client.id": NOBODY, "log_level": 0, **given}),
+}
+"""What makes one client of each kind that the product has, by what it is for."""
+
+
+def expect_clients(kafka: Mapping[str, str]) -> None:
+    """Raise ConfigError with every fault for which a client could not be made."""
+    if faults := client_faults(kafka):
+        raise ConfigError(faults)
+
+
+def client_faults(kafka: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a sentence for each fault for which a client could not be made: of one property, or of them together.
+
+    Connects to no broker. Raises ConfigError if a file of a secret cannot be read.
+    """
+    given = dict(kafka)
+    faults = tuple(foreign_faults(given))
+    alone = property_faults({name: value for name, value in given.items() if not _is_named(name, faults)})
+    return faults + alone if faults or alone else tuple(_together(given))
+
+
+def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a sentence for each property that librdkafka does not know, or whose value it refuses.
+
+    Connects to no broker.
+    """
+    faults: list[str] = []
+    for name, value in properties.items():
+        try:
+            Producer({name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
+        except KafkaException as error:
+            # A property tested alone may lack others that it needs. Those are judged together.
+            if code_of(error) == KafkaError._INVALID_ARG and "onfiguration property" in error.args[0].str():
+                faults.append(f"kafka.{name}: {_masked(sentence_of(error), {name: value})}")
+    return tuple(faults)
+
+
+def _together(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each refusal of the whole set, with the first kind of client that is refused."""
+    said = set[str]()
+    offline = {name: value for name, value in given.items() if name not in ("bootstrap.servers", *NOWHERE)}
+    offline |= {name: place for name, place in NOWHERE.items() if name in given}
+    for kind, make in CLIENTS.items():
+        try:
+            make(offline)
+        except KafkaException as error:
+            sentence = PREFIX.sub("", _masked(sentence_of(error), given))
+            if sentence not in said:
+                said.add(sentence)
+                yield f"kafka: {kind} cannot be made: {sentence}"
+
+
+def _masked(text: str, given: Mapping[str, str]) -> str:
+    for name, value in given.items():
+        if value and is_secret((name,)):
+            text = text.replace(value, MASK)
+    return text
+
+
+def _is_named(name: str, faults: tuple[str, ...]) -> bool:
+    return any(fault.startswith(f"kafka.{name}:") for fault in faults)
+
+
+def absent_files(kafka: Kafka) -> dict[str, Path]:
+    """Return the files and folders that the properties name and that are not there, by the setting that names them."""
+    named = {f"kafka.{name}{SUFFIX}": path for name, path in kafka.by_file.items()}
+    named |= {f"kafka.{name}": Path(kafka.given[name]) for name in LOCATIONS if name in kafka.given}
+    if kafka.folder is not None:
+        named["kafka_secret"] = kafka.folder
+    return {name: path for name, path in named.items() if str(path) != "probe" and not path.exists()}
+
+
+def without_files(kafka: Kafka, absent: Mapping[str, Path]) -> Kafka:
+    """Return the properties as they are without these files, with stand-ins where a client must have something."""
+    given = dict(kafka.given)
+    for name in [name.removeprefix("kafka.") for name in absent if name != "kafka_secret"]:
+        del given[name]
+        if name.endswith(SUFFIX):
+            given[name.removesuffix(SUFFIX)] = NOBODY
+    if any(f"kafka.{name}" in absent for name in KEYS):
+        given = {name: value for name, value in given.items() if name not in KEYS}
+    if "kafka_secret" not in absent:
+        return Kafka(given, kafka.folder)
+    login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": NOBODY, "sasl.password": NOBODY}
+    return Kafka(login | given if "sasl.mechanisms" not in given else given)

@@ -1,0 +1,44 @@
+"""Ask for topics by name, one by one: a list of all topics has megabytes in a large cluster, and takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]  # exported without saying so
+
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+"""Answers by which a topic is not there for this user."""
+
+
+class Lists(Protocol):
+    """A client that tells about topics."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """Return the metadata of one topic. Raises KafkaException."""
+
+
+class NamedTopics(NamedTuple):
+    """The topics that exist, and the names of those that certainly do not. Of all others nothing is known."""
+
+    found: dict[str, TopicMetadata]
+    absent: frozenset[str]
+
+
+def named_topics(client: Lists, names: Iterable[str], within: float) -> NamedTopics:
+    """Return what Kafka says of these topics. A client with `allow.auto.create.topics: false` creates none by that.
+
+    `within`: seconds for one answer. Where none comes the rest is not asked. Raises nothing.
+    """
+    found, absent = dict[str, TopicMetadata](), set[str]()
+    for name in sorted(set(names)):
+        try:
+            topic = client.list_topics(name, timeout=within).topics[name]
+        except KafkaException:
+            break
+        if topic.error is None:
+            found[name] = topic
+        elif topic.error.code() in ABSENT:
+            absent.add(name)
+    return NamedTopics(found, frozenset(absent))

@@ -1,0 +1,247 @@
+"""The page of limits, made from the constants: `python -m tests.docs.limits_page > docs/limits.md` renews it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sidecar.api import pull, retry
+from sidecar.core import counters, progress, progress_codec, reason_classes
+from sidecar.core.lane import outbox
+from sidecar.delivery.push import forwarded_headers, request, response_reader, settings, verdict
+from sidecar.delivery.relay import post_writer
+from sidecar.http import bodies, connections, json_body, protocol
+from sidecar.kafka import client_config
+from sidecar.kafka.committer import record_form, transaction
+from sidecar.settings.model import Settings
+from topics import headers, json_bounds, levels, reasons, specs
+
+HEAD = """\
+# Limits
+
+Every bound that a service, a producer or an operator may meet. The page is made from the constants in the code, and a
+test compares them. Where a setting is named, its value is the default.
+"""
+
+
+POST = (
+    "4/3 of the largest `max.message.bytes` of the main topics (1 MB where it may not be seen) and "
+    f"{retry.HEAD_ROOM >> 10} KiB"
+)
+
+
+class Limit(NamedTuple):
+    """One row: what is bounded, its value, the setting that changes it (empty: none), and what happens beyond it."""
+
+    what: str
+    value: str
+    setting: str
+    beyond: str
+
+
+def bytes_(count: int) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count % size == 0 and count >= size:
+            return f"{count // size} {unit}"
+    return f"{count:,} bytes".replace(",", " ")
+
+
+def number(count: int) -> str:
+    return f"{count:,}".replace(",", " ")
+
+
+def ms(count: int) -> str:
+    for unit, size in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if count % size == 0 and count >= size:
+            return f"{count // size} {unit}"
+    return f"{count} ms"
+
+
+def default_of(name: str) -> object:
+    """The default of a setting, by its name."""
+    value: object = Settings
+    *sections, last = name.split(".")
+    for section in sections:
+        value = value.model_fields[section].default.__class__  # type: ignore[attr-defined]
+    return value.model_fields[last].default  # type: ignore[attr-defined]
+
+
+def setting(what: str, name: str, shown: object, beyond: str) -> Limit:
+    return Limit(what, str(shown), f"`{name}`", beyond)
+
+
+def sections() -> dict[str, Sequence[Limit]]:
+    """The rows of the page, by heading."""
+    limits = connections.Limits()
+    return {
+        "A push and its answer": (
+            setting(
+                "time for an answer",
+                "deliver.timeout",
+                ms(int(str(default_of("deliver.timeout")))),
+                "a failure, `timeout`",
+            ),
+            setting(
+                "time for the health URL's answer",
+                "deliver.health_timeout",
+                ms(int(str(default_of("deliver.health_timeout")))),
+                "the service counts as not well",
+            ),
+            setting(
+                "requests in flight", "deliver.concurrency", default_of("deliver.concurrency"), "further records wait"
+            ),
+            Limit("head of an answer", bytes_(response_reader.LONGEST_HEAD), "", "a broken answer"),
+            Limit(
+                "body of an answer that is read for a verdict",
+                bytes_(settings.LONGEST_BODY),
+                "",
+                "[service.md](service.md) says what it means",
+            ),
+            Limit(
+                "the same for each further record of a batch",
+                bytes_(settings.LONGEST_ENTRY),
+                "",
+                "[service.md](service.md) says what it means",
+            ),
+            Limit("text of a reason in a verdict", f"{verdict.LONGEST_REASON_TEXT} characters", "", "cut"),
+            Limit("class of a reason", f"{reasons.LONGEST_CLASS} characters", "", "cut"),
+            Limit("a wait that an answer may ask for", ms(levels.LONGEST), "", "the ladder decides"),
+            Limit(
+                "head of a request", bytes_(forwarded_headers.BUDGET_BYTES), "", "headers that do not fit are left out"
+            ),
+            Limit(
+                "record headers sent as HTTP headers",
+                str(forwarded_headers.BUDGET_HEADERS),
+                "",
+                "the others are left out; the envelope has all",
+            ),
+            Limit("name of a header that is sent", f"{forwarded_headers.LONGEST_NAME} characters", "", "left out"),
+            Limit(
+                "a key sent as a header",
+                bytes_(request.LONGEST_KEY),
+                "",
+                "`Reconsume-Key-Omitted` has its length; the envelope has the key",
+            ),
+        ),
+        "Pull": (
+            setting(
+                "calls of `receive` that wait",
+                "pull.max_waiting",
+                number(int(str(default_of("pull.max_waiting")))),
+                "503; calls that answer a record are not counted",
+            ),
+            setting(
+                "records leased or ready",
+                "pull.max_leased",
+                number(int(str(default_of("pull.max_leased")))),
+                "fetching pauses",
+            ),
+            Limit("records in one `receive`", number(pull.MOST_RECORDS), "", "400"),
+            Limit("handles in one call", number(json_body.MOST_HANDLES), "", "400"),
+            Limit("wait of a `receive`", ms(pull.LONGEST_WAIT), "", "400"),
+            Limit("invisible duration", ms(pull.LONGEST_INVISIBLE), "", "400; the least is `pull.min_invisible`"),
+        ),
+        "The HTTP API": (
+            Limit("connections with a call under way", str(limits.connections), "", "503, but for probes and `/drain`"),
+            Limit("connections more for probes and `/drain`", str(limits.reserve), "", "the oldest is closed"),
+            setting("names of the API besides loopback", "api.hosts", "none", "421"),
+            Limit("body of a call", bytes_(bodies.LONGEST), "", "413"),
+            Limit(
+                "body of a post to `/v1/retry`",
+                POST,
+                "",
+                "413",
+            ),
+            Limit("time to send a body", f"{bodies.WITHIN:g} s", "", "408"),
+            Limit("head of a call", bytes_(protocol.LONGEST_HEAD), "", "431"),
+            Limit("headers of a call", str(protocol.MOST_HEADERS), "", "431"),
+            Limit("posts that wait for Kafka", bytes_(post_writer.MOST_WAITING), "", "503; a single larger one passes"),
+            Limit("time for a post", f"{post_writer.TRY_FOR:g} s", "", "503: nothing was written"),
+        ),
+        "Records and topics": (
+            setting(
+                "bytes of records in one lane",
+                "deliver.max_held",
+                bytes_(int(str(default_of("deliver.max_held")))),
+                "fetching pauses; one larger record passes",
+            ),
+            Limit(
+                "distance of the last record begun from the first open one, in a partition",
+                f"{number(progress.SPAN)} offsets",
+                "",
+                "the partition pauses",
+            ),
+            Limit(
+                "metadata beside a committed offset",
+                f"{number(progress_codec.LONGEST)} characters",
+                "",
+                "shorter, as `offset.metadata.max.bytes` of the brokers asks",
+            ),
+            Limit("copies of a partition that Kafka refuses", str(outbox.MOST_HELD), "", "the partition is held"),
+            Limit(
+                "a batch of copies, before it is packed",
+                bytes_(client_config.BATCH_BYTES),
+                "`kafka.batch.size`",
+                f"smaller where a topic takes less, {bytes_(record_form.LEAST_BATCH)} at least",
+            ),
+            Limit(
+                "room for our headers above a main topic's `max.message.bytes`",
+                bytes_(specs.HEADER_ROOM),
+                "",
+                "`topics check` compares",
+            ),
+            Limit("`RETRY_REASON`", bytes_(reasons.LONGEST_REASON), "", "cut"),
+            Limit("retries and redrives that are counted", number(headers.LARGEST_COUNT), "", "the count stays there"),
+            Limit(
+                "classes of reasons of an instance, by UTC day",
+                str(reason_classes.MOST),
+                "",
+                "`other`, with the class in the text; `http-NNN` is always kept",
+            ),
+            Limit(
+                "reasons that are counted apart in memory",
+                f"{number(counters.MOST_REASONS)} pairs of topic and reason",
+                "",
+                "counted as `other`",
+            ),
+            Limit(
+                "time without an answer about a topic",
+                f"{transaction.TOPIC_LIMIT:g} s",
+                "",
+                "asked again; the topic is never taken for missing",
+            ),
+            Limit("JSON of ours on Kafka: how deep", str(json_bounds.DEEPEST), "", "the record is skipped and counted"),
+        ),
+    }
+
+
+TAIL = """
+## What the Kafka client cannot carry
+
+- **A NUL in a header's key**: the client (librdkafka) has C strings and cuts the key there; value and order are kept.
+- **A header's key that is not UTF-8**: the record goes to the DLQ with key and value intact, `headers-unreadable`.
+- **More than 100 000 headers**: the client has none of them; the record is delivered without headers.
+- **Kerberos, and Amazon's IAM login**: not in the client; `config check` says what to use.
+
+## What compression costs and gets
+
+Brokers bound a batch as it is packed, so a main topic may hold 3 MB of JSON in 200 KB. Copies are written as they are
+until a topic refuses one for its size; from then on all copies of that instance are packed by zstd. That costs 8 µs of
+CPU for a record of 1 KB, a tenth of a failed record. `kafka: {compression.type: …}` replaces this: with `zstd`, copies
+are packed from the start; with `none`, `lz4`, `snappy` or `gzip`, a copy of a record that its producer packed smaller
+may be refused, and is held.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for title, rows in sections().items():
+        parts.append(f"\n## {title}\n\n| what | limit | setting | beyond it |\n|---|---|---|---|\n")
+        parts += [f"| {row.what} | {row.value} | {row.setting} | {row.beyond} |\n" for row in rows]
+    return "".join(parts) + TAIL
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,105 @@
+"""The doctor calls the service by the sidecar's own client, and a trial says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.core.record import Now
+from sidecar.doctor.checks.instances import beating, standing
+from sidecar.doctor.checks.service import delivered, service
+from sidecar.doctor.findings import Status
+from sidecar.group_policy.topic import PolicyTopicRecord
+from tests.support.service.stub_service import Behaviour, StubService, answer
+from tests.support.sidecar.settings import good
+from topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
+
+JSON = "Content-Type: application/json"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "says"),
+    [
+        (answer(200), Status.OK, "answered: commit"),
+        (answer(200, "Reconsume-Verdict: dead-letter; reason=trial"), Status.OK, "answered: dead_letter"),
+        (answer(200, "Reconsume-Verdict: retry"), Status.OK, "answered: retry"),
+        (answer(404), Status.FAIL, "http-404: nothing is at that path"),
+        (answer(405), Status.FAIL, "http-405: what is there takes no POST"),
+        (answer(415), Status.FAIL, "http-415"),
+        (answer(500), Status.WARN, "http-500: a retry for a real one"),
+        (answer(422), Status.WARN, "http-422"),
+    ],
+)
+def test_a_trial_finds_what_the_first_real_record_would_meet(
+    tmp_path: Path, behaviour: Behaviour, status: Status, says: str
+) -> None:
+    with StubService([behaviour]) as stub:
+        deliver = good(tmp_path, f"deliver.url={stub.url}").deliver
+        [found] = delivered(deliver, "billing", "orders")
+    assert (found.status, says in found.finding) == (status, True), found
+    [request] = stub.requests
+    head = request.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    assert head[0] == b"POST /events HTTP/1.1"
+    assert b"Reconsume-Trial: 1" in head
+    assert b"Reconsume-Topic: orders" in head
+
+
+def test_a_trial_that_reaches_nobody_fails(tmp_path: Path) -> None:
+    [found] = delivered(good(tmp_path, "deliver.url=http://127.0.0.1:1/").deliver, "billing", "orders")
+    assert (found.status, found.finding.startswith("the made-up record could not be sent")) == (Status.FAIL, True)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "worst"), [(answer(200), Status.OK), (answer(503), Status.WARN), (lambda _: False, Status.WARN)]
+)
+def test_the_health_url_is_asked_as_the_sidecar_asks_it(tmp_path: Path, behaviour: Behaviour, worst: Status) -> None:
+    with StubService([behaviour]) as stub:
+        found = service(good(tmp_path, f"deliver.url={stub.url}", f"deliver.health_url={stub.url}").deliver)
+    assert [one.status for one in found] == [worst]
+
+
+def test_a_health_url_that_is_slower_than_its_timeout_stops_every_delivery_and_fails(tmp_path: Path) -> None:
+    def hangs(talk: object) -> bool:
+        talk.leaving.wait(20)  # type: ignore[attr-defined]
+        return False
+
+    with StubService([hangs]) as stub:
+        sets = (f"deliver.url={stub.url}", f"deliver.health_url={stub.url}", "deliver.health_timeout=100ms")
+        [found] = service(good(tmp_path, *sets).deliver)
+    assert (found.status, "timeout" in found.finding) == (Status.FAIL, True), found
+
+
+AT = Now(10_000_000, 0)
+
+
+def heartbeat(state: str, *, overdue: int = 0, age: int = 0) -> PolicyTopicRecord:
+    pace = PaceTold(state, AT.wall - 65_000, 0, 1, "connection refused")
+    record = SubscriptionRecord({"orders": "*"}, AT.wall - age, pace, overdue)
+    return PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall)
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (heartbeat("open"), []),
+        (heartbeat("outage"), ["pod-1 delivers nothing, for 1m5s: connection refused"]),
+        (heartbeat("throttled"), ["pod-1 is slowed down, for 1m5s: connection refused"]),
+        (heartbeat("open", overdue=120_000), ["pod-1 has a retry that is 2m late"]),
+        (heartbeat("outage", age=3_600_000), []),
+    ],
+)
+def test_a_heartbeat_tells_of_an_outage_and_since_when(record: PolicyTopicRecord, says: list[str]) -> None:
+    assert [found.finding for found in beating(record, AT)] == says
+
+
+def test_the_status_of_the_instance_here_tells_what_is_held() -> None:
+    held = {"topic": "orders", "partition": 3, "state": "held: too many of its copies are refused", "held": 65}
+    found = list(standing({"instance": "pod-1", "partitions": [held], "missing_topics": ["a"], "pace": "open"}, AT))
+    assert [one.finding for one in found] == [
+        "pod-1: orders[3] is held: too many of its copies are refused",
+        "pod-1 waits for topics: a",
+    ]
+    refused = {"topic": "orders", "partition": 3, "state": "open", "held": 2}
+    [warned] = standing({"instance": "pod-1", "partitions": [refused]}, AT)
+    assert (warned.status, "2 records" in warned.finding) == (Status.WARN, True)

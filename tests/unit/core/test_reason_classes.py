@@ -1,0 +1,32 @@
+"""A service that gives each record a reason of its own fills neither the metrics nor the sums."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.outcome import Failed, Rejected
+from sidecar.core.reason_classes import DAY, MOST, OTHER, ReasonClasses
+
+NOON = 20_000 * DAY + DAY // 2
+
+
+def test_of_a_days_classes_the_first_are_kept_and_the_rest_is_other_with_its_word_in_the_text() -> None:
+    classes = ReasonClasses()
+    said = [classes.bounded(Rejected(f"order-{number}", "late"), NOON) for number in range(MOST + 2)]
+    assert [one.reason for one in said[:MOST]] == [f"order-{number}" for number in range(MOST)]
+    assert said[MOST:] == [Rejected(OTHER, f"order-{number}: late") for number in (MOST, MOST + 1)]
+    assert classes.bounded(Failed("order-3"), NOON) == Failed("order-3"), "a kept one stays"
+    assert classes.bounded(Failed("order-999", delay=5, asked=True), NOON) == Failed(
+        OTHER, "order-999", delay=5, asked=True
+    )
+    assert classes.bounded(Failed("order-999"), NOON + DAY) == Failed("order-999"), "another day begins anew"
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=6) | st.integers(100, 599).map("http-{}".format), max_size=300))
+def test_however_many_words_a_service_has_few_are_counted_and_a_status_always_by_its_name(words: list[str]) -> None:
+    classes = ReasonClasses()
+    said = [classes.bounded(Failed(word), NOON).reason for word in words]
+    own = {word for word in said if not word.startswith("http-")}
+    assert len(own - {OTHER}) <= MOST
+    assert [word for word in said if word.startswith("http-")] == [word for word in words if word.startswith("http-")]

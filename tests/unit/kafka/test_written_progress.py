@@ -1,0 +1,65 @@
+"""Progress as a committer writes it: shorter where Kafka wants it, and still proof of its own transaction."""
+
+from __future__ import annotations
+
+from random import Random
+
+from confluent_kafka import TopicPartition
+
+from sidecar.core.commit_batch import CommitBatch, PartitionCommit
+from sidecar.core.placed_progress import decode_at
+from sidecar.core.progress import Progress
+from sidecar.core.progress_codec import LONGEST
+from sidecar.core.record import Partition
+from sidecar.kafka.committer.unknown_outcome import is_written
+from sidecar.kafka.committer.written_progress import WrittenProgress
+
+SOURCE = Partition("orders", 0)
+
+
+def batch(*done: int) -> CommitBatch:
+    return CommitBatch((), {SOURCE: PartitionCommit(1, Progress(7, frozenset(done)))})
+
+
+def written(progress: WrittenProgress, *done: int) -> TopicPartition:
+    [place] = progress.offsets(batch(*done))
+    return place
+
+
+def test_progress_carries_the_id_that_is_known_when_it_is_written() -> None:
+    ids: dict[str, str] = {}
+    progress = WrittenProgress(lambda: ids)
+    assert "0-7-" in (written(progress).metadata or "")
+    ids["orders"] = "2DQyBi6mSeuXQgm0VZ8UJg"
+    assert (written(progress).metadata or "").endswith("-2DQyBi6mSeuXQgm0VZ8UJg")
+
+
+def test_refused_metadata_is_shorter_at_each_try_until_nothing_is_left_to_leave_out() -> None:
+    progress, far = WrittenProgress(), range(9, 16_000, 7)
+    lengths = [len(written(progress, *far).metadata or "")]
+    while progress.too_long():
+        lengths.append(len(written(progress, *far).metadata or ""))
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] == 0
+    assert len(lengths) < 12
+
+
+def test_a_done_set_that_was_cut_alike_in_two_batches_is_proof_of_its_own_batch_alone() -> None:
+    progress = WrittenProgress()
+    progress.most = 100
+    scattered = Random(1).sample(range(9, 9_000), 3_000)
+    before = written(progress, *scattered)
+    after = written(progress, *scattered, 9_001)
+    said = [decode_at(SOURCE, "", place.offset, place.metadata) for place in (before, after)]
+    assert said[0] == said[1], "what the cut sets say is the same"
+    assert not is_written([before], progress.last)
+    assert is_written([after], progress.last)
+
+
+def test_metadata_that_was_left_out_is_no_proof() -> None:
+    progress = WrittenProgress()
+    progress.most = 3
+    place = written(progress, 8)
+    assert place.metadata == ""
+    assert not is_written([place], progress.last)
+    assert WrittenProgress().most == LONGEST
