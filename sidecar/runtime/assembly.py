@@ -182,6 +182,7 @@ def build_push(settings: Settings) -> Push:
         concurrency=deliver.concurrency,
         forward_headers=deliver.forward_headers,
         envelope=deliver.envelope,
+        verdict_bodies=deliver.verdicts == "all",
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         batch_size=deliver.batch.max_size,
     )

@@ -97,8 +97,7 @@ class BatchPush:
     ) -> None:
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
-        self.unknown_verdicts = 0
-        """Verdicts for records that were not in the batch."""
+        self.odd_verdicts = push.odd_verdicts
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
@@ -219,8 +218,6 @@ class BatchPush:
 
     def _ended(self, parcel: BatchRequest, judged: Judged, now: Now) -> None:
         self._out -= 1
-        if isinstance(judged, Verdicts):
-            self.unknown_verdicts += judged.unknown
         self._dispatcher.answer_together(lambda: parcel.tell(judged, now), now)
         if not self._looking:
             self._look_later()

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from sidecar.core.outcome import CANCELLED, Failed, NotSent
 from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import LOST, Interpret, Judged, ResponseReader
+from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
@@ -142,12 +142,12 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the attempt whose answer never came, and release the parser."""
         self._transport = None
-        self.fail(self._reading.end() if exc is None else LOST)
+        self.fail(self._reading.end(whole=exc is None))
         self._reading.close()
 
     def expire(self) -> None:
         """Give up what was due by now: the connection, the answer, or the next use of an idle connection."""
-        self.fail(TIMEOUT if self.sent else NotSent("connect-timeout"))
+        self.fail(self._reading.end(TIMEOUT, whole=False) if self.sent else NotSent("connect-timeout"))
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel a delivery that is not sent. One that is sent stays until it is answered."""

@@ -39,7 +39,7 @@ class HealthCheck:
         self._timer: asyncio.TimerHandle | None = None
         self._asking = self._closed = False
         self._told = ""
-        settings = PushSettings("", TIMEOUT_MS, 1, connect_timeout_ms=TIMEOUT_MS)
+        settings = PushSettings("", TIMEOUT_MS, 1, connect_timeout_ms=TIMEOUT_MS, verdict_bodies=False)
         self._request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
         self._push = Push(target, settings, clock)
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.dial import dial
 from sidecar.delivery.push.doorway import Doorway, Wanted
+from sidecar.delivery.push.odd_verdicts import OddVerdicts
 from sidecar.delivery.push.request import Render
 from sidecar.delivery.push.response_reader import Interpret, Plain, ResponseReader
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target, refuse_link_local
-from sidecar.delivery.push.verdict import VerdictRules, verdict_from_response
+from sidecar.delivery.push.verdict import VerdictRules
 
 if TYPE_CHECKING:
     from sidecar.core.ports import Reply
@@ -48,8 +50,13 @@ class Push:
         self.durations = Histogram(DURATION_BOUNDS)
         """Seconds from the call to the answer, for deliveries that were sent."""
         self._envelope = settings.envelope
-        self._longest_body = settings.longest_body
-        self._rules = VerdictRules(settings.dead_letter_statuses, settings.longest_throttle_ms)
+        self._rules = VerdictRules(
+            dead_letter_statuses=settings.dead_letter_statuses,
+            longest_throttle_ms=settings.longest_throttle_ms,
+            longest_body=settings.longest_body,
+            bodies=settings.verdict_bodies,
+        )
+        self.odd_verdicts = OddVerdicts()
         self._plain: Plain = {}
         self._target = target
         self._render = Render(target, settings)
@@ -83,7 +90,7 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: reply(record, CANCELLED, self.clock()))
             return
-        judge = partial(verdict_from_response, identity=record.id) if self._envelope else None
+        judge = partial(read_envelope_answer, record.id) if self._envelope else None
         self.post((record, reply), self._render(record), judge)
 
     def post(self, delivery: Delivery, request: bytes, judge: Interpret | None) -> None:
@@ -183,7 +190,7 @@ class Push:
 
     def _dial(self, wanted: Wanted) -> Connection:
         now = self._time()
-        reading = ResponseReader(self._rules, self.clock, self._plain, self._longest_body)
+        reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note)
         connection = Connection(self, reading, now + self._connect_timeout)
         connection.hold(wanted.delivery, wanted.request, now + self._timeout, wanted.judge)
         connection.began = now

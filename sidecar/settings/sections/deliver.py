@@ -146,6 +146,13 @@ class Deliver(Section):
             "always do."
         ),
     )
+    verdicts: Literal["all", "header"] = Field(
+        default="all",
+        description=(
+            "Where an answer may hold a verdict: in the header `Reconsume-Verdict` or in a JSON body (all), or in the "
+            "header alone. With `header` no body is read: for a service whose own answers have a field `verdict`."
+        ),
+    )
     dead_letter_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
         default=(),
         description=(

@@ -104,7 +104,7 @@ def test_records_between_broken_answers_are_delivered_once(broken: Run) -> None:
     assert broken.report.committed == GOOD + EACH * len(BROKEN)
 
 
-def test_an_endless_body_and_a_hang_end_at_the_timeout_at_the_latest(broken: Run) -> None:
+def test_an_endless_head_and_a_hang_end_at_the_timeout_at_the_latest(broken: Run) -> None:
     """The retry's due time is the failure + 1 s: the failure came within the timeout and a look at deadlines."""
     for name in ("hang", "endless"):
         for ident, (first, _) in broken.of(name).items():

@@ -88,6 +88,7 @@ def hang(talk: Talk) -> bool:
 ok = answer(200)
 close_before = raw(b"", keep=False)
 close_mid = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345", keep=False)
+close_mid_json = raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{", keep=False)
 close_mid_head = raw(b"HTTP/1.1 200 OK\r\nContent-Le", keep=False)
 close_mid_chunk = raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", keep=False)
 close_idle = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=False)
@@ -100,6 +101,12 @@ endless_headers = endless(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"m" * 100 + b"\
 endless_interim = endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n")
 endless_body = endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"400\r\n" + b"b" * 1024 + b"\r\n")
 upgrade = raw(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nanything")
+
+
+def head_then_hang(talk: Talk) -> bool:
+    """Say that all is well and that a body follows, and stay."""
+    talk.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+    return hang(talk)
 
 
 class StubService:
