@@ -98,6 +98,7 @@ class BatchPush:
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
         self.odd_verdicts = push.odd_verdicts
+        push.render = lambda batch: render(batch.parts)
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty

@@ -42,6 +42,7 @@ class HealthCheck:
         settings = PushSettings("", TIMEOUT_MS, 1, connect_timeout_ms=TIMEOUT_MS, verdict_bodies=False)
         self._request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
         self._push = Push(target, settings, clock)
+        self._push.render = lambda _question: self._request
 
     @property
     def connections(self) -> int:

@@ -112,7 +112,11 @@ def head_then_hang(talk: Talk) -> bool:
 class StubService:
     """The service: a port of its own on loopback, or a Unix socket, as long as the block."""
 
-    def __init__(self, behaviours: Sequence[Behaviour], socket_path: Path | None = None) -> None:
+    def __init__(
+        self, behaviours: Sequence[Behaviour], socket_path: Path | None = None, *, early: bool = False
+    ) -> None:
+        """`early`: behave as soon as a request's head is there."""
+        self._early = early
         self._behaviours = list(behaviours)
         self._socket_path = socket_path
         self._listener = socket.socket(socket.AF_INET if socket_path is None else socket.AF_UNIX)
@@ -149,6 +153,12 @@ class StubService:
             return f"unix:{self._socket_path}:/events"
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}/events"
 
+    def stop_listening(self) -> None:
+        """Refuse new connections from now on."""
+        with suppress(OSError):  # it may be closed already
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
     def _start(self, target: Callable[..., None], *args: socket.socket) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
         self._threads.append(thread)
@@ -167,7 +177,7 @@ class StubService:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # the client may leave at any time
-            while (request := read_request(connection)) is not None:
+            while (request := read_request(connection, body=not self._early)) is not None:
                 behave = self._next(request)
                 if not behave(Talk(connection, request, self._leaving)):
                     return
@@ -178,20 +188,22 @@ class StubService:
             return self._behaviours[min(len(self.requests), len(self._behaviours)) - 1]
 
 
-def read_request(connection: socket.socket) -> bytes | None:
-    """The bytes of one request; None when the client leaves."""
+def read_request(connection: socket.socket, *, body: bool = True) -> bytes | None:
+    """The bytes of one request; None when the client leaves. Without `body` what has come with the head."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65536)
         if not more:
             return None
         data += more
-    head, _, body = data.partition(b"\r\n\r\n")
+    if not body:
+        return data
+    head, _, rest = data.partition(b"\r\n\r\n")
     lengths = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
     length = next(lengths, 0)
-    while len(body) < length:
+    while len(rest) < length:
         more = connection.recv(65536)
         if not more:
             return None
-        body += more
-    return head + b"\r\n\r\n" + body
+        rest += more
+    return head + b"\r\n\r\n" + rest
