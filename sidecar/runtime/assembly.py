@@ -167,7 +167,8 @@ def build_delivery(settings: Settings, dispatcher: Dispatcher) -> Delivery:
 def build_batch_push(settings: Settings, dispatcher: Dispatcher) -> BatchPush:
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
-    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
+    split = batch.on_failure == "split"
+    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
     push = build_push(settings)
     render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
     return BatchPush(push, render, limits, dispatcher, now)

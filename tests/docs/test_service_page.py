@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sidecar.core.outcome import Committed, Failed, Outcome, Rejected, Throttled
+from sidecar.core.outcome import Committed, Failed, Rejected, Throttled
 from sidecar.core.record import Now
-from sidecar.delivery.push.batch_verdicts import Verdicts, read_batch_answer, read_envelope_answer
+from sidecar.delivery.push.batch_verdicts import WholeRefused, read_batch_answer, read_envelope_answer
 from sidecar.delivery.push.health_check import by_status
 from sidecar.delivery.push.odd_verdicts import MEANING
-from sidecar.delivery.push.response_reader import Interpret, ResponseReader
+from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
 from sidecar.delivery.push.verdict import ODD_KINDS, VerdictRules, verdict_from_response
 from sidecar.observability import metrics
 from tests.support.sidecar.push_requests import a_record
@@ -94,7 +94,7 @@ def read(judge: Interpret, answer: bytes) -> tuple[Any, list[str]]:
     return judged, odd
 
 
-def name_of(outcome: Outcome | Verdicts) -> str:
+def name_of(outcome: Judged) -> str:
     """The outcome in the page's words."""
     match outcome:
         case Committed():
@@ -103,6 +103,8 @@ def name_of(outcome: Outcome | Verdicts) -> str:
             return f"retry `{reason}`"
         case Rejected(reason=reason):
             return f"dead letter `{reason}`"
+        case WholeRefused(outcome=outcome):
+            return name_of(outcome)
         case Throttled():
             return "later"
     raise AssertionError(outcome)

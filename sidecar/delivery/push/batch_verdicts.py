@@ -38,9 +38,20 @@ class Verdicts(NamedTuple):
     outcomes: list[Outcome]
 
 
+class WholeRefused(NamedTuple):
+    """A failing status for a whole batch. It may be the fault of one of its records, or of their size.
+
+    It says nothing of how many there are: the same bytes may answer another batch (`response_reader.Plain`).
+    """
+
+    status: int
+    outcome: Outcome
+    """The outcome of each record, if the batch is not sent again in halves."""
+
+
 def read_batch_answer(
     records: Sequence[Record], status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
-) -> Outcome | Verdicts | OddAnswer:
+) -> Outcome | Verdicts | WholeRefused | OddAnswer:
     """Return the meaning of a complete answer to a batch that came at `wall` (epoch ms). Never raises."""
     return read_answer([record.id for record in records], status, noted, body, rules, wall)
 
@@ -55,24 +66,35 @@ def read_envelope_answer(
     return _only(judged)
 
 
-def _only(judged: Outcome | Verdicts) -> Outcome:
-    return judged.outcomes[0] if isinstance(judged, Verdicts) else judged
+def _only(judged: Outcome | Verdicts | WholeRefused) -> Outcome:
+    match judged:
+        case Verdicts(outcomes=outcomes):
+            return outcomes[0]
+        case WholeRefused(outcome=outcome):
+            return outcome
+        case _:
+            return judged
 
 
 def read_answer(
     ids: Sequence[str], status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
-) -> Outcome | Verdicts | OddAnswer:
+) -> Outcome | Verdicts | WholeRefused | OddAnswer:
     """Return the meaning of a complete answer to the records with these ids."""
     said = said_by(noted, body, rules)
     if isinstance(said, Unreadable):
-        return OddAnswer(UNREADABLE if said.ours else status_of(status, noted, rules, wall), (said.kind,))
+        return OddAnswer(UNREADABLE if said.ours else _by_status(status, noted, rules, wall), (said.kind,))
     if said.verdict is not None:
         return verdict_of(said)
     if isinstance(said.verdicts, list) and said.verdicts:
         return _listed(said.verdicts, ids) or OddAnswer(
-            UNREADABLE if type_of(noted) == OUR_TYPE else status_of(status, noted, rules, wall), (NO_ID,)
+            UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)
         )
-    return status_of(status, noted, rules, wall)
+    return _by_status(status, noted, rules, wall)
+
+
+def _by_status(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int) -> Outcome | WholeRefused:
+    outcome = status_of(status, noted, rules, wall)
+    return outcome if status < 300 else WholeRefused(status, outcome)
 
 
 def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | None:

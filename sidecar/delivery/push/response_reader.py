@@ -13,7 +13,7 @@ import httptools
 
 from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
 from sidecar.core.record import Now
-from sidecar.delivery.push.batch_verdicts import Verdicts
+from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
 from sidecar.delivery.push.repeated_length import without_repeated_length
 from sidecar.delivery.push.verdict import (
     CONTENT_ENCODING,
@@ -46,8 +46,9 @@ LOST = Failed(CONNECTION_LOST, "the service closed the connection before its ans
 BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
 TOO_LONG = Failed("broken-answer", "the answer's head is longer than 64 KiB", "broken_answer")
 
-Judged: TypeAlias = Outcome | Verdicts
-"""The meaning of an answer: one outcome for all that was sent, or one for each record of a batch."""
+Judged: TypeAlias = Outcome | Verdicts | WholeRefused
+"""The meaning of an answer: one outcome for all that was sent, one for each record of a batch, or one that halves of
+the batch may change."""
 Interpret: TypeAlias = Callable[[int, VerdictHeaders, bytes, VerdictRules, int], Judged | OddAnswer]
 """From status, headers, body, rules and wall time (epoch ms) to the meaning of a complete answer. Never raises."""
 

@@ -63,6 +63,14 @@ class Batch(Section):
             "single larger record is still sent, alone."
         ),
     )
+    on_failure: Literal["all", "split"] = Field(
+        default="all",
+        description=(
+            "What a failing status of a whole batch means: a failure of each of its records (all), or halves that are "
+            "sent at once, in the same attempt, until the record that fails is alone (split). 429, 503 and timeouts "
+            "are of all. A 413 is always tried in halves."
+        ),
+    )
     max_wait: Annotated[int, duration("0s", "450s")] = Field(
         default=0,
         description=(

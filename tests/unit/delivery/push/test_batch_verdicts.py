@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
-from sidecar.delivery.push.batch_verdicts import Verdicts, read_batch_answer
+from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer
+from sidecar.delivery.push.response_reader import Judged
 from sidecar.delivery.push.verdict import MISSING, NO_ID, UNKNOWN_ID, UNKNOWN_WORD, UNREADABLE, OddAnswer, VerdictRules
 from tests.support.sidecar.push_requests import a_record
 
@@ -22,13 +23,11 @@ A, B, C = (record.id for record in RECORDS)
 RETRY = Failed("retry-asked", asked=True)
 
 
-def read(
-    text: bytes, status: int = 200, noted: list[tuple[bytes, bytes]] | None = None
-) -> Outcome | Verdicts | OddAnswer:
+def read(text: bytes, status: int = 200, noted: list[tuple[bytes, bytes]] | None = None) -> Judged | OddAnswer:
     return read_batch_answer(RECORDS, status, [JSON] if noted is None else noted, text, RULES, WALL)
 
 
-def listed(*entries: object) -> Outcome | Verdicts | OddAnswer:
+def listed(*entries: object) -> Judged | OddAnswer:
     return read(json.dumps({"verdicts": entries}).encode())
 
 
@@ -57,7 +56,8 @@ def test_one_verdict_is_that_of_every_record(
     status: int, noted: list[tuple[bytes, bytes]], text: bytes, expected: Outcome
 ) -> None:
     """Given an answer without a list, then it says one thing, as it would of a single record."""
-    assert read(text, status, noted) == expected
+    judged = read(text, status, noted)
+    assert (judged.outcome if isinstance(judged, WholeRefused) else judged) == expected
 
 
 def test_a_list_decides_for_each_record_in_whatever_order() -> None:
@@ -82,7 +82,7 @@ def test_a_list_of_the_service_s_own_says_nothing(entries: list[object]) -> None
     """Given a list that names no record of the batch, then the status decides; under our own type it is unreadable."""
     text = json.dumps({"verdicts": entries}).encode()
     assert read(text) == OddAnswer(COMMITTED, (NO_ID,))
-    assert read(text, 500) == OddAnswer(Failed("http-500"), (NO_ID,))
+    assert read(text, 500) == OddAnswer(WholeRefused(500, Failed("http-500")), (NO_ID,))
     assert read(text, 200, [OURS]) == OddAnswer(UNREADABLE, (NO_ID,))
 
 
@@ -118,6 +118,7 @@ def test_no_list_raises(verdicts: object, status: int) -> None:
     """Given anything for a list, then every record has an outcome within its bounds."""
     found = read(json.dumps({"verdicts": verdicts}).encode(), status)
     found = found.judged if isinstance(found, OddAnswer) else found
+    found = found.outcome if isinstance(found, WholeRefused) else found
     outcomes = found.outcomes if isinstance(found, Verdicts) else [found]
     assert len(outcomes) in (1, len(RECORDS))
     for outcome in outcomes:
