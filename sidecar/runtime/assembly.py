@@ -185,6 +185,7 @@ def build_push(settings: Settings) -> Push:
         envelope=deliver.envelope,
         verdict_bodies=deliver.verdicts == "all",
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,
     )
     try:

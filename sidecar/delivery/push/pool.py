@@ -42,10 +42,10 @@ DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Push:
-    """Deliver records by HTTP POST; implements `core.ports.Delivery`.
+    """Deliver records by HTTP POST; implements `core.ports.Delivery`. Made and called on one running event loop.
 
-    Made and called on one running event loop. The caller keeps at most `settings.concurrency` deliveries outstanding.
-    Connections are opened when they are needed, one for each delivery, and few at once (`doorway.py`).
+    The caller keeps at most `settings.concurrency` deliveries outstanding. Connections are opened when they are needed,
+    one for each delivery, and few at once (`doorway.py`).
     """
 
     def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
@@ -55,6 +55,7 @@ class Push:
         self._envelope = settings.envelope
         self._rules = VerdictRules(
             dead_letter_statuses=settings.dead_letter_statuses,
+            throttle_statuses=settings.throttle_statuses,
             longest_throttle_ms=settings.longest_throttle_ms,
             longest_body=settings.longest_body,
             bodies=settings.verdict_bodies,
@@ -203,7 +204,6 @@ class Push:
         return True
 
     # Deadlines.
-
     def _look_later(self, now: float) -> None:
         # A wake-up for nothing costs as much as a delivery's, so the next check is at the earliest deadline there is or
         # may come: that of a request, a connection or an idle time that begins now.
@@ -228,7 +228,6 @@ class Push:
             self._doorway.give_up(NotSent("connect-timeout"))
 
     # Connecting.
-
     def _dial(self, wanted: Wanted) -> Connection:
         now = self._time()
         reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note)

@@ -27,6 +27,8 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Send the JSON envelope instead of the bare value: it carries header order, duplicates and nulls faithfully."""
     dead_letter_statuses: frozenset[int] = frozenset()
     """Statuses that refuse the record for good. They win over a throttle; a 2xx wins over them."""
+    throttle_statuses: frozenset[int] = frozenset({429})
+    """Statuses that ask for time. 503 with Retry-After always does."""
     connect_timeout_ms: int = 5_000
     """A connection on loopback is made at once or not at all. Waiting for `timeout_ms` would hide an outage."""
     idle_ms: int = 1_500

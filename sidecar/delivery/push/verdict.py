@@ -48,6 +48,7 @@ class VerdictRules(msgspec.Struct, frozen=True):
     """The operator's rules for answers. Times are in milliseconds."""
 
     dead_letter_statuses: frozenset[int] = frozenset()
+    throttle_statuses: frozenset[int] = frozenset({429})
     longest_throttle_ms: int = 300_000
     longest_body: int = 64 * 1024
     """Bytes of a body that may be a verdict, at most."""
@@ -146,7 +147,7 @@ def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int
     if status in rules.dead_letter_statuses:
         return Rejected(f"http-{status}")
     after = next((value for name, value in noted if name == RETRY_AFTER), None)
-    if status == 429 or (status == 503 and after is not None):
+    if status in rules.throttle_statuses or (status == 503 and after is not None):
         wanted = USUAL_THROTTLE_MS if after is None else wait_of(after, wall)
         return Throttled(max(SHORTEST_THROTTLE_MS, min(wanted, rules.longest_throttle_ms)))
     return Failed(f"http-{status}", redirect_of(noted) if 300 <= status < 400 else "")

@@ -168,6 +168,14 @@ class Deliver(Section):
             "They win over throttling by 429 and 503. Empty by default: every failure is retried."
         ),
     )
+    throttle_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
+        default=(429,),
+        description=(
+            "Statuses by which the service asks for time: the record is delivered later, no retry is spent, and "
+            "deliveries slow down by the share of answers that ask. 503 with `Retry-After` always does; name 503 for "
+            "a server that answers it plainly when it is full."
+        ),
+    )
     outage_failures: Annotated[int | None, whole(1, 1_000_000).or_null()] = Field(
         default=20,
         description=(
