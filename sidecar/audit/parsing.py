@@ -29,6 +29,7 @@ from topics.headers import (
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
 from topics.names import LEGAL_NAMES, Kind
+from topics.original_headers import is_original
 from topics.reasons import reason_class
 
 UNREADABLE = "headers-unreadable"
@@ -174,5 +175,9 @@ def main_fact(row: TopicRecord) -> Fact:
 def digest_of(row: TopicRecord) -> bytes:
     """Return 16 bytes that two records share only if key, value and own headers are the same, byte for byte."""
     # Names that begin with RETRY_ are left out: a newer version may have added one to the copy.
-    own = [header for header in without_ours(row.headers or []) if not header[0].startswith(RESERVED)]
+    own = [
+        header
+        for header in without_ours(row.headers or [])
+        if not header[0].startswith(RESERVED) and not is_original(header[0])
+    ]
     return hashlib.blake2b(_ENCODER.encode((row.key, row.value, own)), digest_size=16).digest()
