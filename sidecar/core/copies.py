@@ -12,6 +12,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.events import State, encode_event, event_of
 from topics.headers import (
+    RETRY_POSTPONED_AT,
     RETRY_TRACEPARENT,
     Headers,
     RetryState,
@@ -73,6 +74,8 @@ def _copy(record: Record, topic: str, life: RetryState, policy: Policy, more: He
         headers = kept_originals(record.headers) if from_main else without_ours(record.headers)
     if policy.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
+    if life.postponed_at:
+        headers.append((RETRY_POSTPONED_AT, b"%d" % life.postponed_at))
     headers += render_retry_headers(life, policy.names.group, topic)
     if more is not None:
         headers += more

@@ -23,7 +23,7 @@ from sidecar.observability.metric_sources import Sources
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
-ODD_KINDS = ("header", "unknown-word", "not-json", "encoded", "too-long", "unknown-id", "no-id")
+ODD_KINDS = ("header", "unknown-word", "not-json", "encoded", "too-long", "unknown-id", "no-id", "delay")
 """The kinds of `reconsume_odd_verdicts_total`; each starts at 0. A test compares them with those of the push client."""
 REASONS = frozenset(
     {
@@ -35,6 +35,7 @@ REASONS = frozenset(
         "retry-asked",
         "lease-expired",
         "nacked",
+        "postponed",
         "dead-letter-asked",
         "bad-header",
         "headers-unreadable",

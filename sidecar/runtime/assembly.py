@@ -50,6 +50,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         relay=settings.deliver.mode == "relay",
         broadcast=settings.deliver.broadcast,
         traced=settings.tracing.enabled,
+        postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
     )
 

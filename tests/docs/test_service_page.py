@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sidecar.core.outcome import Committed, Failed, Rejected, Throttled
+from sidecar.core.outcome import Committed, Failed, Postponed, Rejected, Throttled
 from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import WholeRefused, read_batch_answer, read_envelope_answer
 from sidecar.delivery.push.health_check import by_status
@@ -105,6 +105,8 @@ def name_of(outcome: Judged) -> str:
             return f"dead letter `{reason}`"
         case WholeRefused(outcome=outcome):
             return name_of(outcome)
+        case Postponed():
+            return "postponed"
         case Throttled():
             return "later"
     raise AssertionError(outcome)

@@ -25,10 +25,10 @@ from sidecar.delivery.push.verdict import (
     VerdictHeaders,
     VerdictRules,
     is_word,
+    meaning_of,
     said_by,
     status_of,
     type_of,
-    verdict_of,
 )
 
 
@@ -84,7 +84,7 @@ def read_answer(
     if isinstance(said, Unreadable):
         return OddAnswer(UNREADABLE if said.ours else _by_status(status, noted, rules, wall), (said.kind,))
     if said.verdict is not None:
-        return verdict_of(said)
+        return meaning_of(said)
     if isinstance(said.verdicts, list) and said.verdicts:
         return _listed(said.verdicts, ids) or OddAnswer(
             UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)
@@ -111,16 +111,22 @@ def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | No
             clashing.add(identity)
     if not found:
         return None
-    outcomes = [_outcome_of(found[identity]) if identity in found else MISSING for identity in ids]
+    outcomes: list[Outcome] = []
+    for identity in ids:
+        outcome = _outcome_of(found[identity]) if identity in found else MISSING
+        if isinstance(outcome, OddAnswer):
+            odd += outcome.kinds
+            outcome = outcome.judged
+        outcomes.append(outcome)
     if clashing:  # neither of two verdicts is preferred
         outcomes = [UNREADABLE if own in clashing else outcome for own, outcome in zip(ids, outcomes, strict=True)]
     odd += [UNKNOWN_WORD for outcome in outcomes if outcome is UNREADABLE]
     return OddAnswer(Verdicts(outcomes), tuple(odd)) if odd else Verdicts(outcomes)
 
 
-def _outcome_of(entry: Mapping[str, Any]) -> Outcome:
+def _outcome_of(entry: Mapping[str, Any]) -> Outcome | OddAnswer:
     """Return the outcome of one entry. An entry of a record of ours without one of our words is unreadable."""
     word = entry.get("verdict")
     if not is_word(word):
         return UNREADABLE
-    return verdict_of(VerdictFields(word, entry.get("delay"), entry.get("level"), entry.get("reason")))
+    return meaning_of(VerdictFields(word, entry.get("delay"), entry.get("level"), entry.get("reason")))

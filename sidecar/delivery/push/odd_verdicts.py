@@ -17,6 +17,7 @@ MEANING = {
     "encoded": "a JSON content type, and a body in another encoding",
     "too-long": "a JSON content type, and a body that is longer than a verdict can be",
     UNKNOWN_ID: "verdicts for records that were not in the request",
+    "delay": "a `postpone` whose delay is no duration or out of bounds: the nearer bound or 10s is taken",
     "no-id": "a list of verdicts that names no record of the request",
 }
 """What each kind is, for people."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
+from sidecar.core.outcome import COMMITTED, Failed, Outcome, Postponed, Rejected, Throttled
 from sidecar.delivery.push.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, wait_of
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -29,16 +29,19 @@ LOCATION = b"location"
 OUR_TYPE = b"application/vnd.reconsume+json"
 """The content type that is ours alone. What is unreadable in it was meant for us."""
 JSON_TYPES = (b"application/json", OUR_TYPE)
-WORDS = frozenset({"commit", "retry", "dead-letter"})
+WORDS = frozenset({"commit", "retry", "postpone", "dead-letter"})
 """The words of a verdict."""
 
 # Kinds of what looks like a verdict and is none; labels of `reconsume_odd_verdicts_total`.
 HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG = "header", "unknown-word", "not-json", "encoded", "too-long"
-UNKNOWN_ID, NO_ID = "unknown-id", "no-id"
-ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID)
+UNKNOWN_ID, NO_ID, DELAY = "unknown-id", "no-id", "delay"
+ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY)
 
 # A service that asks for no pause at all is still overloaded. Without a minimum the same request comes back at once.
 SHORTEST_THROTTLE_MS = 100
+
+SHORTEST_POSTPONEMENT, USUAL_POSTPONEMENT, LONGEST_POSTPONEMENT = 1_000, 10_000, 900_000
+"""ms that the word `postpone` may ask for. A wait below 10 s is in memory, a longer one costs a copy."""
 
 ASKED_RETRY = "retry-asked"
 ASKED_DEAD_LETTER = "dead-letter-asked"
@@ -96,7 +99,7 @@ def verdict_from_response(
     said = said_by(noted, body, rules)
     if isinstance(said, Unreadable):
         return OddAnswer(UNREADABLE if said.ours else status_of(status, noted, rules, wall), (said.kind,))
-    return status_of(status, noted, rules, wall) if said.verdict is None else verdict_of(said)
+    return status_of(status, noted, rules, wall) if said.verdict is None else meaning_of(said)
 
 
 def said_by(noted: VerdictHeaders, body: bytes, rules: VerdictRules) -> VerdictFields | Unreadable:
@@ -134,10 +137,21 @@ def verdict_of(said: VerdictFields) -> Outcome:
         case "retry":
             delay, level = delay_of(said.delay), level_of(said.level)
             return Failed(reason or ASKED_RETRY, text, delay=delay, level=level, asked=True)
+        case "postpone":
+            delay = USUAL_POSTPONEMENT if said.delay is None else delay_of(said.delay) or USUAL_POSTPONEMENT
+            return Postponed(min(max(delay, SHORTEST_POSTPONEMENT), LONGEST_POSTPONEMENT))
         case "dead-letter":
             return Rejected(reason or ASKED_DEAD_LETTER, text)
         case _:
             return UNREADABLE
+
+
+def meaning_of(said: VerdictFields) -> Outcome | OddAnswer:
+    """Return the outcome that a verdict asks for. A postponement out of its bounds is counted as odd."""
+    outcome = verdict_of(said)
+    if not isinstance(outcome, Postponed) or said.delay is None or delay_of(said.delay) == outcome.after:
+        return outcome
+    return OddAnswer(outcome, (DELAY,))
 
 
 def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int) -> Outcome:

@@ -17,6 +17,7 @@ from sidecar.core.outcome import (
     Failed,
     NotSent,
     Outcome,
+    Postponed,
     Rejected,
     Throttled,
     label_of,
@@ -37,6 +38,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Failed("broken-answer", label="broken_answer"),
     Rejected("bad-sku"),
     Throttled(1_000),
+    Postponed(1_000),
     CANCELLED,
     NotSent("connection-refused"),  # the last: an outage begins
 )
