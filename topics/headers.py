@@ -29,8 +29,7 @@ RETRY_FIRST_FAILED_AT = "RETRY_FIRST_FAILED_AT"
 RETRY_REASON = "RETRY_REASON"
 RETRY_GROUP = "RETRY_GROUP"
 RETRY_POSTPONED_AT = "RETRY_POSTPONED_AT"
-"""When the service postponed the record first since its last failure, epoch ms. Only a copy that waits for that has
-it."""
+"""When the service postponed the record first since its last failure, epoch ms; only on a copy that waits for that."""
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
 """The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 

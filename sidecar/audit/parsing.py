@@ -19,6 +19,7 @@ from topics.headers import (
     ID,
     RESERVED,
     RETRY_GROUP,
+    RETRY_POSTPONED_AT,
     RETRY_TOPIC,
     BadHeader,
     Headers,
@@ -103,6 +104,16 @@ def fact_of(row: TopicRecord, what: FactKind, life: RetryState, later: bool) -> 
         digest=digest_of(row),
         state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
     )
+
+
+def only_postponed(row: TopicRecord, fact: Fact) -> bool:
+    """Return whether a copy waits only because its service has postponed the record, which never failed.
+
+    No attempt is counted by it, and no event tells of it: for the rules it is as if the record still lay in its topic.
+    """
+    if fact.what is not FactKind.COPY or fact.times or fact.redrives:
+        return False
+    return any(name == RETRY_POSTPONED_AT for name, _ in row.headers or ())
 
 
 def misplaced(row: TopicRecord, group: str) -> str:

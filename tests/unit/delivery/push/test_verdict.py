@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
+from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled
 from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.push.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
 
@@ -169,6 +169,32 @@ def test_a_503_without_retry_after_is_a_failure() -> None:
     """Given a plain 503, then it is a retry; and Retry-After beside a 500 changes nothing."""
     assert verdict_from_response(503, [], b"", VerdictRules(), WALL) == Failed("http-503")
     assert verdict_from_response(500, [(b"retry-after", b"5")], b"", VerdictRules(), WALL) == Failed("http-500")
+
+
+def test_a_full_server_s_plain_503_asks_for_time_where_it_is_named() -> None:
+    """Given `throttle_statuses` with 503, then a plain one spends no retry; without 429 in it, that one does."""
+    rules = VerdictRules(throttle_statuses=frozenset({503}))
+    assert verdict_from_response(503, [], b"", rules, WALL) == Throttled(1_000)
+    assert verdict_from_response(429, [], b"", rules, WALL) == Failed("http-429")
+    assert verdict_from_response(503, [(b"retry-after", b"7")], b"", VerdictRules(), WALL) == Throttled(7_000)
+
+
+@pytest.mark.parametrize(
+    ("said", "after"),
+    [
+        (b"postpone", 10_000),
+        (b"postpone; delay=5s", 5_000),
+        (b"Postpone;delay=15m", 900_000),
+        (b"postpone; delay=1ms", 1_000),
+        (b"postpone; delay=1d", 900_000),
+        (b"postpone; delay=soon", 10_000),
+    ],
+)
+def test_a_postponement_is_between_a_second_and_a_quarter_of_an_hour(said: bytes, after: int) -> None:
+    """Given the word, then the delay is brought within its bounds; one that is not within them is odd."""
+    found = verdict_from_response(200, [(b"reconsume-verdict", said)], b"", RULES, WALL)
+    odd = said.endswith((b"1ms", b"1d", b"soon"))
+    assert found == (OddAnswer(Postponed(after), ("delay",)) if odd else Postponed(after))
 
 
 def test_dead_letter_statuses_win_over_a_throttle_and_a_2xx_over_them() -> None:
