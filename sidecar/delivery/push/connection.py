@@ -154,12 +154,14 @@ class Connection(asyncio.Protocol):
         connection ended in order.
         """
         delivery = self.delivery
-        if delivery is None or not (self.sent and self.answered and self._reading.untouched):
+        if delivery is None:
+            self.drop()
+        elif self.sent and self.answered and self._reading.untouched:
+            self.delivery, self.sent = None, False
+            self.drop()
+            self._owner.repeat(delivery, self._reading.judge, self.deadline)
+        else:
             self.fail(self._reading.end(whole=whole))
-            return
-        self.delivery, self.sent = None, False
-        self.drop()
-        self._owner.repeat(delivery, self._reading.judge, self.deadline)
 
     def expire(self) -> None:
         """Give up what was due by now: the connection, the answer, or the next use of an idle connection."""

@@ -150,13 +150,13 @@ class Push:
 
     def _free(self, connection: Connection) -> None:
         """Give the connection another request, or keep it idle. The reply comes after this and may use it."""
+        now = self._time()
+        self.durations.add(now - connection.began)
         if connection not in self._all:  # the service has closed it meanwhile
             return
         if self._closed:
             connection.drop()
             return
-        now = self._time()
-        self.durations.add(now - connection.began)
         waiting = self._doorway.waiting
         if waiting and not waiting[0].until:
             delivery, request, judge, _ = waiting.popleft()

@@ -9,7 +9,7 @@ import pytest
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService
-from tests.support.sidecar.push_client import SHORT_MS, outcomes
+from tests.support.sidecar.push_client import SHORT_MS, a_push, a_record, deliver, outcomes, run, settled
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,28 @@ def test_an_answer_that_is_late_is_a_failed_attempt_and_is_never_taken_for_the_n
     assert time.monotonic() - began >= SHORT_MS / 1000
     assert found[1] is COMMITTED
     assert service.connections == 2
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        stub.answer(200, "Content-Type: application/json", body=b"OK"),
+        stub.answer(200, "Content-Type: application/json", "Connection: close", body=b"OK"),
+        stub.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\nOK", keep=False),
+    ],
+)
+def test_an_odd_verdict_is_counted_once_however_the_connection_ends(behaviour: Behaviour) -> None:
+    """Given JSON that is none, then each answer is counted, with the end of its connection or without."""
+    with StubService([behaviour]) as service:
+
+        async def work() -> None:
+            push = a_push(service.url)
+            assert [await deliver(push, a_record(number)) for number in range(2)] == [COMMITTED, COMMITTED]
+            push.close()
+            await settled(lambda: push.connections == 0)
+            assert push.odd_verdicts.counts == {"not-json": 2}
+
+        run(work)
 
 
 def test_a_redirect_is_not_followed() -> None:
