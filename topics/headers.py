@@ -28,6 +28,8 @@ RETRY_REAL_TIMESTAMP = "RETRY_REAL_TIMESTAMP"
 RETRY_FIRST_FAILED_AT = "RETRY_FIRST_FAILED_AT"
 RETRY_REASON = "RETRY_REASON"
 RETRY_GROUP = "RETRY_GROUP"
+RETRY_POSTPONED_AT = "RETRY_POSTPONED_AT"
+"""When the service postponed the record first since its last failure, epoch ms; only on a copy that waits for that."""
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
 """The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 
@@ -43,6 +45,7 @@ OURS: frozenset[str] = frozenset(
         RETRY_FIRST_FAILED_AT,
         RETRY_REASON,
         RETRY_GROUP,
+        RETRY_POSTPONED_AT,
         OLD_MESSAGE_ID,
     }
 )
@@ -99,6 +102,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     timestamp: int = 0
     first_failed_at: int = 0
     reason: str = ""
+    postponed_at: int = 0
 
 
 class BadHeader(msgspec.Struct, frozen=True):
@@ -151,6 +155,7 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         timestamp=number_of(ours, RETRY_REAL_TIMESTAMP, TIMESTAMP_DIGITS),
         first_failed_at=number_of(ours, RETRY_FIRST_FAILED_AT, TIME_DIGITS),
         reason=reason_of(ours),
+        postponed_at=number_of(ours, RETRY_POSTPONED_AT, TIME_DIGITS),
     )
 
 

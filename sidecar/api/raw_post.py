@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from sidecar.core.record import Partition, Record
-from sidecar.delivery.push.verdict import read_header
+from sidecar.delivery.push.verdict import VerdictFields, read_header
 from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
 
 TYPE = "application/octet-stream"
@@ -48,8 +48,8 @@ def raw_record(headers: Mapping[str, str], body: bytes, wall: Callable[[], int])
 
 def raw_wish(headers: Mapping[str, str]) -> dict[str, Any]:
     """Return delay, level and reason of `Reconsume-Verdict`, as the JSON form has them. Raises ValueError."""
-    said = read_header(headers.get("reconsume-verdict", "retry").encode("latin-1", "replace"))
-    if said.verdict not in VERDICTS:
+    said = read_header([headers.get("reconsume-verdict", "retry").encode("latin-1", "replace")])
+    if not isinstance(said, VerdictFields) or said.verdict not in VERDICTS:
         raise ValueError("Reconsume-Verdict must be retry or dead-letter, perhaps with delay, level and reason")
     level = said.level
     if said.verdict == "dead-letter":

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
 from sidecar.audit.facts import Finding, Known, Number, Terms
-from sidecar.audit.parsing import TopicRecord, fact_in, main_fact
+from sidecar.audit.parsing import TopicRecord, fact_in, main_fact, only_postponed
 from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of, terms_of
 from sidecar.audit.store import AuditStore
@@ -148,7 +148,8 @@ class Audit:
         kinds = {name: kind for kind, topics in survey.own.items() for name in topics}
         total = sum(max(0, end - starts[place]) for place, end in ends.items())
         rows = self._counted(what, kafka.read(starts, ends), total)
-        store.put(fact_in(row, kinds[row.topic], self._settings.group, self._sources, later) for row in rows)
+        facts = ((row, fact_in(row, kinds[row.topic], self._settings.group, self._sources, later)) for row in rows)
+        store.put(fact for row, fact in facts if not only_postponed(row, fact))
 
     def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Span]:
         """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""

@@ -19,6 +19,7 @@ from topics.headers import (
     ID,
     RESERVED,
     RETRY_GROUP,
+    RETRY_POSTPONED_AT,
     RETRY_TOPIC,
     BadHeader,
     Headers,
@@ -29,6 +30,7 @@ from topics.headers import (
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
 from topics.names import LEGAL_NAMES, Kind
+from topics.original_headers import is_original
 from topics.reasons import reason_class
 
 UNREADABLE = "headers-unreadable"
@@ -104,6 +106,16 @@ def fact_of(row: TopicRecord, what: FactKind, life: RetryState, later: bool) -> 
     )
 
 
+def only_postponed(row: TopicRecord, fact: Fact) -> bool:
+    """Return whether a copy waits only because its service has postponed the record, which never failed.
+
+    No attempt is counted by it, and no event tells of it: for the rules it is as if the record still lay in its topic.
+    """
+    if fact.what is not FactKind.COPY or fact.times or fact.redrives:
+        return False
+    return any(name == RETRY_POSTPONED_AT for name, _ in row.headers or ())
+
+
 def misplaced(row: TopicRecord, group: str) -> str:
     """Return one sentence if RETRY_TOPIC or RETRY_GROUP is wrong; empty if both are right."""
     # The ten headers are the last ones on nearly every record, so the search begins at the end.
@@ -174,5 +186,9 @@ def main_fact(row: TopicRecord) -> Fact:
 def digest_of(row: TopicRecord) -> bytes:
     """Return 16 bytes that two records share only if key, value and own headers are the same, byte for byte."""
     # Names that begin with RETRY_ are left out: a newer version may have added one to the copy.
-    own = [header for header in without_ours(row.headers or []) if not header[0].startswith(RESERVED)]
+    own = [
+        header
+        for header in without_ours(row.headers or [])
+        if not header[0].startswith(RESERVED) and not is_original(header[0])
+    ]
     return hashlib.blake2b(_ENCODER.encode((row.key, row.value, own)), digest_size=16).digest()

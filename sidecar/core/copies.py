@@ -12,6 +12,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.events import State, encode_event, event_of
 from topics.headers import (
+    RETRY_POSTPONED_AT,
     RETRY_TRACEPARENT,
     Headers,
     RetryState,
@@ -21,6 +22,7 @@ from topics.headers import (
     without_ours,
 )
 from topics.headers_fast import for_topic
+from topics.original_headers import kept_originals
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
@@ -65,9 +67,15 @@ def redriven_writes(record: Record, life: RetryState, policy: Policy, now: int) 
 
 
 def _copy(record: Record, topic: str, life: RetryState, policy: Policy, more: Headers | None = None) -> Copy:
-    headers = [] if record.headers is None else without_ours(record.headers)
+    if record.headers is None:
+        headers: Headers = []
+    else:
+        from_main = record.life is None and not record.fault
+        headers = kept_originals(record.headers) if from_main else without_ours(record.headers)
     if policy.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
+    if life.postponed_at:
+        headers.append((RETRY_POSTPONED_AT, b"%d" % life.postponed_at))
     headers += render_retry_headers(life, policy.names.group, topic)
     if more is not None:
         headers += more

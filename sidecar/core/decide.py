@@ -11,7 +11,18 @@ from typing import TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, Nacked, NotSent, Outcome, Rejected, Throttled
+from sidecar.core.outcome import (
+    Cancelled,
+    Committed,
+    Expired,
+    Failed,
+    Nacked,
+    NotSent,
+    Outcome,
+    Postponed,
+    Rejected,
+    Throttled,
+)
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
 from topics.headers import MOST_HEADERS, RetryState
@@ -63,6 +74,12 @@ class Wait(msgspec.Struct, frozen=True):
     ms: int
 
 
+class Postpone(msgspec.Struct, frozen=True):
+    """A wait in memory of `ms` milliseconds that the service asked for: nothing is written, and nothing is counted."""
+
+    ms: int
+
+
 class RetryInPlace(msgspec.Struct, frozen=True):
     """A retry in place after `ms` milliseconds: nothing is written, and the retry is counted in memory."""
 
@@ -74,11 +91,14 @@ class LeaveUncommitted(msgspec.Struct, frozen=True):
 
 
 Written: TypeAlias = Retry | DeadLetter | Hop | Forward
-Decision: TypeAlias = Commit | Written | Wait | RetryInPlace | LeaveUncommitted
+Decision: TypeAlias = Commit | Written | Wait | Postpone | RetryInPlace | LeaveUncommitted
 
 LEAVE_UNCOMMITTED = LeaveUncommitted()
 AT_ONCE = Wait(0)
 LEASE_EXPIRED = Failed("lease-expired")
+POSTPONED_TOO_LONG = Failed("postponed", "the service postponed it for longer than retry.postpone_limit")
+LONGEST_IN_MEMORY = 10_000
+"""ms. A record that is postponed for as long waits in a level topic: one customer's limit must not fill the room."""
 UNKNOWN_TOPIC = "unknown-topic"
 
 
@@ -102,13 +122,15 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
     """Return what follows from the outcome of one delivery, at wall time `now` (epoch ms)."""
     match outcome:
         case Committed():
-            return Commit(record.life)
+            return Commit(None if record.life is None or _never_failed(record.life) else record.life)
         case Failed():
             return _after_failure(record, outcome, policy, now)
         case Rejected(reason=reason, text=text):
             return _dead(record, reason, text, policy, now)
         case Throttled(after=after):
             return Wait(after)
+        case Postponed(after=after):
+            return _after_postponement(record, after, policy, now)
         case NotSent():
             return AT_ONCE
         case Expired():
@@ -128,6 +150,27 @@ def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) ->
         return _dead(record, failure.reason, failure.text, policy, now)
     wait = policy.wait_of(times, failure.delay, failure.level)
     return _retry(record, times, wait, failure, policy, now)
+
+
+def _after_postponement(record: Record, after: int, policy: Policy, now: int) -> Decision:
+    since = postponed_since(record) or now
+    if now - since >= policy.postpone_limit:
+        return _after_failure(record, POSTPONED_TOO_LONG, policy, now)
+    level = policy.level_for(after)
+    if after < LONGEST_IN_MEMORY or level is None or policy.in_place is not None or policy.broadcast:
+        return Postpone(after)
+    life = replace(life_of(record), times=record.times, due_at=now + after, postponed_at=since)
+    return Hop(life, level)
+
+
+def postponed_since(record: Record) -> int:
+    """Return when the service postponed the record first since its last failure, epoch ms; 0 if it did not."""
+    return record.postponed_at or (record.life.postponed_at if record.life is not None else 0)
+
+
+def _never_failed(life: RetryState) -> bool:
+    """Return whether a copy waited only because its service had postponed it: nothing was told of it before."""
+    return life.times == 0 and life.redrives == 0
 
 
 def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, now: int) -> Decision:
@@ -173,7 +216,7 @@ def _retried(record: Record, times: int, due_at: int, now: int, failure: Failed)
         first = record.failed_at or now
         return RetryState(record.id, record.source.topic, times, 0, due_at, record.timestamp, first, reason)
     first = life.first_failed_at or record.failed_at or now
-    return replace(life, times=times, due_at=due_at, first_failed_at=first, reason=reason)
+    return replace(life, times=times, due_at=due_at, first_failed_at=first, reason=reason, postponed_at=0)
 
 
 def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> DeadLetter | Commit:
@@ -181,7 +224,7 @@ def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> D
         return Commit(None)
     life, times = life_of(record), record.times
     first, reason_line = life.first_failed_at or record.failed_at or now, reason_text(reason, text)
-    last = replace(life, times=times, due_at=now, first_failed_at=first, reason=reason_line)
+    last = replace(life, times=times, due_at=now, first_failed_at=first, reason=reason_line, postponed_at=0)
     return DeadLetter(last, reason, times + 1)
 
 

@@ -46,6 +46,13 @@ class Throttled(msgspec.Struct, frozen=True):
     """Milliseconds to wait, already limited."""
 
 
+class Postponed(msgspec.Struct, frozen=True):
+    """The service takes this record later, as one customer's limit asks: no retry is used up, and the pace goes on."""
+
+    after: int
+    """Milliseconds to wait, already limited."""
+
+
 class NotSent(msgspec.Struct, frozen=True):
     """No byte reached the service: not an attempt (contract §5)."""
 
@@ -68,7 +75,7 @@ class Cancelled(msgspec.Struct, frozen=True):
 CONNECTION_LOST = "connection-lost"
 """The reason of a failure where the service hung up before its answer was complete: it may have stopped."""
 
-Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | NotSent | Expired | Nacked | Cancelled
+Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | Postponed | NotSent | Expired | Nacked | Cancelled
 
 COMMITTED = Committed()
 CANCELLED = Cancelled()
@@ -89,10 +96,13 @@ LABELS: dict[type, str] = {
     Committed: "commit",
     Rejected: "dead_letter",
     Throttled: "throttled",
+    Postponed: "postponed",
     NotSent: "not_sent",
     Expired: "timeout",
     Nacked: "retry",
     Cancelled: "cancelled",
 }
-OUTCOME_NAMES = ("commit", "retry", "dead_letter", "throttled", "not_sent", "timeout", "broken_answer", "cancelled")
+OUTCOME_NAMES = (
+    *("commit", "retry", "dead_letter", "throttled", "postponed", "not_sent", "timeout", "broken_answer", "cancelled"),
+)
 """Every name that `label_of` can return; each counter starts at 0 for all of them."""

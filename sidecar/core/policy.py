@@ -43,6 +43,8 @@ class Policy(GroupRules, frozen=True):
     relay: bool = False
     broadcast: bool = False
     traced: bool = False
+    postpone_limit: int = 3_600_000
+    """ms from its first postponement after which a record that is postponed again has failed."""
 
     def __post_init__(self) -> None:
         if not self.topics:

@@ -88,6 +88,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     failed_at: int = 0
     """When the first attempt failed that was followed by one in place, epoch ms; 0 if there is none."""
 
+    postponed_at: int = 0
+    """When the service postponed the record first since its last failure, epoch ms; 0 if it did not, or if the copy
+    says so (`life.postponed_at`)."""
+
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID: `topic:partition:offset` of the first copy."""
@@ -100,7 +104,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     def tried(self, now: int) -> Record:
         """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""
-        return replace(self, again=self.again + 1, failed_at=self.failed_at or now)
+        return replace(self, again=self.again + 1, failed_at=self.failed_at or now, postponed_at=0)
+
+    def postponed(self, now: int) -> Record:
+        """Return the record after the service has postponed it at wall time `now` (epoch ms)."""
+        return self if self.postponed_at else replace(self, postponed_at=now)
 
     @property
     def redrives(self) -> int:

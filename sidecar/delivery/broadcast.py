@@ -94,8 +94,8 @@ class AllPartitions(Assignment):
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 
     def _look(self, consumer: Consumer) -> None:
-        asked = named_topics(consumer, self._topics, ANSWER_WITHIN)
-        if len(asked.found) + len(asked.absent) < len(set(self._topics)):
+        asked = named_topics(consumer, self.topics, ANSWER_WITHIN)
+        if len(asked.found) + len(asked.absent) < len(set(self.topics)):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         found, self.gone = asked.found, asked.absent
         present = frozenset(

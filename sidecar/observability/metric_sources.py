@@ -83,8 +83,8 @@ class Sources:
     """Seconds by which the local copy of the view may be behind; None if it is unknown or there is no copy."""
     bad_view_records: Callable[[], Mapping[str, int]] = dict
     """Records of the view's topics that were skipped, by `view` and `stats`."""
-    unknown_verdicts: Callable[[], int] = lambda: 0
-    """Verdicts on records that were not in the batch (push, batch)."""
+    odd_verdicts: Callable[[], Mapping[str, int]] = dict
+    """Answers that look like a verdict and are none, by kind (push, batch)."""
     loop_errors: Callable[[], Mapping[str, int]] = dict
     """Uncaught exceptions on the event loop, by what they belong to."""
     credentials_reloaded: Callable[[], int] = lambda: 0

@@ -23,6 +23,8 @@ from sidecar.observability.metric_sources import Sources
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
+ODD_KINDS = ("header", "unknown-word", "not-json", "encoded", "too-long", "unknown-id", "no-id", "delay")
+"""The kinds of `reconsume_odd_verdicts_total`; each starts at 0. A test compares them with those of the push client."""
 REASONS = frozenset(
     {
         "timeout",
@@ -33,6 +35,7 @@ REASONS = frozenset(
         "retry-asked",
         "lease-expired",
         "nacked",
+        "postponed",
         "dead-letter-asked",
         "bad-header",
         "headers-unreadable",
@@ -169,7 +172,9 @@ class _Collector(Collector):
         yield counter("unknown_topic_records", "Copies of topics not consumed here.", (), {(): strays})
         odd = sum(counters.odd_requests for counters in all_counters)
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
-        unknown = self._sources.unknown_verdicts()
+        kinds = dict.fromkeys(ODD_KINDS, 0) | dict(self._sources.odd_verdicts())
+        yield counter("odd_verdicts", "What looks like a verdict and is none.", ("kind",), singly(kinds))
+        unknown = kinds["unknown-id"]  # the older name of this kind, for one release
         yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
         passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))

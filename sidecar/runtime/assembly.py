@@ -50,6 +50,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         relay=settings.deliver.mode == "relay",
         broadcast=settings.deliver.broadcast,
         traced=settings.tracing.enabled,
+        postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
     )
 
@@ -167,7 +168,8 @@ def build_delivery(settings: Settings, dispatcher: Dispatcher) -> Delivery:
 def build_batch_push(settings: Settings, dispatcher: Dispatcher) -> BatchPush:
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
-    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency)
+    split = batch.on_failure == "split"
+    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
     push = build_push(settings)
     render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
     return BatchPush(push, render, limits, dispatcher, now)
@@ -182,7 +184,9 @@ def build_push(settings: Settings) -> Push:
         concurrency=deliver.concurrency,
         forward_headers=deliver.forward_headers,
         envelope=deliver.envelope,
+        verdict_bodies=deliver.verdicts == "all",
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,
     )
     try:

@@ -19,6 +19,7 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery
 from sidecar.delivery.pull.queue import PullQueue
+from sidecar.delivery.push import Push
 from sidecar.delivery.push.batch import BatchPush
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.delivery.relay.posts import FailurePosts
@@ -50,7 +51,7 @@ def build_metric_sources(
         version=version("reconsume"),
         now=now,
         late_verdicts=lambda: delivery.fenced if isinstance(delivery, PullQueue) else 0,
-        unknown_verdicts=lambda: delivery.unknown_verdicts if isinstance(delivery, BatchPush) else 0,
+        odd_verdicts=lambda: delivery.odd_verdicts.counts if isinstance(delivery, Push | BatchPush) else {},
     )
 
 

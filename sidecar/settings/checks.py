@@ -29,7 +29,7 @@ def url_is_given(settings: Settings) -> Iterator[Fault]:
 
 REQUESTS = (
     *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope"),
-    *("forward_headers", "dead_letter_statuses", "outage_failures", "outage_interval"),
+    *("forward_headers", "verdicts", "dead_letter_statuses", "throttle_statuses", "outage_failures", "outage_interval"),
 )
 """Settings of `deliver` that apply only to requests to the service."""
 

@@ -15,7 +15,7 @@ import msgspec
 from confluent_kafka import Producer
 
 from sidecar.audit.facts import Fact, FactKind, Number
-from sidecar.audit.parsing import TopicRecord, copy_fact
+from sidecar.audit.parsing import TopicRecord, copy_fact, only_postponed
 from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of
 from sidecar.audit.store import AuditStore
@@ -112,7 +112,7 @@ class ViewRepair:
             if what is FactKind.COPY and done.covers(row.offset):
                 continue
             fact = copy_fact(row, what, self._settings.group, sources, later=False)
-            if fact.what is not FactKind.BAD:
+            if fact.what is not FactKind.BAD and not only_postponed(row, fact):
                 yield fact
 
     def _of_copies(self, store: AuditStore, ask: ViewQuery, began: int) -> Iterator[Event]:

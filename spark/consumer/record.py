@@ -96,9 +96,9 @@ def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
 def for_handler(taken: ParsedRecord) -> Record:
     """Return the record that its handler gets."""
     row, life = taken.row, taken.life
+    if life is None:  # on a main topic, our names mean nothing
+        return Record(row.place, *row[:6], row.headers, 0, 0)
     own = without_ours(row.headers)
-    if life is None:
-        return Record(row.place, *row[:6], own, 0, 0)
     topic, partition, offset = life.id.rsplit(":", 2)
     first = (life.id, topic, int(partition), int(offset), life.timestamp)
     return Record(*first, row.key, row.value, own, life.times, life.redrives)

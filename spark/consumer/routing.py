@@ -16,6 +16,7 @@ from spark.consumer.verdict import DeadLetter, Retry
 from topics.events import State, encode_event, event_of
 from topics.headers import Headers, RetryState, dead_letter_headers, render_retry_headers, without_ours
 from topics.headers_fast import for_topic
+from topics.original_headers import kept_originals
 from topics.reasons import reason_text
 
 UNKNOWN_TOPIC = "unknown-topic"
@@ -116,7 +117,11 @@ def _dead(life: RetryState, taken: ParsedRecord, deliveries: int, rules: Rules, 
 
 
 def _copy(taken: ParsedRecord, topic: str, life: RetryState, rules: Rules) -> Out:
-    own = [] if taken.fault == UNREADABLE else without_ours(taken.row.headers)
+    if taken.fault == UNREADABLE:
+        own: Headers = []
+    else:
+        from_main = taken.life is None and not taken.fault
+        own = kept_originals(taken.row.headers) if from_main else without_ours(taken.row.headers)
     return Out(topic, taken.row.key, taken.row.value, own + render_retry_headers(life, rules.names.group, topic))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sidecar.api import pull, retry
 from sidecar.core import counters, progress, progress_codec, reason_classes
 from sidecar.core.lane import outbox
-from sidecar.delivery.push import forwarded_headers, request, response_reader, settings, verdict
+from sidecar.delivery.push import forwarded_headers, request, response_reader, settings, verdict_fields
 from sidecar.delivery.relay import post_writer
 from sidecar.http import bodies, connections, json_body, protocol
 from sidecar.kafka import client_config
@@ -104,7 +104,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "",
                 "[service.md](service.md) says what it means",
             ),
-            Limit("text of a reason in a verdict", f"{verdict.LONGEST_REASON_TEXT} characters", "", "cut"),
+            Limit("text of a reason in a verdict", f"{verdict_fields.LONGEST_REASON_TEXT} characters", "", "cut"),
             Limit("class of a reason", f"{reasons.LONGEST_CLASS} characters", "", "cut"),
             Limit("a wait that an answer may ask for", ms(levels.LONGEST), "", "the ladder decides"),
             Limit(

@@ -12,7 +12,8 @@ from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from tests.sim.world import World
 from topics.events import Event, State, decode_event
-from topics.headers import DEAD_LETTER, OURS, Headers, RetryState
+from topics.headers import DROPPED, OURS, Headers, RetryState
+from topics.original_headers import is_original
 
 
 class Written(NamedTuple):
@@ -156,7 +157,7 @@ def nothing_is_early(found: Found, origin: str) -> None:
 
 
 def own(headers: Headers) -> Headers:
-    return [header for header in headers if header[0] not in OURS and header[0] not in DEAD_LETTER]
+    return [header for header in headers if header[0] not in DROPPED and not is_original(header[0])]
 
 
 def the_record_is_as_it_was(found: Found, origin: str) -> None:

@@ -15,6 +15,7 @@ from sidecar.core.decide import (
     Decision,
     Forward,
     LeaveUncommitted,
+    Postpone,
     RetryInPlace,
     Wait,
     Written,
@@ -182,6 +183,8 @@ class Lane:
                 self.ready.appendleft(record)
             case Wait(ms=ms):
                 self.delayed.put(record, now.steady + ms)
+            case Postpone(ms=ms):
+                self.delayed.put(record.postponed(now.wall), now.steady + ms)
             case RetryInPlace(ms=ms):
                 part.retrying += record.again == 0
                 self.delayed.put(record.tried(now.wall), now.steady + ms)

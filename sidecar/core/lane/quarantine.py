@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from sidecar.core.decide import RetryInPlace, Wait, decide, quarantine
+from sidecar.core.decide import Postpone, RetryInPlace, Wait, decide, quarantine
 from sidecar.core.lane.partition import PartitionState
 from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
@@ -145,7 +145,7 @@ class Quarantine:
         answered = not isinstance(outcome, NotSent | Cancelled)
         if answered:
             decision = decide(record, outcome, self._lane.policy(), now.wall)
-            watch.hears(record.offset, again=isinstance(decision, Wait | RetryInPlace))
+            watch.hears(record.offset, again=isinstance(decision, Wait | Postpone | RetryInPlace))
         if watch.mark == record.offset:
             self._unmark(part, watch)
             if answered and not part.closing:

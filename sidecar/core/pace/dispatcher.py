@@ -89,10 +89,11 @@ class Dispatcher:
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
         """Note that the service accepted all of these records by one answer."""
         self.in_flight -= len(records)
-        for record in records:
+        for number, record in enumerate(records, 1):
             self.pace.note(record, COMMITTED, now)
             if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:
-                return  # the other records change nothing
+                self.pace.share.others += len(records) - number  # they change nothing else
+                return
 
     def dispatch(self, now: Now) -> None:
         """Send what may go: one record of each lane in turn, until all slots are taken or all lanes are empty."""

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
+from sidecar.core.pace.throttle_share import ALL, ThrottleShare
 from sidecar.core.record import NEVER, Now
 
-CUT_EVERY = 1_000
-"""ms after which a throttle answer counts again, if deliveries are too few to make a round."""
 LONGEST_PAUSE = 5_000
 """ms without any delivery, at most, if one at a time is still too many. The Retry-After of a single record must not
 stop a whole group."""
@@ -23,6 +22,9 @@ delay all others for the whole of `deliver.timeout`."""
 THROTTLE_HANGS = 5_000
 """ms without any answer after which a throttled pace lets one more request out. Without it a single record that the
 service works on for long would delay all others."""
+GROWTH = 32
+"""One part in this many of the number is what it grows by in a round after a throttle. By one alone, a thousand places
+would take a thousand rounds."""
 ASKED = "the service asked for {} ms"
 
 
@@ -69,8 +71,8 @@ class InFlightLimit:
         self.slowed = False
         """Whether answered failures keep deliveries back: in an outage, and in the slow start after it (`SLOW_FOR`)."""
         self._request = start or 1
-        self._cut_at = -CUT_EVERY
-        self._round = self._heard = self._heard_before = self._credit = 0
+        self.share = ThrottleShare()
+        self._heard = self._heard_before = self._credit = 0
 
     def resize(self, full: int) -> None:
         """Change the maximum in flight. Deliveries in flight, and an outage under way, are not affected."""
@@ -87,26 +89,29 @@ class InFlightLimit:
             self._heard_before = self._heard
 
     def cut(self, now: Now, after: int) -> None:
-        """Halve the pace once a round, because all deliveries that were in flight together get this answer together.
+        """Slow down by the share of answers that ask for time, once a round (`ThrottleShare`).
 
-        At one delivery at a time, pause.
+        At one delivery at a time, pause if all answers ask.
         """
-        if self.limit > 0 and (self._heard >= self._round or now.steady - self._cut_at >= CUT_EVERY):
-            self._cut_at, self._heard, self._round, self._credit = now.steady, 0, self.limit, 0
-            if self.limit > 1 or self.state is State.OPEN:
-                self.limit, self.probe_at = max(1, self.limit // 2), NEVER
-            else:
-                self.limit, self.probe_at = 0, now.steady + min(after, LONGEST_PAUSE)
+        part = self.share.asked(self.limit, now.steady) if self.limit > 0 else 0.0
+        if not part:
+            return
+        self._credit = 0
+        if self.limit > 1 or self.state is State.OPEN:
+            self.limit, self.probe_at = max(1, int(self.limit * (1 - part))), NEVER
+        elif part == ALL:
+            self.limit, self.probe_at = 0, now.steady + min(after, LONGEST_PAUSE)
         self.to(State.THROTTLED, now, ASKED.format(after))
 
     def grow(self, now: Now) -> None:
         """Note one answer.
 
-        In a slow start the number doubles with each round; after a throttle it grows by one a round.
+        In a slow start the number doubles with each round; after a throttle it grows by one a round, or by a part of
+        it.
         """
         limit = self.limit
         if limit < self.full:
-            self._credit += limit if self.state is State.OPEN else 1
+            self._credit += limit if self.state is State.OPEN else max(1, limit // GROWTH)
         while self._credit >= limit and limit < self.full:
             self._credit -= limit
             limit += 1

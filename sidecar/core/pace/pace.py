@@ -8,6 +8,7 @@
     open      | the row is full, and the health URL fails            | outage
     open      | a storm in the group                                 | outage
     open      | the service asks for time                            | throttled
+    open      | a few of many answers ask for time                   | open
     throttled | a connection is refused                              | outage
     throttled | the row is full                                      | outage
     throttled | a storm in the group                                 | outage
@@ -106,6 +107,7 @@ class Pace(InFlightLimit):
     def note(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Change the pace by the outcome of one delivery."""
         if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self._row.length:
+            self.share.others += 1
             return
         if self.state in AWAY:
             self._note_away(record, outcome, now)
@@ -126,6 +128,7 @@ class Pace(InFlightLimit):
             case _:
                 self._answered(now, isinstance(outcome, Committed))
         self._heard += 1
+        self.share.others += not isinstance(outcome, Throttled)
 
     def sent(self, record: Record, now: Now) -> None:
         """Note that a record has gone out as a probe."""
@@ -239,10 +242,7 @@ class Pace(InFlightLimit):
             self._answered(now, took=True)
 
     def _answered(self, now: Now, took: bool) -> None:
-        """Note that the service is there.
-
-        In a slow start the limit doubles with each round; after a throttle it grows slowly, on successes alone.
-        """
+        """Note that the service is there. After a throttle the limit grows slowly, on successes alone."""
         self._row.clear()
         if self.limit > 0 and (self.state is State.OPEN or took):
             self.grow(now)

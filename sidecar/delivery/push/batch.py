@@ -3,8 +3,8 @@
 A batch is *formed* until it is full, has waited long enough, or the dispatcher can give no more records. Then it waits
 until one more request may be in flight; usually it need not wait. Records that are not sent can be recalled. So a
 request never holds records of two assignments of one partition. `pool.py` decides how a request is sent and what its
-loss means. The outcome of a request is that of each of its records, unless the answer has one for each
-(`batch_verdicts.py`).
+loss means; `batch_request.py` halves a batch that is refused as a whole. The outcome of a request is that of each of
+its records, unless the answer has one for each (`batch_verdicts.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import State
 from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push.batch_verdicts import Verdicts, read_batch_answer
+from sidecar.delivery.push.batch_request import BatchRequest, is_too_large, may_be_one_record
+from sidecar.delivery.push.batch_verdicts import read_batch_answer
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.response_reader import Judged
@@ -43,47 +44,8 @@ class Limits(msgspec.Struct, frozen=True):
     requests: int
     """Requests in flight at most. A request may hold one record only, so the limit on records does not limit them
     enough."""
-
-
-class BatchRequest:
-    """The records of one request, each with its callback and its rendered part of the body."""
-
-    __slots__ = ("parts", "records", "replies", "size")
-
-    def __init__(self, size: int) -> None:
-        self.records: list[Record] = []
-        self.replies: list[Reply] = []
-        self.parts: list[bytes] = []
-        self.size = size
-        """Bytes of the body."""
-
-    def without(self, partitions: Collection[Partition], empty: int) -> tuple[BatchRequest, list[tuple[Record, Reply]]]:
-        """Return the batch without the records of some partitions, and the removed records.
-
-        `empty`: bytes of a body without records.
-        """
-        kept, taken = BatchRequest(empty), []
-        for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
-            if record.source in partitions:
-                taken.append((record, reply))
-            else:
-                kept.add(record, reply, part)
-        return kept, taken
-
-    def add(self, record: Record, reply: Reply, part: bytes) -> None:
-        self.records.append(record)
-        self.replies.append(reply)
-        self.parts.append(part)
-        self.size += len(part) + 1
-
-    def tell(self, judged: Judged, now: Now) -> None:
-        """Reply to each record with its outcome."""
-        if isinstance(judged, Verdicts):
-            for record, reply, outcome in zip(self.records, self.replies, judged.outcomes, strict=True):
-                reply(record, outcome, now)
-        else:
-            for record, reply in zip(self.records, self.replies, strict=True):
-                reply(record, judged, now)
+    split: bool = False
+    """Whether a batch that fails by its status is sent again in halves (`deliver.batch.on_failure: split`)."""
 
 
 class BatchPush:
@@ -97,8 +59,8 @@ class BatchPush:
     ) -> None:
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
-        self.unknown_verdicts = 0
-        """Verdicts for records that were not in the batch."""
+        self.odd_verdicts = push.odd_verdicts
+        push.render = lambda batch: render(batch.parts)
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
@@ -219,11 +181,28 @@ class BatchPush:
 
     def _ended(self, parcel: BatchRequest, judged: Judged, now: Now) -> None:
         self._out -= 1
-        if isinstance(judged, Verdicts):
-            self.unknown_verdicts += judged.unknown
-        self._dispatcher.answer_together(lambda: parcel.tell(judged, now), now)
+        if len(parcel.records) > 1 and self._splits(judged):
+            self._split(parcel)
+        else:
+            self._dispatcher.answer_together(lambda: parcel.tell(judged, now), now)
         if not self._looking:
             self._look_later()
+
+    def _splits(self, judged: Judged) -> bool:
+        if is_too_large(judged):
+            return True
+        return self._limits.split and self._dispatcher.pace.state is State.OPEN and may_be_one_record(judged)
+
+    def _split(self, parcel: BatchRequest) -> None:
+        """Send a batch again in halves, before any other. In an outage or a drain its records are given back instead.
+
+        It is the same attempt: nothing is counted before a record has its own answer.
+        """
+        if self._closed:
+            self._cancel(zip(parcel.records, parcel.replies, strict=True))
+        else:
+            self._sealed.extendleft(reversed(parcel.halves(self._empty)))
+            self._go()
 
     def _cancel(self, deliveries: Iterable[tuple[Record, Reply]]) -> None:
         for record, reply in deliveries:

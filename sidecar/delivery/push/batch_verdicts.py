@@ -1,26 +1,34 @@
-"""Read the answer to a batch: one verdict for all of its records, or one for each (INTERFACE §2). Pure.
+"""Read the answer to an envelope: one verdict for all of its records, or one for each (INTERFACE §2). Pure.
 
-Except for the list of verdicts, it is read like a single answer (`verdict.py`). A list decides for every record of the
-batch. A record that the list leaves out is retried, since nothing says that the service took it.
+Except for the list of verdicts, it is read like the answer to a bare record (`verdict.py`). A list that names a record
+of the request decides for all of them. A record that it leaves out is retried, since nothing says that the service took
+it. A list that names none of them is the service's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import Record
 from sidecar.delivery.push.verdict import (
     MISSING,
+    NO_ID,
+    OUR_TYPE,
+    UNKNOWN_ID,
+    UNKNOWN_WORD,
     UNREADABLE,
+    OddAnswer,
+    Unreadable,
     VerdictFields,
     VerdictHeaders,
     VerdictRules,
-    outcome_of,
+    is_word,
+    meaning_of,
     said_by,
     status_of,
-    verdict_of,
+    type_of,
 )
 
 
@@ -28,33 +36,97 @@ class Verdicts(NamedTuple):
     """An outcome for each record of a batch, in the order of the records."""
 
     outcomes: list[Outcome]
-    unknown: int
-    """Entries of the list that belong to no record of the batch."""
+
+
+class WholeRefused(NamedTuple):
+    """A failing status for a whole batch. It may be the fault of one of its records, or of their size.
+
+    It says nothing of how many there are: the same bytes may answer another batch (`response_reader.Plain`).
+    """
+
+    status: int
+    outcome: Outcome
+    """The outcome of each record, if the batch is not sent again in halves."""
 
 
 def read_batch_answer(
     records: Sequence[Record], status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
-) -> Outcome | Verdicts:
+) -> Outcome | Verdicts | WholeRefused | OddAnswer:
     """Return the meaning of a complete answer to a batch that came at `wall` (epoch ms). Never raises."""
-    said = said_by(noted, body)
-    if not isinstance(said, VerdictFields):
-        return said
+    return read_answer([record.id for record in records], status, noted, body, rules, wall)
+
+
+def read_envelope_answer(
+    identity: str, status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
+) -> Outcome | OddAnswer:
+    """Return the outcome of a complete answer to one record in an envelope, whose id is `identity`. Never raises."""
+    judged = read_answer([identity], status, noted, body, rules, wall)
+    if isinstance(judged, OddAnswer):
+        return OddAnswer(_only(judged.judged), judged.kinds)
+    return _only(judged)
+
+
+def _only(judged: Outcome | Verdicts | WholeRefused) -> Outcome:
+    match judged:
+        case Verdicts(outcomes=outcomes):
+            return outcomes[0]
+        case WholeRefused(outcome=outcome):
+            return outcome
+        case _:
+            return judged
+
+
+def read_answer(
+    ids: Sequence[str], status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
+) -> Outcome | Verdicts | WholeRefused | OddAnswer:
+    """Return the meaning of a complete answer to the records with these ids."""
+    said = said_by(noted, body, rules)
+    if isinstance(said, Unreadable):
+        return OddAnswer(UNREADABLE if said.ours else _by_status(status, noted, rules, wall), (said.kind,))
     if said.verdict is not None:
-        return verdict_of(said)
-    if isinstance(said.verdicts, list):
-        return verdicts_of(said.verdicts, [record.id for record in records])
-    return status_of(status, noted, rules, wall)
+        return meaning_of(said)
+    if isinstance(said.verdicts, list) and said.verdicts:
+        return _listed(said.verdicts, ids) or OddAnswer(
+            UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)
+        )
+    return _by_status(status, noted, rules, wall)
 
 
-def verdicts_of(entries: list[Any], ids: Sequence[str]) -> Verdicts:
-    """Return the outcome of each id. Two entries for one id are unreadable, because neither is preferred."""
+def _by_status(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int) -> Outcome | WholeRefused:
+    outcome = status_of(status, noted, rules, wall)
+    return outcome if status < 300 else WholeRefused(status, outcome)
+
+
+def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | None:
+    """Return the outcome of each id; None if the list names none of them."""
     wanted = frozenset(ids)
-    found: dict[str, Outcome] = {}
-    unknown = 0
+    found: dict[str, Mapping[str, Any]] = {}
+    clashing: set[str] = set()
+    odd: list[str] = []
     for entry in entries:
         identity = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(identity, str) or identity not in wanted:
-            unknown += 1
-        else:
-            found[identity] = UNREADABLE if identity in found else outcome_of(entry)
-    return Verdicts([found.get(identity, MISSING) for identity in ids], unknown)
+            odd.append(UNKNOWN_ID)
+        elif found.setdefault(identity, entry) != entry:
+            clashing.add(identity)
+    if not found:
+        return None
+    outcomes: list[Outcome] = []
+    for identity in ids:
+        outcome = _outcome_of(found[identity]) if identity in found else MISSING
+        if isinstance(outcome, OddAnswer):
+            odd += outcome.kinds
+            outcome = outcome.judged
+        outcomes.append(outcome)
+    if clashing:  # neither of two verdicts is preferred
+        outcomes = [UNREADABLE if own in clashing else outcome for own, outcome in zip(ids, outcomes, strict=True)]
+    odd += [UNKNOWN_WORD for outcome in outcomes if outcome is UNREADABLE]
+    return OddAnswer(Verdicts(outcomes), tuple(odd)) if odd else Verdicts(outcomes)
+
+
+def _outcome_of(entry: Mapping[str, Any]) -> Outcome | OddAnswer:
+    """Return the outcome of one entry. An entry of a record of ours without one of our words is unreadable."""
+    word = entry.get("verdict")
+    if not is_word(word):
+        return UNREADABLE
+    return meaning_of(VerdictFields(word, entry.get("delay"), entry.get("level"), entry.get("reason")))

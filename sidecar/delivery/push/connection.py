@@ -15,9 +15,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
-from sidecar.core.outcome import CANCELLED, Failed, NotSent
+from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import LOST, Interpret, Judged, ResponseReader
+from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
@@ -30,14 +30,17 @@ class Owner(Protocol):
 
     clock: Callable[[], Now]
 
-    def freed(self, connection: Connection) -> None:
-        """Take back a connection that may carry another request."""
+    def freed(self, connection: Connection, delivery: Delivery, judged: Judged) -> None:
+        """Take back a connection that may carry another request, and pass its answer on."""
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection for good. A second call must be harmless."""
 
     def ended(self, connection: Connection) -> None:
         """Measure a delivery that was sent and ended together with its connection."""
+
+    def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
+        """Send once more, on a new connection, what was lost on a used one without one byte of an answer."""
 
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the connected peer may get records."""
@@ -124,30 +127,45 @@ class Connection(asyncio.Protocol):
         outcome = self._reading.feed(data)
         if outcome is None:
             return
-        if not self._reading.keep_alive:
+        transport = self._transport
+        early = outcome is not COMMITTED and transport is not None and transport.get_write_buffer_size() > 0
+        if early or not self._reading.keep_alive:  # early: the answer came before the whole request was sent
             self.fail(outcome)
             return
-        # Become free first: the reply may send the next record on this connection.
-        owner = self._owner
         self.delivery = None
         self.sent = False
         self.answered = True
-        owner.freed(self)
-        delivery[1](delivery[0], outcome, owner.clock())
+        self._owner.freed(self, delivery, outcome)
 
     def eof_received(self) -> None:
         """Take the end of the stream as the end of the answer. The transport closes itself."""
-        self.fail(self._reading.end())
+        self._hung_up(whole=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the attempt whose answer never came, and release the parser."""
         self._transport = None
-        self.fail(self._reading.end() if exc is None else LOST)
+        self._hung_up(whole=exc is None)
         self._reading.close()
+
+    def _hung_up(self, *, whole: bool) -> None:
+        """End the attempt, or have it repeated if the service may have closed the connection before the request came.
+
+        Only a connection that has carried an answer can be one that the service was just closing. `whole`: the
+        connection ended in order.
+        """
+        delivery = self.delivery
+        if delivery is None:
+            self.drop()
+        elif self.sent and self.answered and self._reading.untouched:
+            self.delivery, self.sent = None, False
+            self.drop()
+            self._owner.repeat(delivery, self._reading.judge, self.deadline)
+        else:
+            self.fail(self._reading.end(whole=whole))
 
     def expire(self) -> None:
         """Give up what was due by now: the connection, the answer, or the next use of an idle connection."""
-        self.fail(TIMEOUT if self.sent else NotSent("connect-timeout"))
+        self.fail(self._reading.end(TIMEOUT, whole=False) if self.sent else NotSent("connect-timeout"))
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel a delivery that is not sent. One that is sent stays until it is answered."""

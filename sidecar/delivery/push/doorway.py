@@ -16,12 +16,12 @@ import struct
 import termios
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from sidecar.core.outcome import CANCELLED, Outcome
+from sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
 from sidecar.core.record import Now
 from sidecar.delivery.push.connection import Connection, Delivery
-from sidecar.delivery.push.response_reader import Interpret
+from sidecar.delivery.push.response_reader import LOST, Interpret, Judged
 
 MOST_NEW = 4
 """Connections. The backlog of Python's http.server, 5, is the shortest that is common."""
@@ -38,6 +38,9 @@ class Wanted(NamedTuple):
     delivery: Delivery
     request: bytes
     judge: Interpret | None
+    until: float = 0.0
+    """Loop time (seconds) by which a repeated request must be answered; 0 for one that was not sent yet. A repeated one
+    takes no used connection."""
 
 
 class Dial(Protocol):
@@ -97,6 +100,11 @@ class Doorway:
             self._new.append(self._dial(self.waiting.popleft()))
         if self.waiting:
             self._look_later()
+
+
+def reply_to_repeated(reply: Callable[[Any, Any, Now], None], what: Any, outcome: Judged, now: Now) -> None:
+    """Reply to a request that was sent before: where the repeated one is not sent, the first one is the attempt."""
+    reply(what, LOST if isinstance(outcome, NotSent | Cancelled) else outcome, now)
 
 
 def is_new(connection: Connection, now: float) -> bool:

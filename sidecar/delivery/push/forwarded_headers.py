@@ -1,8 +1,9 @@
 """Choose which of a record's own headers are sent as HTTP headers, and write them. Pure.
 
 Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only. None of
-them may have a name that a service trusts (`untrusted_names.py`), and none can end a line. A header that does not fit
-is left out, not changed into something else. The envelope form carries all headers.
+them may have a name that a service trusts (`untrusted_names.py`), and none can end a line. A value that HTTP cannot
+carry is sent as base64; an attribute of a CloudEvent percent-encoded, as its HTTP binding says. A header that does not
+fit is left out. The envelope form carries all headers.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from __future__ import annotations
 import base64
 import fnmatch
 import re
+from collections.abc import Container
 from typing import NamedTuple
+from urllib.parse import quote
 
 from sidecar.delivery.push.untrusted_names import is_trusted
+from sidecar.delivery.push.verdict import OUR_TYPE
 from topics.headers import DROPPED, Headers
+from topics.original_headers import ORIGINAL, is_original
 
 LONGEST_NAME = 128
 TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
-CONTROL = bytes(range(32)) + b"\x7f"
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
-CLOUD_EVENT = "ce_"
+CLOUD_EVENT, CLOUD_EVENT_ON_WIRE = "ce_", "ce-"
+BINDING_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
+"""What the HTTP binding of CloudEvents (1.0.2, 3.1.3.2) leaves as it is: printable ASCII but space, quote, percent."""
 
 # Node allows 16 KiB of headers, Tomcat 8 KiB and 100 headers, Python's http.server 100. Beyond that the service answers
 # 431 to every attempt. The record would then be dead-lettered for the size of its headers.
@@ -48,9 +54,10 @@ class Own(NamedTuple):
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
-    __slots__ = ("_names", "_patterns", "_trace_only")
+    __slots__ = ("_dropped", "_names", "_patterns", "_trace_only")
 
-    def __init__(self, patterns: tuple[str, ...], trace_only: bool = False) -> None:
+    def __init__(self, patterns: tuple[str, ...], trace_only: bool = False, dropped: Container[str] = DROPPED) -> None:
+        self._dropped = dropped
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self._trace_only = trace_only
         self._names: dict[str, str] = {}
@@ -59,6 +66,7 @@ class Forward:
         """Render the headers that may be sent, in their order, within the budget."""
         lines: list[str] = []
         content_type = ""
+        left, full = budget, False
         for key, value in headers:
             name = self._names.get(key)
             if name is None:
@@ -69,24 +77,33 @@ class Forward:
                 content_type = content_type or content_type_of(value)
                 continue
             line = render_line(name, value)
-            if line and len(line) <= budget and len(lines) < BUDGET_HEADERS:
+            if line and len(line) <= left and len(lines) < BUDGET_HEADERS:
                 lines.append(line)
-                budget -= len(line)
+                left -= len(line)
+            else:
+                full = full or bool(line)
+        if full and (first := sorted(headers, key=self._comes_later)) != headers:
+            return self(first, budget)
         return Own("".join(lines), content_type or OCTET_STREAM)
+
+    def _comes_later(self, header: tuple[str, bytes | None]) -> bool:
+        """Return False for what goes first where not all fits: the trace, and what makes a CloudEvent."""
+        name = self._names.get(header[0], DROP)
+        return name not in TRACE and not name.startswith(CLOUD_EVENT_ON_WIRE)
 
     def _learn(self, key: str) -> str:
         if len(key) > LONGEST_NAME:
             return DROP  # and not remembered: a name may be as long as a record
         if len(self._names) >= NAMES_REMEMBERED:
             self._names.clear()
-        name = wire_name(key, self._patterns)
+        name = wire_name(key, self._patterns, self._dropped)
         if self._trace_only and name not in TRACE:
             name = DROP
         self._names[key] = name
         return name
 
 
-def wire_name(key: str, patterns: tuple[str, ...]) -> str:
+def wire_name(key: str, patterns: tuple[str, ...], dropped: Container[str] = DROPPED) -> str:
     """Return the name under which headers called `key` are sent; DROP if they are not.
 
     `patterns`: the operator's globs, in lower case.
@@ -94,13 +111,15 @@ def wire_name(key: str, patterns: tuple[str, ...]) -> str:
     small = key.lower()
     if small == "content-type":
         return CONTENT_TYPE
-    if TOKEN.fullmatch(key) is None or key in DROPPED:
+    if TOKEN.fullmatch(key) is None or key in dropped:
         return DROP
     if small.startswith(CLOUD_EVENT) and len(small) > len(CLOUD_EVENT):
-        return f"ce-{key[len(CLOUD_EVENT) :]}"
+        return CLOUD_EVENT_ON_WIRE + key[len(CLOUD_EVENT) :]
     if small in TRACE:
         return small
-    allowed = any(fnmatch.fnmatchcase(small, pattern) and is_trusted(small, pattern) for pattern in patterns)
+    # Of a name of ours that was kept, the name itself is judged: services trust some that begin with `original`.
+    judged = small[len(ORIGINAL) :] if is_original(key) else small
+    allowed = any(fnmatch.fnmatchcase(small, pattern) and is_trusted(judged, pattern) for pattern in patterns)
     return key if allowed else DROP
 
 
@@ -109,10 +128,12 @@ def render_line(name: str, value: bytes) -> str:
 
     A value that is not plain ASCII text is sent as base64 under `<name>-Base64`.
     """
+    if name.startswith(CLOUD_EVENT_ON_WIRE):
+        return f"{name}: {quote(value[:BUDGET_BYTES], safe=BINDING_SAFE)}\r\n" if len(value) <= BUDGET_BYTES else ""
     plain = plain_text(value)
     if plain is not None:
         return f"{name}: {plain}\r\n"
-    if len(value) > BUDGET_BYTES or value.translate(None, CONTROL) != value:
+    if len(value) > BUDGET_BYTES:
         return ""
     return f"{name}-Base64: {base64.b64encode(value).decode('ascii')}\r\n"
 
@@ -129,5 +150,10 @@ def plain_text(value: bytes) -> str | None:
 
 
 def content_type_of(value: bytes) -> str:
-    """Return the record's content type if it can be sent unchanged, else an empty text."""
-    return (plain_text(value) or "") if len(value) <= LONGEST_CONTENT_TYPE else ""
+    """Return the record's content type if it can be sent unchanged, else an empty text.
+
+    Ours is not the record's to choose: with it a producer would forge an envelope.
+    """
+    if len(value) > LONGEST_CONTENT_TYPE or value.partition(b";")[0].strip().lower() == OUR_TYPE:
+        return ""
+    return plain_text(value) or ""

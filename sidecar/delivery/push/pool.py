@@ -10,25 +10,30 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.dial import dial
-from sidecar.delivery.push.doorway import Doorway, Wanted
+from sidecar.delivery.push.doorway import Doorway, Wanted, reply_to_repeated
+from sidecar.delivery.push.odd_verdicts import OddVerdicts
 from sidecar.delivery.push.request import Render
-from sidecar.delivery.push.response_reader import Interpret, Plain, ResponseReader
+from sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target, refuse_link_local
-from sidecar.delivery.push.verdict import VerdictRules, verdict_from_response
+from sidecar.delivery.push.verdict import VerdictRules
 
 if TYPE_CHECKING:
     from sidecar.core.ports import Reply
 
 LOOK_EVERY = 0.05
 """Seconds between two checks of the deadlines, at least. A timeout may be noticed this much late."""
+PATIENT_FROM = 8
+"""Connections from which on an answer is passed on two turns of the loop later. With fewer, each answer would cost two
+more wake-ups (10 us), and a close in that moment costs a request or two, which are repeated."""
 GRAIN = 0.001
 """Seconds that the loop's clock may be behind: it counts milliseconds, and stands still while callbacks run. A check
 comes so much later, or a timeout would end before its time."""
@@ -37,10 +42,10 @@ DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Push:
-    """Deliver records by HTTP POST; implements `core.ports.Delivery`.
+    """Deliver records by HTTP POST; implements `core.ports.Delivery`. Made and called on one running event loop.
 
-    Made and called on one running event loop. The caller keeps at most `settings.concurrency` deliveries outstanding.
-    Connections are opened when they are needed, one for each delivery, and few at once (`doorway.py`).
+    The caller keeps at most `settings.concurrency` deliveries outstanding. Connections are opened when they are needed,
+    one for each delivery, and few at once (`doorway.py`).
     """
 
     def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
@@ -48,17 +53,26 @@ class Push:
         self.durations = Histogram(DURATION_BOUNDS)
         """Seconds from the call to the answer, for deliveries that were sent."""
         self._envelope = settings.envelope
-        self._longest_body = settings.longest_body
-        self._rules = VerdictRules(settings.dead_letter_statuses, settings.longest_throttle_ms)
+        self._rules = VerdictRules(
+            dead_letter_statuses=settings.dead_letter_statuses,
+            throttle_statuses=settings.throttle_statuses,
+            longest_throttle_ms=settings.longest_throttle_ms,
+            longest_body=settings.longest_body,
+            bodies=settings.verdict_bodies,
+        )
+        self.odd_verdicts = OddVerdicts()
         self._plain: Plain = {}
         self._target = target
-        self._render = Render(target, settings)
+        self.render: Callable[[Any], bytes] = Render(target, settings)
+        """Renders what a delivery carries. Whoever calls `post` sets it: a request may have to be sent twice."""
         self._settings = settings
         self._idle_time = settings.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
+        self._answers: list[tuple[Connection, Delivery, Judged]] = []
+        """Answers that are passed on two turns later."""
         self._doorway = Doorway(self._loop, clock, self._dial)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -83,8 +97,8 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: reply(record, CANCELLED, self.clock()))
             return
-        judge = partial(verdict_from_response, identity=record.id) if self._envelope else None
-        self.post((record, reply), self._render(record), judge)
+        judge = partial(read_envelope_answer, record.id) if self._envelope else None
+        self.post((record, reply), self.render(record), judge)
 
     def post(self, delivery: Delivery, request: bytes, judge: Interpret | None) -> None:
         """Send a request that is already rendered.
@@ -115,15 +129,37 @@ class Push:
 
     # Called by the connections.
 
-    def freed(self, connection: Connection) -> None:
-        """Take back a connection that may carry another request."""
+    def freed(self, connection: Connection, delivery: Delivery, judged: Judged) -> None:
+        """Take back a connection, and pass its answer on: two turns later, where there are many.
+
+        Then a close right behind the answer is seen. The wait is free, because they are passed on together.
+        """
+        if len(self._all) < PATIENT_FROM:
+            self._free(connection)
+            delivery[1](delivery[0], judged, self.clock())
+            return
+        if not self._answers:
+            self._loop.call_soon(self._loop.call_soon, self._pass_on)
+        self._answers.append((connection, delivery, judged))
+
+    def _pass_on(self) -> None:
+        answers, self._answers = self._answers, []
+        for connection, delivery, judged in answers:
+            self._free(connection)
+            delivery[1](delivery[0], judged, self.clock())
+
+    def _free(self, connection: Connection) -> None:
+        """Give the connection another request, or keep it idle. The reply comes after this and may use it."""
+        now = self._time()
+        self.durations.add(now - connection.began)
+        if connection not in self._all:  # the service has closed it meanwhile
+            return
         if self._closed:
             connection.drop()
             return
-        now = self._time()
-        self.durations.add(now - connection.began)
-        if self._doorway.waiting:
-            delivery, request, judge = self._doorway.waiting.popleft()
+        waiting = self._doorway.waiting
+        if waiting and not waiting[0].until:
+            delivery, request, judge, _ = waiting.popleft()
             connection.began = now
             connection.send(delivery, request, now + self._timeout, judge)
             return
@@ -133,6 +169,19 @@ class Push:
     def ended(self, connection: Connection) -> None:
         """Measure a delivery that ended together with its connection."""
         self.durations.add(self._time() - connection.began)
+
+    def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
+        """Send once more, on a new connection, what was lost on a used one without a byte of an answer.
+
+        The service has probably closed it before it read the request, as after so many requests or at a reload. That is
+        no second attempt; Go's client does the same for a request with an `Idempotency-Key`.
+        """
+        what, reply = delivery
+        again = (what, partial(reply_to_repeated, reply))
+        if self._closed:
+            self._loop.call_soon(lambda: again[1](what, CANCELLED, self.clock()))
+            return
+        self._doorway.open(Wanted(again, self.render(what), judge, until))
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection. A second call is harmless."""
@@ -155,7 +204,6 @@ class Push:
         return True
 
     # Deadlines.
-
     def _look_later(self, now: float) -> None:
         # A wake-up for nothing costs as much as a delivery's, so the next check is at the earliest deadline there is or
         # may come: that of a request, a connection or an idle time that begins now.
@@ -180,12 +228,11 @@ class Push:
             self._doorway.give_up(NotSent("connect-timeout"))
 
     # Connecting.
-
     def _dial(self, wanted: Wanted) -> Connection:
         now = self._time()
-        reading = ResponseReader(self._rules, self.clock, self._plain, self._longest_body)
+        reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note)
         connection = Connection(self, reading, now + self._connect_timeout)
-        connection.hold(wanted.delivery, wanted.request, now + self._timeout, wanted.judge)
+        connection.hold(wanted.delivery, wanted.request, wanted.until or now + self._timeout, wanted.judge)
         connection.began = now
         self._all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))

@@ -18,7 +18,7 @@ from sidecar.core.record import Partition, Record
 from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
-from topics.headers import DROPPED, Headers, RetryState, without_ours
+from topics.headers import DROPPED, RETRY_TRACEPARENT, Headers, RetryState
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
@@ -28,6 +28,8 @@ LONGEST_KEY = 4 * 1024
 """Bytes of a key that is sent as a header, at most."""
 ROOM = BUDGET_BYTES - 384
 """Characters of a head at most, without the lines about the body: its type, its length, and that it is null."""
+NOT_A_RECORDS_OWN = frozenset({RETRY_TRACEPARENT})
+"""What tracing adds to a record of a main topic in memory."""
 NO_HEADERS = Own("", OCTET_STREAM)
 # One entry for each partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
@@ -58,7 +60,7 @@ class Letter(msgspec.Struct, gc=False):
 class Render:
     """Render records for one target."""
 
-    __slots__ = ("_encode", "_envelope", "_forward", "_group", "_head", "_openings")
+    __slots__ = ("_encode", "_envelope", "_forward", "_forward_first", "_group", "_head", "_openings")
 
     def __init__(self, target: Target, settings: PushSettings) -> None:
         self._head = opening(target, settings.group)
@@ -66,6 +68,7 @@ class Render:
         self._envelope = settings.envelope
         # The envelope carries all headers in its body; only tracing needs them outside as well.
         self._forward = Forward(settings.forward_headers, trace_only=settings.envelope)
+        self._forward_first = Forward(settings.forward_headers, trace_only=settings.envelope, dropped=NOT_A_RECORDS_OWN)
         self._openings: dict[Partition, tuple[str, str]] = {}
         """The beginning of every first delivery of a partition: up to the first offset, and from it to the second
         offset."""
@@ -81,7 +84,8 @@ class Render:
         if key is not None and not self._envelope:
             line = key_line(key)
             head += line if len(head) + len(line) <= ROOM else omitted(key)
-        lines, content_type = self._forward(headers, ROOM - len(head)) if headers else NO_HEADERS
+        forward = self._forward if record.life is not None else self._forward_first
+        lines, content_type = forward(headers, ROOM - len(head)) if headers else NO_HEADERS
         if self._envelope:
             body = self._encode(Letter(self._group, [envelope(record)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
@@ -200,7 +204,7 @@ def origin(record: Record) -> tuple[int, int]:
 def envelope(record: Record) -> Envelope:
     """Return the record in the envelope form, with its own headers but without ours."""
     life, headers = record.life, record.headers
-    own = own_headers(headers) if headers else []
+    own = own_headers(headers, ours=life is not None) if headers else []
     key, value, timestamp = record.key, record.value, record.timestamp
     if life is None:  # positional arguments and few calls: every record of a batch takes this path
         (topic, number), offset = record.source, record.offset
@@ -214,11 +218,15 @@ def envelope(record: Record) -> Envelope:
     return Envelope(identity, times, redrives, topic, number, offset, life.timestamp, key, value, own)
 
 
-def own_headers(headers: Headers) -> Headers:
-    """Return the headers without ours, under names that JSON can carry. Usually they are so already."""
+def own_headers(headers: Headers, *, ours: bool) -> Headers:
+    """Return the headers without ours, under names that JSON can carry. Usually they are so already.
+
+    Without `ours` the record is of a main topic, where these names have no meaning of ours: they stay.
+    """
+    dropped = DROPPED if ours else NOT_A_RECORDS_OWN
     for name, _ in headers:
-        if name in DROPPED or not name.isascii():
-            return [(encodable(name), value) for name, value in without_ours(headers)]
+        if name in dropped or not name.isascii():
+            return [(encodable(name), value) for name, value in headers if name not in dropped]
     return headers
 
 

@@ -13,33 +13,43 @@ import httptools
 
 from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
 from sidecar.core.record import Now
-from sidecar.delivery.push.batch_verdicts import Verdicts
+from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
+from sidecar.delivery.push.repeated_length import without_repeated_length
 from sidecar.delivery.push.verdict import (
+    CONTENT_ENCODING,
     CONTENT_TYPE,
+    LOCATION,
     RETRY_AFTER,
     VERDICT,
+    OddAnswer,
     VerdictHeaders,
     VerdictRules,
     is_json,
+    may_be_verdict,
     verdict_from_response,
 )
 
-LONGEST_HEAD = 16 * 1024
-"""Bytes of an answer outside its body, at most: status line, headers, interim answers, chunk framing."""
+LONGEST_HEAD = 64 * 1024
+"""Bytes of an answer without any of its body, at most: status line, headers, interim answers, trailers. The framing of
+chunks that carry something costs nothing."""
+LONGEST_DROPPED = 1 << 20
+"""Bytes of a body that are read at most. What is longer than a verdict is dropped, and the connection serves again."""
 LONGEST_PLAIN = 512
 """Bytes of an answer that is remembered whole, at most."""
 PLAIN_REMEMBERED = 32
 
 FRAMING = (b"content-length", b"transfer-encoding")
-LENGTHS = frozenset(map(len, (VERDICT, CONTENT_TYPE, RETRY_AFTER, *FRAMING)))
+DECIDING = (VERDICT, RETRY_AFTER, CONTENT_ENCODING, LOCATION)
+LENGTHS = frozenset(map(len, (CONTENT_TYPE, *DECIDING, *FRAMING)))
 
 LOST = Failed(CONNECTION_LOST, "the service closed the connection before its answer was complete", "broken_answer")
 BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
-TOO_LONG = Failed("broken-answer", "the answer's head or body is longer than a verdict can be", "broken_answer")
+TOO_LONG = Failed("broken-answer", "the answer's head is longer than 64 KiB", "broken_answer")
 
-Judged: TypeAlias = Outcome | Verdicts
-"""The meaning of an answer: one outcome for all that was sent, or one for each record of a batch."""
-Interpret: TypeAlias = Callable[[int, VerdictHeaders, bytes, VerdictRules, int], Judged]
+Judged: TypeAlias = Outcome | Verdicts | WholeRefused
+"""The meaning of an answer: one outcome for all that was sent, one for each record of a batch, or one that halves of
+the batch may change."""
+Interpret: TypeAlias = Callable[[int, VerdictHeaders, bytes, VerdictRules, int], Judged | OddAnswer]
 """From status, headers, body, rules and wall time (epoch ms) to the meaning of a complete answer. Never raises."""
 
 Plain: TypeAlias = dict[bytes, Judged]
@@ -52,11 +62,13 @@ class ResponseReader:
     """Read the answers of one connection, one after the other."""
 
     __slots__ = (
+        "_bare",
         "_body",
         "_clock",
         "_framed",
-        "_longest_body",
+        "_head",
         "_noted",
+        "_odd",
         "_outcome",
         "_parser",
         "_plain",
@@ -64,28 +76,41 @@ class ResponseReader:
         "_rules",
         "_size",
         "_status",
+        "_undecided",
         "judge",
         "keep_alive",
     )
 
-    def __init__(self, rules: VerdictRules, clock: Callable[[], Now], plain: Plain, longest_body: int) -> None:
+    def __init__(
+        self,
+        rules: VerdictRules,
+        clock: Callable[[], Now],
+        plain: Plain,
+        odd: Callable[[tuple[str, ...]], None],
+    ) -> None:
         self._rules = rules
         self._clock = clock
         self._plain = plain
-        self._longest_body = longest_body
+        self._odd = odd
         self._parser: Any = httptools.HttpResponseParser(self)
         self.judge: Interpret = verdict_from_response
         """Reads the next answer. For an envelope or a batch it knows what was sent."""
         self._restart()
 
     def _restart(self) -> None:
-        self._received = self._size = self._status = 0
-        self._framed = False
+        self._received = self._size = self._status = self._bare = 0
+        self._framed = self._undecided = False
         self._outcome: Judged | None = None
         self._noted: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
+        self._head: bytearray | None = None
         self.keep_alive = True
         """After an outcome: whether the connection may carry another request."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no byte of the next answer has come."""
+        return self._received == 0
 
     def feed(self, data: bytes) -> Judged | None:
         """Read on. Return the outcome once the answer is complete, broken or too long, else None. Never raises.
@@ -95,36 +120,66 @@ class ResponseReader:
         if self._received == 0 and (known := self._plain.get(data)) is not None:
             return known
         self._received += len(data)
+        size = self._size
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self.keep_alive = False
-            return self._outcome or BROKEN
-        if self._received > LONGEST_HEAD and self._is_too_long():
-            self.keep_alive = False
-            return TOO_LONG
+            return self._outcome_of_broken(data)
         outcome = self._outcome
-        if outcome is not None and self.keep_alive:
+        if outcome is None:
+            return self._outcome_of_unfinished(data, size)
+        if self.keep_alive:
             if not self._noted and self._received == len(data) <= LONGEST_PLAIN:
                 self._remember(data, outcome)
             self._restart()
         return outcome
 
-    def end(self) -> Judged:
-        """Return the outcome of an answer that ends here, because the service closed the connection.
+    def end(self, lost: Failed = LOST, *, whole: bool = True) -> Judged:
+        """Return the outcome of an answer that ends here: `lost`, unless its head is complete and decides.
 
-        The answer is complete only if nothing else marks its end.
+        `whole`: the service closed the connection in order, which ends a body that nothing else ends.
         """
         self.keep_alive = False
-        return self._judge() if self._status >= 200 and not self._framed else LOST
+        if self._status < 200:
+            return lost
+        if self._undecided and self._size <= self._rules.longest_body and (self._framed or not whole):
+            return lost
+        return self._judge()
 
     def close(self) -> None:
         """Release the parser."""
         # Parser and reader refer to each other, and would wait for the cycle collector.
         self._parser = None
 
-    def _is_too_long(self) -> bool:
-        return self._size > self._longest_body or self._received - self._size > LONGEST_HEAD
+    def _outcome_of_unfinished(self, data: bytes, size: int) -> Judged | None:
+        """Return the outcome of an answer that is longer than it may be, else None.
+
+        `size`: the bytes of its body before `data` came.
+        """
+        self._bare = 0 if self._size > size else self._bare + len(data)
+        if self._bare > LONGEST_HEAD or self._size > max(LONGEST_DROPPED, self._rules.longest_body):
+            return self.end(TOO_LONG, whole=False)
+        if self._status == 0:
+            self._head = (self._head or bytearray()) + data
+        return None
+
+    def _outcome_of_broken(self, data: bytes) -> Judged | None:
+        """Return the outcome of bytes that the parser refuses.
+
+        It refuses a length that is there twice. Where all say the same, the head is read again with one of them.
+        """
+        if self._outcome is None and self._status == 0:
+            head = (self._head or bytearray()) + data
+            mended = without_repeated_length(bytes(head))
+            if mended:
+                self._parser = httptools.HttpResponseParser(self)
+                self._restart()
+                return self.feed(mended)
+            if mended is None and len(head) <= LONGEST_HEAD:  # its head goes on
+                self._head = head
+                return None
+        self.keep_alive = False
+        return self._outcome or self.end(BROKEN, whole=False)
 
     def _remember(self, answer: bytes, outcome: Judged) -> None:
         if len(self._plain) >= PLAIN_REMEMBERED:
@@ -135,7 +190,12 @@ class ResponseReader:
         if not self._noted and 200 <= self._status < 300:
             return COMMITTED
         body = b"".join(self._body)
-        return self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
+        judged = self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
+        if isinstance(judged, OddAnswer):
+            self._odd(judged.kinds)
+            found: Judged = judged.judged
+            return found
+        return judged
 
     # Called by the parser.
 
@@ -152,18 +212,19 @@ class ResponseReader:
         small = name.lower()
         if small in FRAMING:
             self._framed = True
-        elif small in (VERDICT, RETRY_AFTER) or (small == CONTENT_TYPE and is_json(value)):
+        elif small in DECIDING or (small == CONTENT_TYPE and self._rules.bodies and is_json(value)):
             self._noted.append((small, value))
 
     def on_headers_complete(self) -> None:
-        """Read the status."""
+        """Read the status, and whether the body matters."""
         self._status = self._parser.get_status_code()
+        self._undecided = bool(self._noted) and may_be_verdict(self._noted)
 
     def on_body(self, data: bytes) -> None:
-        """Count the body's bytes; keep them only if the body may be a verdict."""
-        self._size += len(data)
-        if self._noted:
+        """Count the body's bytes; keep those of a verdict, and of one too long to be one, its beginning."""
+        if self._undecided and self._size <= self._rules.longest_body:
             self._body.append(data)
+        self._size += len(data)
 
     def on_message_complete(self) -> None:
         """Skip an interim answer (1xx); judge a final one."""

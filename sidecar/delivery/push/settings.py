@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 LONGEST_BODY = 64 * 1024
-LONGEST_ENTRY = 2 * 1024
-"""Bytes for each further verdict in a list: an id of 280 characters and a reason of 256, escaped in JSON."""
+LONGEST_ENTRY = 1024
+"""Bytes for each record of a batch: its verdict has an id of 280 characters at most and a reason of 256."""
 
 
 class PushSettings(msgspec.Struct, frozen=True):
@@ -21,10 +21,14 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Deliveries outstanding at most. The core keeps this limit; each delivery has its own connection."""
     forward_headers: tuple[str, ...] = ()
     """Names or globs of the record's own headers to send as HTTP headers, without regard to case."""
+    verdict_bodies: bool = True
+    """Whether an answer's body may be a verdict (`deliver.verdicts`)."""
     envelope: bool = False
     """Send the JSON envelope instead of the bare value: it carries header order, duplicates and nulls faithfully."""
     dead_letter_statuses: frozenset[int] = frozenset()
     """Statuses that refuse the record for good. They win over a throttle; a 2xx wins over them."""
+    throttle_statuses: frozenset[int] = frozenset({429})
+    """Statuses that ask for time. 503 with Retry-After always does."""
     connect_timeout_ms: int = 5_000
     """A connection on loopback is made at once or not at all. Waiting for `timeout_ms` would hide an outage."""
     idle_ms: int = 1_500
@@ -38,8 +42,8 @@ class PushSettings(msgspec.Struct, frozen=True):
 
     @property
     def longest_body(self) -> int:
-        """Bytes of an answer's body at most. Verdicts are far smaller.
+        """Bytes of a body that may be a verdict, at most. Verdicts are far smaller.
 
         A service that streams without end must not fill the sidecar's memory.
         """
-        return LONGEST_BODY + (self.batch_size - 1) * LONGEST_ENTRY
+        return LONGEST_BODY + (self.batch_size * LONGEST_ENTRY if self.batch_size > 1 else 0)

@@ -1,41 +1,47 @@
 """Turn the service's answer into an Outcome (INTERFACE §2). Pure: no clock, no socket.
 
-The verdict header wins over a JSON body, which wins over the status. The words that decide must match exactly. The
-fields beside them are read leniently: a request to retry with an unreadable delay still is a request to retry. Nothing
-of the answer's body reaches an outcome's text, except a `reason` that the service wrote for this purpose.
+The rule, from top to bottom: the header `Reconsume-Verdict`, else a body that is a verdict of ours, else the status. A
+body changes an outcome only if it is such a verdict: an answer of the service's own that looks like one says nothing.
+The words that decide must match exactly. The fields beside them are read leniently: a request to retry with an
+unreadable delay still is a request to retry. Nothing of the answer's body reaches an outcome's text, except a `reason`
+that the service wrote for this purpose.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
-from topics.durations import parse_duration
+from sidecar.core.outcome import COMMITTED, Failed, Outcome, Postponed, Rejected, Throttled
+from sidecar.delivery.push.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, wait_of
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""
 
 VERDICT = b"reconsume-verdict"
 CONTENT_TYPE = b"content-type"
+CONTENT_ENCODING = b"content-encoding"
 RETRY_AFTER = b"retry-after"
-JSON_TYPES = (b"application/json", b"application/vnd.reconsume+json")
+LOCATION = b"location"
+OUR_TYPE = b"application/vnd.reconsume+json"
+"""The content type that is ours alone. What is unreadable in it was meant for us."""
+JSON_TYPES = (b"application/json", OUR_TYPE)
+WORDS = frozenset({"commit", "retry", "postpone", "dead-letter"})
+"""The words of a verdict."""
+
+# Kinds of what looks like a verdict and is none; labels of `reconsume_odd_verdicts_total`.
+HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG = "header", "unknown-word", "not-json", "encoded", "too-long"
+UNKNOWN_ID, NO_ID, DELAY = "unknown-id", "no-id", "delay"
+ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY)
 
 # A service that asks for no pause at all is still overloaded. Without a minimum the same request comes back at once.
 SHORTEST_THROTTLE_MS = 100
-USUAL_THROTTLE_MS = 1_000
 
-LONGEST_FIELD = 32
-LONGEST_REASON_TEXT = 256
-# A class goes into metrics and into a header: a word, never a sentence.
-REASON_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-SECONDS = re.compile(r"[0-9]{1,18}")
-LEVEL = re.compile(r"-?[0-9]{1,4}")
+SHORTEST_POSTPONEMENT, USUAL_POSTPONEMENT, LONGEST_POSTPONEMENT = 1_000, 10_000, 900_000
+"""ms that the word `postpone` may ask for. A wait below 10 s is in memory, a longer one costs a copy."""
 
 ASKED_RETRY = "retry-asked"
 ASKED_DEAD_LETTER = "dead-letter-asked"
@@ -45,7 +51,12 @@ class VerdictRules(msgspec.Struct, frozen=True):
     """The operator's rules for answers. Times are in milliseconds."""
 
     dead_letter_statuses: frozenset[int] = frozenset()
+    throttle_statuses: frozenset[int] = frozenset({429})
     longest_throttle_ms: int = 300_000
+    longest_body: int = 64 * 1024
+    """Bytes of a body that may be a verdict, at most."""
+    bodies: bool = True
+    """Whether a body may be a verdict (`deliver.verdicts: all`)."""
 
 
 class VerdictFields(msgspec.Struct, gc=False):
@@ -65,30 +76,56 @@ MISSING = Failed("missing-verdict", "the answer has a list of verdicts, and none
 BODY = msgspec.json.Decoder(VerdictFields)
 
 
+class OddAnswer(NamedTuple):
+    """The meaning of an answer in which something looks like a verdict and is none."""
+
+    judged: Any
+    """The meaning: an outcome, or one for each record of a batch."""
+    kinds: tuple[str, ...]
+    """Of `ODD_KINDS`, one for each thing found."""
+
+
+class Unreadable(NamedTuple):
+    """A header or body that looks like a verdict and is none. `ours`: it was meant for us, so the record is retried."""
+
+    kind: str
+    ours: bool
+
+
 def verdict_from_response(
-    status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int, identity: str = ""
-) -> Outcome:
-    """Return the outcome of a complete answer that came at `wall` (epoch ms). Never raises.
-
-    `identity` is the id of the record if it was sent in an envelope, whose answer may be a list of verdicts; else
-    empty.
-    """
-    said = said_by(noted, body)
-    if not isinstance(said, VerdictFields):
-        return said
-    if identity and said.verdict is None and isinstance(said.verdicts, list):
-        return entry_of(said.verdicts, identity)
-    return status_of(status, noted, rules, wall) if said.verdict is None else verdict_of(said)
+    status: int, noted: VerdictHeaders, body: bytes, rules: VerdictRules, wall: int
+) -> Outcome | OddAnswer:
+    """Return the outcome of a complete answer to one record that came at `wall` (epoch ms). Never raises."""
+    said = said_by(noted, body, rules)
+    if isinstance(said, Unreadable):
+        return OddAnswer(UNREADABLE if said.ours else status_of(status, noted, rules, wall), (said.kind,))
+    return status_of(status, noted, rules, wall) if said.verdict is None else meaning_of(said)
 
 
-def said_by(noted: VerdictHeaders, body: bytes) -> VerdictFields | Failed:
-    """Return the verdict in the header, else the one in a JSON body; NOTHING if there is none."""
+def said_by(noted: VerdictHeaders, body: bytes, rules: VerdictRules) -> VerdictFields | Unreadable:
+    """Return the verdict in the header, else the one in the body; NOTHING if there is none."""
     words = [value for name, value in noted if name == VERDICT]
     if words:
-        return read_header(words[0]) if len(words) == 1 else UNREADABLE
-    if body and any(name == CONTENT_TYPE and is_json(value) for name, value in noted):
-        return read_body(body)
+        return read_header(words)
+    if body and (content_type := type_of(noted)):
+        ours = content_type == OUR_TYPE
+        if any(name == CONTENT_ENCODING and value.strip().lower() != b"identity" for name, value in noted):
+            return Unreadable(ENCODED, ours)
+        if len(body) > rules.longest_body:
+            return Unreadable(TOO_LONG, ours)
+        return read_body(body, ours=ours)
     return NOTHING
+
+
+def may_be_verdict(noted: VerdictHeaders) -> bool:
+    """Return whether the body must be read to know what the answer means."""
+    return bool(type_of(noted)) and not any(name == VERDICT for name, _ in noted)
+
+
+def type_of(noted: VerdictHeaders) -> bytes:
+    """Return the content type under which a verdict may stand; empty for any other."""
+    found = next((value for name, value in noted if name == CONTENT_TYPE), b"").partition(b";")[0].strip().lower()
+    return found if found in JSON_TYPES else b""
 
 
 def verdict_of(said: VerdictFields) -> Outcome:
@@ -100,10 +137,21 @@ def verdict_of(said: VerdictFields) -> Outcome:
         case "retry":
             delay, level = delay_of(said.delay), level_of(said.level)
             return Failed(reason or ASKED_RETRY, text, delay=delay, level=level, asked=True)
+        case "postpone":
+            delay = USUAL_POSTPONEMENT if said.delay is None else delay_of(said.delay) or USUAL_POSTPONEMENT
+            return Postponed(min(max(delay, SHORTEST_POSTPONEMENT), LONGEST_POSTPONEMENT))
         case "dead-letter":
             return Rejected(reason or ASKED_DEAD_LETTER, text)
         case _:
             return UNREADABLE
+
+
+def meaning_of(said: VerdictFields) -> Outcome | OddAnswer:
+    """Return the outcome that a verdict asks for. A postponement out of its bounds is counted as odd."""
+    outcome = verdict_of(said)
+    if not isinstance(outcome, Postponed) or said.delay is None or delay_of(said.delay) == outcome.after:
+        return outcome
+    return OddAnswer(outcome, (DELAY,))
 
 
 def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int) -> Outcome:
@@ -113,92 +161,57 @@ def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int
     if status in rules.dead_letter_statuses:
         return Rejected(f"http-{status}")
     after = next((value for name, value in noted if name == RETRY_AFTER), None)
-    if status == 429 or (status == 503 and after is not None):
+    if status in rules.throttle_statuses or (status == 503 and after is not None):
         wanted = USUAL_THROTTLE_MS if after is None else wait_of(after, wall)
         return Throttled(max(SHORTEST_THROTTLE_MS, min(wanted, rules.longest_throttle_ms)))
-    return Failed(f"http-{status}")
+    return Failed(f"http-{status}", redirect_of(noted) if 300 <= status < 400 else "")
 
 
-def read_header(value: bytes) -> VerdictFields:
-    """Return the fields of `retry; delay=90s; reason=busy`.
+def redirect_of(noted: VerdictHeaders) -> str:
+    """Return a text about a redirect that is not followed: its path, without the host and what a query may hold."""
+    target = next((value for name, value in noted if name == LOCATION), b"").decode("latin-1")
+    try:
+        path = urlsplit(target).path
+    except ValueError:
+        return ""
+    return f"redirects to {printable(path)}" if path else ""
+
+
+def read_header(values: Sequence[bytes]) -> VerdictFields | Unreadable:
+    """Return the fields of `retry; delay=90s; reason=busy`. The same header twice counts once.
 
     A parameter that is unknown or has no value is ignored.
     """
-    verdict, *rest = value.decode("latin-1").split(";")
+    verdict, *rest = values[0].decode("latin-1").split(";")
+    word = verdict.strip().lower()
+    if word not in WORDS or any(value.strip() != values[0].strip() for value in values):
+        return Unreadable(HEADER, ours=True)
     fields = {}
     for parameter in rest:
         name, _, text = parameter.partition("=")
         fields[name.strip().lower()] = text.strip().strip('"')
-    return VerdictFields(verdict.strip().lower(), fields.get("delay"), fields.get("level"), fields.get("reason"))
+    return VerdictFields(word, fields.get("delay"), fields.get("level"), fields.get("reason"))
 
 
-def read_body(body: bytes) -> VerdictFields | Failed:
-    """Return the fields of a JSON body, or the failure that it means.
+def read_body(body: bytes, *, ours: bool) -> VerdictFields | Unreadable:
+    """Return the fields of a JSON body. `ours`: it has our content type, so it must be a verdict.
 
-    JSON that is not an object says nothing. A body that is not JSON, under a JSON content type, might have been a
-    verdict. Taking it for a commit could lose a failure, so it is a retry.
+    Under another type, JSON that is not an object is the service's own.
     """
     try:
-        return BODY.decode(body)
+        fields = BODY.decode(body)
     except msgspec.ValidationError:
-        return NOTHING
+        return Unreadable(NOT_JSON, ours) if ours else NOTHING
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return UNREADABLE
+        return Unreadable(NOT_JSON, ours)
+    return fields if fields.verdict is None or is_word(fields.verdict) else Unreadable(UNKNOWN_WORD, ours)
 
 
-def entry_of(entries: list[Any], identity: str) -> Outcome:
-    """Return the outcome of this record's entry. Without one it is retried. Entries of unknown ids are ignored."""
-    mine = [entry for entry in entries if isinstance(entry, dict) and entry.get("id") == identity]
-    if not mine:
-        return MISSING
-    return outcome_of(mine[0]) if len(mine) == 1 else UNREADABLE
-
-
-def outcome_of(entry: dict[str, Any]) -> Outcome:
-    """Return the outcome of one entry of a list of verdicts. An entry without a verdict is unreadable."""
-    return verdict_of(VerdictFields(entry.get("verdict"), entry.get("delay"), entry.get("level"), entry.get("reason")))
+def is_word(value: Any) -> bool:
+    """Return whether a field holds one of our words."""
+    return isinstance(value, str) and value in WORDS
 
 
 def is_json(value: bytes) -> bool:
     """Return whether a content type says that the body may be a verdict."""
     return value.partition(b";")[0].strip().lower() in JSON_TYPES
-
-
-def delay_of(wish: Any) -> int | None:
-    """Return the delay in milliseconds; None (the ladder) if it is not a duration. The core checks its range."""
-    if not isinstance(wish, str) or len(wish) > LONGEST_FIELD:
-        return None
-    try:
-        return parse_duration(wish)
-    except ValueError:
-        return None
-
-
-def level_of(wish: Any) -> int | None:
-    """Return the level; None (the ladder) if it is not a whole number. The core checks its range."""
-    if isinstance(wish, str) and LEVEL.fullmatch(wish) is not None:
-        return int(wish)
-    if isinstance(wish, int) and not isinstance(wish, bool) and -9_999 <= wish <= 9_999:
-        return wish
-    return None
-
-
-def reason_of(wish: Any) -> tuple[str, str]:
-    """Return the reason's class and text: a single word is a class, anything longer is text for people."""
-    if not isinstance(wish, str) or not wish:
-        return "", ""
-    if REASON_CLASS.fullmatch(wish) is not None:
-        return wish, ""
-    return "", "".join(sign if sign.isprintable() else " " for sign in wish[:LONGEST_REASON_TEXT])
-
-
-def wait_of(value: bytes, wall: int) -> int:
-    """Return the ms of a `Retry-After`, in seconds or as an HTTP date; the usual pause if it is neither."""
-    text = value.decode("latin-1").strip()
-    if SECONDS.fullmatch(text) is not None:
-        return int(text) * 1000
-    try:
-        date = parsedate_to_datetime(text)
-        return int((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000) - wall
-    except (ValueError, TypeError, OverflowError):
-        return USUAL_THROTTLE_MS

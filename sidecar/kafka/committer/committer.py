@@ -136,9 +136,7 @@ class Committer(threading.Thread):
         if self._supply.unlisted(batch.entries):
             self._stopping.wait(AGAIN_AFTER)
             return None, "refused"
-        if refusals := self._supply.missing_targets(batch.entries):
-            return _refused(batch, refusals), "refused"
-        if refusals := self._hidden_headers.refusals(batch.entries):
+        if refusals := self._supply.missing_targets(batch.entries) or self._hidden_headers.refusals(batch.entries):
             return _refused(batch, refusals), "refused"
         try:
             offsets = self._written.offsets(batch)

@@ -155,12 +155,13 @@ class ConsumerThread(threading.Thread):
             self._credentials.adopt(self._config)
         self._member.wait(OUTSIDE)
 
-    def _subscribe(self) -> None:
-        """Subscribe to other topics, if the client takes that now."""
+    def _subscribe(self) -> bool:
+        """Subscribe to other topics, if the client takes that now. False: a stop has come, and there is no client."""
         if self.assignment.group.may_subscribe(self._consumer):
             self.assignment.join(self._consumer, self._topics)
         elif not self.assignment.slots and time.monotonic() - self._changed_at > UNJOINED:
             self._begin_anew()
+        return self._has_client
 
     def _poll_once(self) -> None:
         self.last_poll_at = time.monotonic()
@@ -170,10 +171,8 @@ class ConsumerThread(threading.Thread):
         if not self._credentials.apply_to(self._consumer):
             self._begin_anew()
             return
-        if self._topics is not self.assignment.topics:
-            self._subscribe()
-            if not self._has_client:  # a stop has come meanwhile
-                return
+        if self._topics is not self.assignment.topics and not self._subscribe():
+            return
         self.assignment.answer(self._consumer)
         self.assignment.request_offsets(self._consumer, self.last_poll_at)
         self._run_commands()

@@ -63,6 +63,14 @@ class Batch(Section):
             "single larger record is still sent, alone."
         ),
     )
+    on_failure: Literal["all", "split"] = Field(
+        default="all",
+        description=(
+            "What a failing status of a whole batch means: a failure of each of its records (all), or halves that are "
+            "sent at once, in the same attempt, until the record that fails is alone (split). 429, 503 and timeouts "
+            "are of all. A 413 is always tried in halves."
+        ),
+    )
     max_wait: Annotated[int, duration("0s", "450s")] = Field(
         default=0,
         description=(
@@ -150,11 +158,26 @@ class Deliver(Section):
             "always do."
         ),
     )
+    verdicts: Literal["all", "header"] = Field(
+        default="all",
+        description=(
+            "Where an answer may hold a verdict: in the header `Reconsume-Verdict` or in a JSON body (all), or in the "
+            "header alone. With `header` no body is read: for a service whose own answers have a field `verdict`."
+        ),
+    )
     dead_letter_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
         default=(),
         description=(
             "Statuses that send a record straight to the DLQ, because a retry could not help (400, 422, say). "
             "They win over throttling by 429 and 503. Empty by default: every failure is retried."
+        ),
+    )
+    throttle_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
+        default=(429,),
+        description=(
+            "Statuses by which the service asks for time: the record is delivered later, no retry is spent, and "
+            "deliveries slow down by the share of answers that ask. 503 with `Retry-After` always does; name 503 for "
+            "a server that answers it plainly when it is full."
         ),
     )
     outage_failures: Annotated[int | None, whole(1, 1_000_000).or_null()] = Field(

@@ -135,6 +135,13 @@ class Retry(Section):
         default=ms("1m"),
         description="When a record that the service nacked is delivered again; checked every third of it.",
     )
+    postpone_limit: Annotated[int, duration("1s", "10d")] = Field(
+        default=ms("1h"),
+        description=(
+            "For how long a service may postpone a record (`postpone`), from the first time on, before that counts as "
+            "a failure with the reason `postponed`. A wait below 10s is counted anew by a new owner."
+        ),
+    )
     max_deaths: Annotated[int, whole(1, 1000)] = Field(
         default=3,
         description=(

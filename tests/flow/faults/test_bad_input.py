@@ -205,14 +205,16 @@ def test_odd_bytes_survive_a_retry_untouched(run: Run, case: str) -> None:
     assert (first.value, first.key, second.value, second.key) == (copy.row.value, copy.row.key) * 2
 
 
-def test_our_headers_on_a_main_topic_are_ignored_and_dropped(run: Run) -> None:
+def test_our_headers_on_a_main_topic_are_ignored_and_kept_under_another_name(run: Run) -> None:
     first, second = run.deliveries("spoofed")
     assert (first.times, first.redrives, second.times, second.redrives) == (0, 0, 1, 0)
     (copy,) = run.copies("spoofed")
     assert copy.row.headers[:2] == (("a", b"1"), ("a", None))
-    assert [name for name, _ in copy.row.headers[2:]] == list(
-        dict(wire.render_retry_headers(wire.RetryState("", ""), "", ""))
-    )
+    names = [name for name, _ in copy.row.headers[2:]]
+    assert names[-10:] == list(dict(wire.render_retry_headers(wire.RetryState("", ""), "", "")))
+    assert [("", None), *copy.row.headers][3 : len(names) - 7] == [
+        (f"ORIGINAL_{name}", value) for name, value in SPOOFED if name in wire.DROPPED
+    ]
     assert copy.ours[wire.REAL_TOPIC] == run.group.main.encode()
 
 

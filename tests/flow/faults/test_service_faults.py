@@ -38,6 +38,8 @@ BROKEN: dict[str, tuple[Behaviour, bytes]] = {
     "garbage": (GARBAGE, b"broken-answer"),
     "endless": (ENDLESS, b"broken-answer"),
 }
+TWICE = [0, 0, 1]
+"""What is lost on a used connection is sent once more, in the same attempt."""
 EACH = 3
 GOOD = 200
 AWAY = 5.0
@@ -70,11 +72,17 @@ def named(name: str, count: int) -> list[bytes]:
     return [b"%s:%d" % (name.encode(), number) for number in range(count)]
 
 
+def breaks_once(request: Request) -> Behaviour:
+    """Break the first attempt of each record that is named so, also if that is sent twice."""
+    name = (request.value or b"").partition(b":")[0].decode()
+    return BROKEN[name][0] if name in BROKEN and request.times == 0 else OK
+
+
 @pytest.fixture(scope="module")
 def broken(new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar) -> Run:
     """Each broken answer once for each of its records, good records between them."""
     group = create_group(new_group())
-    service = start_service(by_name({name: (behaviour, OK) for name, (behaviour, _) in BROKEN.items()}))
+    service = start_service(breaks_once)
     sidecar = start_sidecar(group, service.url, overrides={"deliver": {"timeout": f"{TIMEOUT}s"}})
     records = [record for name in BROKEN for record in named(name, EACH)] + named("good", GOOD)
     produce(group.bootstrap, group.main, records)
@@ -93,18 +101,18 @@ def test_a_broken_answer_costs_exactly_one_retry(broken: Run, name: str) -> None
     lives = broken.of(name)
     assert len(lives) == EACH
     for ident, deliveries in lives.items():
-        assert [delivery.times for delivery in deliveries] == [0, 1]
+        assert [delivery.times for delivery in deliveries] in ([0, 1], TWICE if name == "close" else [])
         (copy,) = broken.copies(ident)
         assert copy.ours[wire.RETRY_REASON].partition(b":")[0] == BROKEN[name][1]
 
 
 def test_records_between_broken_answers_are_delivered_once(broken: Run) -> None:
     assert [len(deliveries) for deliveries in broken.of("good").values()] == [1] * GOOD
-    assert broken.report.duplicates == 0
+    assert broken.report.duplicates <= EACH  # of "close"
     assert broken.report.committed == GOOD + EACH * len(BROKEN)
 
 
-def test_an_endless_body_and_a_hang_end_at_the_timeout_at_the_latest(broken: Run) -> None:
+def test_an_endless_head_and_a_hang_end_at_the_timeout_at_the_latest(broken: Run) -> None:
     """The retry's due time is the failure + 1 s: the failure came within the timeout and a look at deadlines."""
     for name in ("hang", "endless"):
         for ident, (first, _) in broken.of(name).items():

@@ -88,7 +88,7 @@ FAULTS: dict[str, Play] = {
     "no such host": unknown_host,
     "backlog full": full_backlog,
     "closed before an answer": answering(stub.close_before),
-    "closed amid an answer": answering(stub.close_mid),
+    "closed amid an answer": answering(stub.close_mid_json),
     "not HTTP": answering(stub.garbage),
     "a head without end": answering(stub.endless_headers),
     "no answer": answering(silent, timeout_ms=200),

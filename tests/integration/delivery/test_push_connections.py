@@ -235,7 +235,7 @@ def test_an_answer_that_the_service_gave_before_is_told_from_another_one() -> No
 
 def test_closing_leaves_what_is_sent_and_cancels_what_is_not() -> None:
     """Given one delivery that is sent and one that is still connecting, then the first is answered all the same."""
-    with StubService([stub.drip(b"HTTP/1.1 200 OK\r\n\r\n"), stub.ok]) as service:
+    with StubService([stub.drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20), stub.ok]) as service:
 
         async def work() -> None:
             push = a_push(service.url, timeout_ms=1_000)

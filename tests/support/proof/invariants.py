@@ -17,6 +17,7 @@ from tests.support.proof.evidence import Copy, Evidence, LifeKey
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
 from topics import headers as wire
 from topics.durations import render_duration
+from topics.original_headers import is_original
 
 Violations: TypeAlias = Iterator[str]
 GRAIN = 1
@@ -219,7 +220,7 @@ def _changed(evidence: Evidence, copy: Copy, topic: str, source: Row) -> Violati
 
 
 def _own(row: Row) -> list[tuple[str, bytes | None]]:
-    return [(key, value) for key, value in row.headers if key not in wire.DROPPED]
+    return [(key, value) for key, value in row.headers if key not in wire.DROPPED and not is_original(key)]
 
 
 # --- events tell what the copies tell --------------------------------------------------------------------------------

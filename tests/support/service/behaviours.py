@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """No whole answer: `hang`, `close` (before a byte), `close-mid` (in the body), `garbage`, `endless` (a body)."""
+    """No whole answer: `hang`, `close` (before a byte), `close-mid` (in a JSON body), `garbage`, `endless` (a head)."""
 
     how: str
 

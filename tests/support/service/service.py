@@ -206,16 +206,16 @@ async def _break(how: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
         case "close":
             pass
         case "close-mid":
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of ")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\nhalf of ")
             await writer.drain()
         case "garbage":
             writer.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n" * 4)
             await writer.drain()
             await reader.read()
         case "endless":
-            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\n")
             while not reader.at_eof():
-                writer.write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+                writer.write(b"X-More: " + b"x" * 0x4000 + b"\r\n")
                 await writer.drain()
                 await asyncio.sleep(0)
         case _:

@@ -88,6 +88,7 @@ def hang(talk: Talk) -> bool:
 ok = answer(200)
 close_before = raw(b"", keep=False)
 close_mid = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345", keep=False)
+close_mid_json = raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{", keep=False)
 close_mid_head = raw(b"HTTP/1.1 200 OK\r\nContent-Le", keep=False)
 close_mid_chunk = raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", keep=False)
 close_idle = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=False)
@@ -102,10 +103,20 @@ endless_body = endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
 upgrade = raw(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nanything")
 
 
+def head_then_hang(talk: Talk) -> bool:
+    """Say that all is well and that a body follows, and stay."""
+    talk.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+    return hang(talk)
+
+
 class StubService:
     """The service: a port of its own on loopback, or a Unix socket, as long as the block."""
 
-    def __init__(self, behaviours: Sequence[Behaviour], socket_path: Path | None = None) -> None:
+    def __init__(
+        self, behaviours: Sequence[Behaviour], socket_path: Path | None = None, *, early: bool = False
+    ) -> None:
+        """`early`: behave as soon as a request's head is there."""
+        self._early = early
         self._behaviours = list(behaviours)
         self._socket_path = socket_path
         self._listener = socket.socket(socket.AF_INET if socket_path is None else socket.AF_UNIX)
@@ -142,6 +153,12 @@ class StubService:
             return f"unix:{self._socket_path}:/events"
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}/events"
 
+    def stop_listening(self) -> None:
+        """Refuse new connections from now on."""
+        with suppress(OSError):  # it may be closed already
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
     def _start(self, target: Callable[..., None], *args: socket.socket) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
         self._threads.append(thread)
@@ -160,7 +177,7 @@ class StubService:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # the client may leave at any time
-            while (request := read_request(connection)) is not None:
+            while (request := read_request(connection, body=not self._early)) is not None:
                 behave = self._next(request)
                 if not behave(Talk(connection, request, self._leaving)):
                     return
@@ -171,20 +188,22 @@ class StubService:
             return self._behaviours[min(len(self.requests), len(self._behaviours)) - 1]
 
 
-def read_request(connection: socket.socket) -> bytes | None:
-    """The bytes of one request; None when the client leaves."""
+def read_request(connection: socket.socket, *, body: bool = True) -> bytes | None:
+    """The bytes of one request; None when the client leaves. Without `body` what has come with the head."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65536)
         if not more:
             return None
         data += more
-    head, _, body = data.partition(b"\r\n\r\n")
+    if not body:
+        return data
+    head, _, rest = data.partition(b"\r\n\r\n")
     lengths = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
     length = next(lengths, 0)
-    while len(body) < length:
+    while len(rest) < length:
         more = connection.recv(65536)
         if not more:
             return None
-        body += more
-    return head + b"\r\n\r\n" + body
+        rest += more
+    return head + b"\r\n\r\n" + rest

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sidecar.audit.facts import Fact, FactKind
-from sidecar.audit.parsing import TopicRecord, copy_fact, digest_of, event_fact, main_fact
+from sidecar.audit.parsing import TopicRecord, copy_fact, digest_of, event_fact, main_fact, only_postponed
 from tests.support.proof.history import copy_row, event_row, life
 from topics.events import State
 from topics.headers import RETRY_GROUP, RETRY_TOPIC, Headers
@@ -90,3 +90,13 @@ def test_an_event_of_another_group_or_with_another_id_is_no_event() -> None:
     assert "not its topic" in event_fact(event(offset=2), "billing", later=False).reason
     odd = event(b"\x1b:0:1", id="\x1b:0:1", topic="\x1b")
     assert event_fact(odd, "billing", later=False).what is FactKind.BAD
+
+
+def test_a_copy_of_a_record_that_was_only_postponed_counts_nothing() -> None:
+    """Given a copy that says since when it is postponed, then it stands for no attempt unless it counts one."""
+    for times, redrives, expected in ((0, 0, True), (1, 0, False), (0, 1, False)):
+        changed = {"RECONSUMETIMES": b"%d" % times, "RETRY_REDRIVES": b"%d" % redrives}
+        given = row(**changed)
+        postponed = given._replace(headers=[("RETRY_POSTPONED_AT", b"1700000000000"), *(given.headers or [])])
+        assert only_postponed(postponed, fact(postponed)) is expected
+        assert not only_postponed(given, fact(given))

@@ -26,6 +26,7 @@ from sidecar.core.outcome import (
     Failed,
     NotSent,
     Outcome,
+    Postponed,
     Rejected,
     Throttled,
     label_of,
@@ -212,7 +213,7 @@ def test_hops_are_never_early_and_always_end(table: tuple[int, ...], delay: int,
 
 
 def test_every_outcome_has_a_name_in_the_metrics() -> None:
-    outcomes: list[Outcome] = [COMMITTED, HTTP, Rejected("x"), Throttled(1), NotSent("x"), CANCELLED]
+    outcomes: list[Outcome] = [COMMITTED, HTTP, Rejected("x"), Throttled(1), Postponed(1), NotSent("x"), CANCELLED]
     outcomes.append(Failed("timeout", label="timeout"))
     assert {label_of(outcome) for outcome in outcomes} | {"broken_answer"} == set(OUTCOME_NAMES)
     assert set(LABELS.values()) < set(OUTCOME_NAMES)

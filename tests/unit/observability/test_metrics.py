@@ -44,6 +44,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "bad_headers": "counter",
         "unknown_topic_records": "counter",
         "odd_requests": "counter",
+        "odd_verdicts": "counter",
         "unknown_verdicts": "counter",
         "hops": "counter",
         "forwarded": "counter",

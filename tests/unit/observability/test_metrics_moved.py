@@ -17,6 +17,7 @@ from sidecar.core.outcome import (
     Failed,
     NotSent,
     Outcome,
+    Postponed,
     Rejected,
     Throttled,
     label_of,
@@ -37,6 +38,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Failed("broken-answer", label="broken_answer"),
     Rejected("bad-sku"),
     Throttled(1_000),
+    Postponed(1_000),
     CANCELLED,
     NotSent("connection-refused"),  # the last: an outage begins
 )
@@ -159,7 +161,8 @@ MOVES: dict[str, Move] = {
     "bad_headers": broken_headers,
     "unknown_topic_records": of_another_instances_topic,
     "odd_requests": lambda world: delivered(world, Failed("retry-asked", delay=1)),
-    "unknown_verdicts": told("unknown_verdicts"),
+    "odd_verdicts": told("odd_verdicts"),
+    "unknown_verdicts": told("odd_verdicts"),
     "passed_over": not_wanted,
     "hops": not_due_yet,
     "forwarded": due_for_a_relay,

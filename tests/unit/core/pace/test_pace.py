@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace.in_flight_limit import CUT_EVERY, LONGEST_PAUSE, THROTTLE_HANGS
+from sidecar.core.pace.in_flight_limit import LONGEST_PAUSE, THROTTLE_HANGS
 from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, Change, Pace, State
+from sidecar.core.pace.throttle_share import CUT_EVERY, SURE
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing
@@ -94,14 +95,15 @@ def test_with_one_place_it_opens_again_after_an_outage_and_after_a_throttle(took
     pace = probing(1)
     pace.note(RECORD, took, at(200))
     assert (pace.state, pace.limit) == (State.OPEN, 1)
-    pace.note(RECORD, BUSY, at(300))
+    for _ in range(SURE):
+        pace.note(RECORD, BUSY, at(300))
     assert pace.state is State.THROTTLED
     pace.note(RECORD, took, at(400))
     assert (pace.state, pace.limit) == (State.OPEN, 1)
 
 
 def test_a_second_throttle_within_the_second_does_not_leave_it_throttled_for_ever() -> None:
-    pace = paced(2, BUSY, COMMITTED, BUSY)
+    pace = paced(2, BUSY, BUSY)
     assert (pace.state, pace.limit) == (State.THROTTLED, 1)
     pace.note(RECORD, COMMITTED, at(10))
     assert pace.state is State.OPEN

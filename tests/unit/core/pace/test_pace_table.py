@@ -49,6 +49,13 @@ def in_doubt() -> Pace:
     return pace
 
 
+def busy_for_some() -> Pace:
+    pace = opened()
+    for _ in range(15):
+        pace.note(RECORD, COMMITTED, at(1))
+    return pace
+
+
 def refused(pace: Pace) -> None:
     pace.note(OTHER, AWAY, at(0))
 
@@ -79,6 +86,7 @@ PLAYS: dict[tuple[str, str], list[Play]] = {
     ],
     ("open", "a storm in the group"): [(opened, lambda pace: pace.storm(at(0)))],
     ("open", "the service asks for time"): [(opened, lambda pace: pace.note(RECORD, BUSY, at(0)))],
+    ("open", "a few of many answers ask for time"): [(busy_for_some, lambda pace: pace.note(RECORD, BUSY, at(2)))],
     ("throttled", "a connection is refused"): [(throttled, refused)],
     ("throttled", "the row is full"): [(throttled, row)],
     ("throttled", "a storm in the group"): [(throttled, lambda pace: pace.storm(at(0)))],
@@ -122,5 +130,5 @@ def test_each_row_of_the_table_is_what_the_code_does(was: State, event: str, the
 
 
 def test_each_row_is_played_and_told_apart() -> None:
-    assert len(ROWS) == len(PLAYS) == 21
+    assert len(ROWS) == len(PLAYS) == 22
     assert {(was, event) for was, event, _ in ROWS} == PLAYS.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import tracemalloc
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_headers_travel_by_name_and_glob_in_their_order_with_duplicates() -> Non
         *("Connection", "keep-alive", "TE", "Trailer", "Upgrade", "Proxy-Authorization", "Transfer-Encoding", "Expect"),
         *("Host", "Authorization", "Content-Length", "X-Forwarded-For", "Forwarded", "X-HTTP-Method-Override"),
         *("Reconsume-Id", "reconsume-verdict", "Idempotency-Key", "idempotency_key", "Reconsume_Id", "reconsume.id"),
-        *("X_Forwarded_For", "content_length", "RECONSUMETIMES", "__dlq.errors.topic"),
+        *("X_Forwarded_For", "content_length"),
         *("", "a b", "a:b", "a\r\nb", "ä", "a\udc80", "x" * 129),
         *("Content-Encoding", "Content-Range", "Content-Disposition", "Accept", "Accept-Encoding", "Range", "If-Match"),
         *(
@@ -195,9 +196,49 @@ def test_other_names_still_travel_by_a_glob(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"a\r\nX: y", b"a\nb", b"a\0b", b"\x7f", b"tab\there", b"\x1b[31m"])
-def test_values_with_control_characters_are_left_out(value: bytes) -> None:
-    """Given such a value, then it is not mended into another one."""
-    assert own_headers([("tenant", value), ("ce_id", value)], "*") == []
+def test_values_with_control_characters_travel_as_base64_and_in_events_percent_encoded(value: bytes) -> None:
+    """Given such a value, then it is whole on the other side, and ends no line."""
+    (plain, event) = own_headers([("tenant", value), ("ce_id", value)], "*")
+    assert plain == ("tenant-Base64", base64.b64encode(value).decode())
+    assert (event[0], unquote_to_bytes(event[1])) == ("ce-id", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        (b"order.created", "order.created"),
+        ("Euro € \U0001f600".encode(), "Euro%20%E2%82%AC%20%F0%9F%98%80"),
+        (b'say "100%"', "say%20%22100%25%22"),
+        (b"\xff", "%FF"),
+        (b"!#$&'()*+,-./:;<=>?@[]^_`{|}~\\", "!#$&'()*+,-./:;<=>?@[]^_`{|}~\\"),
+    ],
+)
+def test_attributes_of_events_travel_by_the_http_binding(value: bytes, sent: str) -> None:
+    """Given an attribute, then what is no printable ASCII, space, quote and percent are encoded."""
+    assert own_headers([("ce_subject", value)]) == [("ce-subject", sent)]
+
+
+@pytest.mark.parametrize("value", [b"application/vnd.reconsume+json", b"Application/VND.Reconsume+JSON; charset=utf-8"])
+def test_a_record_cannot_be_forged_into_an_envelope(value: bytes) -> None:
+    """Given a record with the content type that is ours, then it goes as bytes."""
+    assert read(a_record(headers=[("content-type", value)]))["Content-Type"] == "application/octet-stream"
+
+
+def test_where_not_all_fits_the_trace_and_the_event_go_first() -> None:
+    """Given more headers than may be sent, then none of these is among those that are left out."""
+    many: Headers = [(f"n{number}", b"") for number in range(100)]
+    found = [name for name, _ in own_headers([*many, ("traceparent", b"00-1-2-01"), ("ce_type", b"x")], "*")]
+    assert found[:2] == ["traceparent", "ce-type"]
+    assert len(found) == 64
+
+
+def test_headers_of_another_group_travel_from_a_main_topic_and_mean_nothing() -> None:
+    """Given a dead letter of another group on a main topic, then its headers are like any other ones."""
+    headers: Headers = [("RECONSUMETIMES", b"16"), ("__dlq.errors.topic", b"orders"), ("RETRY_REASON", b"http-500")]
+    assert own_headers(headers, "*") == [(name, (value or b"").decode()) for name, value in headers]
+    assert own_headers(headers) == []
+    kept: Headers = [("ORIGINAL_RECONSUMETIMES", b"16"), ("ORIGINAL_URL", b"/admin")]
+    assert own_headers(kept, "*") == [("ORIGINAL_RECONSUMETIMES", "16")]
 
 
 @pytest.mark.parametrize("value", [b"\xff\xfe", "zürich".encode(), b" spaces "])

@@ -69,11 +69,18 @@ def test_a_retry_in_memory_is_counted() -> None:
 
 
 def test_our_headers_do_not_travel_and_the_record_s_own_are_left_as_they_are() -> None:
-    """Given a forged header of ours among others, then only the others go; and the record itself is not changed."""
+    """Given a copy, then only the others go; and the record itself is not changed."""
     headers = [("a", b"1"), (RECONSUMETIMES, b"9"), ("b", None)]
-    record = a_record(headers=headers)
+    record = a_record(headers=headers, life=RetryState("orders:5:77", "orders"))
     assert letters(record)[0]["headers"] == [["a", "MQ=="], ["b", None]]
     assert record.headers == [("a", b"1"), (RECONSUMETIMES, b"9"), ("b", None)]
+
+
+def test_headers_of_another_group_on_a_main_topic_travel_like_any_other() -> None:
+    """Given a record of a main topic, then what it has under our names means nothing here, and the service sees it."""
+    record = a_record(headers=[("a", b"1"), (RECONSUMETIMES, b"9")])
+    assert letters(record)[0]["headers"] == [["a", "MQ=="], [RECONSUMETIMES, "OQ=="]]
+    assert letters(record)[0]["times"] == 0
 
 
 @given(

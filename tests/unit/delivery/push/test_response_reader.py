@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome
+from sidecar.core.outcome import COMMITTED, Failed, Outcome, Throttled
 from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import BROKEN, LOST, PLAIN_REMEMBERED, TOO_LONG, Plain, ResponseReader
+from sidecar.delivery.push.response_reader import (
+    BROKEN,
+    LOST,
+    PLAIN_REMEMBERED,
+    TOO_LONG,
+    Judged,
+    Plain,
+    ResponseReader,
+)
 from sidecar.delivery.push.verdict import VerdictRules
 
 OK = b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 2\r\n\r\nok"
@@ -20,10 +28,10 @@ INTERIM = b"HTTP/1.1 103 Early Hints\r\nReconsume-Verdict: retry\r\nContent-Type
 
 
 def a_reading(plain: Plain | None = None) -> ResponseReader:
-    return ResponseReader(VerdictRules(), lambda: Now(0, 0), {} if plain is None else plain, 64 * 1024)
+    return ResponseReader(VerdictRules(), lambda: Now(0, 0), {} if plain is None else plain, lambda kinds: None)
 
 
-def read(reading: ResponseReader, data: bytes, cuts: list[int]) -> Outcome | None:
+def read(reading: ResponseReader, data: bytes, cuts: list[int]) -> Judged | None:
     """The outcome when `data` arrives cut at these places; nothing may be told before its last byte."""
     places = sorted({cut % len(data) for cut in cuts} - {0})
     pieces = [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
@@ -109,8 +117,11 @@ def test_an_answer_with_more_behind_it_counts_and_ends_the_connection(more: byte
     [
         (b"", LOST),
         (b"HTTP/1.1 200 OK\r\n", LOST),
-        (OK[:-1], LOST),
-        (CHUNKED[:-2], LOST),
+        (OK[:-1], COMMITTED),
+        (CHUNKED[:-2], COMMITTED),
+        (JSON[:-1], LOST),
+        (b"HTTP/1.1 429 X\r\nContent-Length: 9\r\n\r\nslow", Throttled(1_000)),
+        (b"HTTP/1.1 200 X\r\nReconsume-Verdict: retry\r\nContent-Length: 9\r\n\r\n", Failed("retry-asked", asked=True)),
         (INTERIM, LOST),
         (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", COMMITTED),
         (b"HTTP/1.0 500 X\r\n\r\n", Failed("http-500")),
@@ -118,7 +129,7 @@ def test_an_answer_with_more_behind_it_counts_and_ends_the_connection(more: byte
     ],
 )
 def test_the_end_of_the_stream_completes_only_what_nothing_else_ends(data: bytes, expected: Outcome) -> None:
-    """Given a service that closes, then an answer with a length or chunks is lost, and one without is whole."""
+    """Given a service that closes, then its head decides, unless what is cut off could be a verdict."""
     reading = a_reading()
     assert not data or reading.feed(data) is None
     assert reading.end() == expected
@@ -129,6 +140,8 @@ def test_the_end_of_the_stream_completes_only_what_nothing_else_ends(data: bytes
     [
         b"220 mail\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 101 X\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
         b"HTTP/2 200\r\n\r\n",
@@ -141,12 +154,53 @@ def test_what_is_not_http_1_is_broken(data: bytes) -> None:
     assert not reading.keep_alive
 
 
-def test_the_caps_are_exact_however_the_answer_is_cut() -> None:
-    """Given a body of 64 KiB, then it is read; one byte more is too long, in one piece or in many."""
-    for size, expected in ((64 * 1024, COMMITTED), (64 * 1024 + 1, TOO_LONG)):
-        data = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"b" * size
-        assert a_reading().feed(data) == expected
-        assert read(a_reading(), data, [100, 20_000, 65_000]) == expected
+REPEATED = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\ncontent-length:2 \r\nReconsume-Verdict: retry\r\n\r\nok"
+LISTED = b"HTTP/1.1 200 OK\r\nReconsume-Verdict: retry\r\nContent-Length: 2, 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("data", [REPEATED, LISTED, INTERIM + REPEATED])
+@given(cuts=st.lists(st.integers(1, 1000), max_size=6))
+def test_a_length_that_is_there_twice_is_one(data: bytes, cuts: list[int]) -> None:
+    """Given the same length twice, however the head is cut, then it counts once, and the connection serves again."""
+    reading = a_reading()
+    for answer, expected in ((data, Failed("retry-asked", asked=True)), (OK, COMMITTED)):
+        assert read(reading, answer, cuts if answer is data else []) == expected
+        assert reading.keep_alive
+
+
+@pytest.mark.parametrize("status", [200, 429])
+def test_a_long_body_is_dropped_and_the_status_decides(status: int) -> None:
+    """Given a body of a megabyte, then the connection serves again; given more, then it ends, and the answer counts."""
+    expected: Outcome = COMMITTED if status == 200 else Throttled(1_000)
+    for size, keeps in ((64 * 1024 + 1, True), (1 << 20, True), (1 << 21, False)):
+        data = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, size) + b"b" * size
+        reading = a_reading()
+        pieces = (data[at : at + 65_536] for at in range(0, len(data), 65_536))
+        assert next(filter(None, map(reading.feed, pieces))) == expected
+        assert reading.keep_alive == keeps
+
+
+def test_a_verdict_may_have_64_kib_in_chunks_of_one_byte() -> None:
+    """Given a verdict of the greatest length in the smallest chunks, then their framing costs nothing of the limit."""
+    body = b'{"verdict": "retry", "more": "' + b"m" * (64 * 1024 - 32) + b'"}'
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert len(body) == 64 * 1024
+    assert read(a_reading(), head + chunks, list(range(0, 6 * len(body), 10_000))) == Failed("retry-asked", asked=True)
+
+
+def test_a_head_may_have_64_kib_and_not_a_multiple() -> None:
+    """Given a head of 60 KiB in pieces, then it is read; given one without end, or trailers without end, then not."""
+    line = b"X-Long: " + b"x" * 1_000 + b"\r\n"
+    head = b"HTTP/1.1 200 OK\r\n" + line * 60 + b"Content-Length: 0\r\n\r\n"
+    assert read(a_reading(), head, list(range(0, len(head), 999))) is COMMITTED
+    endless, trailers = a_reading(), a_reading()
+    endless.feed(b"HTTP/1.1 200 OK\r\n")
+    trailers.feed(b"HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+    assert next(filter(None, (endless.feed(line) for _ in range(80)))) == TOO_LONG
+    assert next(filter(None, (trailers.feed(line) for _ in range(80)))) == Failed("http-500")
+    assert not endless.keep_alive
+    assert not trailers.keep_alive
 
 
 @given(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.delivery.push.verdict import MISSING, UNREADABLE, VerdictRules, verdict_from_response
+from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled
+from sidecar.delivery.push.batch_verdicts import read_envelope_answer
+from sidecar.delivery.push.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
 
 WALL = 1_763_690_000_000
 """Fri, 21 Nov 2025 01:53:20 GMT"""
@@ -18,11 +19,19 @@ RULES = VerdictRules(frozenset({410, 429}))
 
 
 def header(verdict: bytes, status: int = 500) -> Outcome:
-    return verdict_from_response(status, [(b"reconsume-verdict", verdict)], b"", RULES, WALL)
+    return meant(verdict_from_response(status, [(b"reconsume-verdict", verdict)], b"", RULES, WALL))
 
 
 def body(text: bytes, status: int = 500, identity: str = "") -> Outcome:
-    return verdict_from_response(status, [JSON], text, RULES, WALL, identity)
+    if identity:
+        return meant(read_envelope_answer(identity, status, [JSON], text, RULES, WALL))
+    return meant(verdict_from_response(status, [JSON], text, RULES, WALL))
+
+
+def meant(judged: Outcome | OddAnswer) -> Outcome:
+    """The outcome of an answer, be it odd or not."""
+    found: Outcome = judged.judged if isinstance(judged, OddAnswer) else judged
+    return found
 
 
 @pytest.mark.parametrize(
@@ -62,12 +71,13 @@ def test_the_verdict_header_decides_whatever_the_status(said: bytes, expected: O
         (b'{"verdict": "retry", "level": true, "delay": 90}', Failed("retry-asked", asked=True)),
         (b'{"verdict": "retry", "level": 1e300, "delay": {"a": 1}}', Failed("retry-asked", asked=True)),
         (b'{"verdict": "dead-letter", "reason": "bad-sku"}', Rejected("bad-sku")),
-        (b'{"verdict": "dead-letter", "reason": "bad \\ud800 sku"}', UNREADABLE),
-        (b'{"verdict": "Commit"}', UNREADABLE),
-        (b'{"verdict": 1}', UNREADABLE),
-        (b'{"verdict": "commit"', UNREADABLE),
+        (b'{"verdict": "dead-letter", "reason": "bad \\ud800 sku"}', Failed("http-500")),
+        (b'{"verdict": "Commit"}', Failed("http-500")),
+        (b'{"verdict": 1}', Failed("http-500")),
+        (b'{"verdict": ["commit"]}', Failed("http-500")),
+        (b'{"verdict": "commit"', Failed("http-500")),
         (b"[" * 60_000, Failed("http-500")),
-        (b'{"verdict": ' * 5_000, UNREADABLE),
+        (b'{"verdict": ' * 5_000, Failed("http-500")),
         (b"", Failed("http-500")),
         (b"{}", Failed("http-500")),
         (b'"ok"', Failed("http-500")),
@@ -76,7 +86,7 @@ def test_the_verdict_header_decides_whatever_the_status(said: bytes, expected: O
     ],
 )
 def test_a_json_body_decides_where_it_has_a_verdict(text: bytes, expected: Outcome) -> None:
-    """Given a JSON body, then its verdict counts; without one the status does; what is no JSON at all is a retry."""
+    """Given a JSON body, then its verdict counts; without one, or where it cannot be read, the status does."""
     assert body(text) == expected
 
 
@@ -95,10 +105,28 @@ def test_the_header_wins_over_the_body_and_only_json_is_read() -> None:
     assert verdict_from_response(200, plain, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
 
 
-def test_two_verdict_headers_are_unreadable() -> None:
-    """Given two, even alike, then which one counts is not guessed."""
-    twice = [(b"reconsume-verdict", b"commit")] * 2
-    assert verdict_from_response(200, twice, b"", RULES, WALL) == UNREADABLE
+def test_two_verdict_headers_count_once_if_they_are_alike() -> None:
+    """Given two that differ, then which one counts is not guessed; given the same twice, then it is one."""
+    twice = [(b"reconsume-verdict", b"retry"), (b"reconsume-verdict", b" retry ")]
+    assert meant(verdict_from_response(200, twice, b"", RULES, WALL)) == Failed("retry-asked", asked=True)
+    clash = [(b"reconsume-verdict", b"commit"), (b"reconsume-verdict", b"commit; reason=x")]
+    assert meant(verdict_from_response(200, clash, b"", RULES, WALL)) == UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        (b"/login", "redirects to /login"),
+        (b"https://user:pass@example.org/login?token=secret#x", "redirects to /login"),
+        (b"https://example.org", ""),
+        (b"http://[broken", ""),
+        (b"/\xff\x00", "redirects to /\xff "),
+    ],
+)
+def test_a_redirect_is_a_failure_that_names_its_path_alone(location: bytes, text: str) -> None:
+    """Given a 3xx, then it is not followed, and neither host nor query of its target is told."""
+    assert verdict_from_response(301, [(b"location", location)], b"", RULES, WALL) == Failed("http-301", text)
+    assert verdict_from_response(500, [(b"location", location)], b"", RULES, WALL) == Failed("http-500")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +171,32 @@ def test_a_503_without_retry_after_is_a_failure() -> None:
     assert verdict_from_response(500, [(b"retry-after", b"5")], b"", VerdictRules(), WALL) == Failed("http-500")
 
 
+def test_a_full_server_s_plain_503_asks_for_time_where_it_is_named() -> None:
+    """Given `throttle_statuses` with 503, then a plain one spends no retry; without 429 in it, that one does."""
+    rules = VerdictRules(throttle_statuses=frozenset({503}))
+    assert verdict_from_response(503, [], b"", rules, WALL) == Throttled(1_000)
+    assert verdict_from_response(429, [], b"", rules, WALL) == Failed("http-429")
+    assert verdict_from_response(503, [(b"retry-after", b"7")], b"", VerdictRules(), WALL) == Throttled(7_000)
+
+
+@pytest.mark.parametrize(
+    ("said", "after"),
+    [
+        (b"postpone", 10_000),
+        (b"postpone; delay=5s", 5_000),
+        (b"Postpone;delay=15m", 900_000),
+        (b"postpone; delay=1ms", 1_000),
+        (b"postpone; delay=1d", 900_000),
+        (b"postpone; delay=soon", 10_000),
+    ],
+)
+def test_a_postponement_is_between_a_second_and_a_quarter_of_an_hour(said: bytes, after: int) -> None:
+    """Given the word, then the delay is brought within its bounds; one that is not within them is odd."""
+    found = verdict_from_response(200, [(b"reconsume-verdict", said)], b"", RULES, WALL)
+    odd = said.endswith((b"1ms", b"1d", b"soon"))
+    assert found == (OddAnswer(Postponed(after), ("delay",)) if odd else Postponed(after))
+
+
 def test_dead_letter_statuses_win_over_a_throttle_and_a_2xx_over_them() -> None:
     """Given a list with 429 and 200 in it, then 429 is refused for good and 200 is taken."""
     rules = VerdictRules(frozenset({200, 429}))
@@ -155,9 +209,10 @@ def test_dead_letter_statuses_win_over_a_throttle_and_a_2xx_over_them() -> None:
     [
         (b'{"verdicts": [{"id": "b", "verdict": "retry"}, {"id": "a", "verdict": "commit"}]}', COMMITTED),
         (b'{"verdicts": [{"id": "a", "verdict": "retry", "level": 2}]}', Failed("retry-asked", level=2, asked=True)),
-        (b'{"verdicts": [{"id": "b", "verdict": "commit"}, 1, {}]}', MISSING),
-        (b'{"verdicts": []}', MISSING),
+        (b'{"verdicts": [{"id": "b", "verdict": "commit"}, 1, {}]}', COMMITTED),
+        (b'{"verdicts": []}', COMMITTED),
         (b'{"verdicts": [{"id": "a", "verdict": "commit"}, {"id": "a", "verdict": "retry"}]}', UNREADABLE),
+        (b'{"verdicts": [{"id": "a", "verdict": "commit"}, {"id": "a", "verdict": "commit"}]}', COMMITTED),
         (b'{"verdicts": [{"id": "a"}]}', UNREADABLE),
         (b'{"verdict": "commit", "verdicts": []}', COMMITTED),
         (b'{"verdicts": 1}', COMMITTED),
@@ -165,7 +220,7 @@ def test_dead_letter_statuses_win_over_a_throttle_and_a_2xx_over_them() -> None:
     ],
 )
 def test_an_envelope_s_answer_may_be_a_list_with_this_record_in_it(text: bytes, expected: Outcome) -> None:
-    """Given record `a` in an envelope, then its own entry counts; a list without one is a retry."""
+    """Given record `a` in an envelope, then its own entry counts; a list without it says nothing."""
     assert body(text, 200, "a") == expected
 
 
@@ -190,7 +245,10 @@ texts = st.binary(max_size=300) | st.from_regex(r'\{"verdicts?": .{0,60}\}').map
 )
 def test_no_answer_raises(status: int, noted: list[tuple[bytes, bytes]], text: bytes, wall: int, identity: str) -> None:
     """Given any bytes in headers and body, then there is an outcome, within its bounds."""
-    outcome = verdict_from_response(status, noted, text, RULES, wall, identity)
+    if identity:
+        outcome = meant(read_envelope_answer(identity, status, noted, text, RULES, wall))
+    else:
+        outcome = meant(verdict_from_response(status, noted, text, RULES, wall))
     assert isinstance(outcome, Committed | Failed | Rejected | Throttled)
     if isinstance(outcome, Throttled):
         assert 100 <= outcome.after <= 300_000

@@ -1,0 +1,78 @@
+"""The records of one request, and what becomes of them when they are answered, recalled or halved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sidecar.core.outcome import Failed, Rejected
+from sidecar.core.ports import Reply
+from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
+from sidecar.delivery.push.response_reader import Judged
+
+TOO_LARGE = 413
+AWAY_FOR_ALL = (429, 503)
+"""Statuses that say something of the service and nothing of a record. No half would fare better."""
+
+
+class BatchRequest:
+    """The records of one request, each with its callback and its rendered part of the body."""
+
+    __slots__ = ("parts", "records", "replies", "size")
+
+    def __init__(self, size: int) -> None:
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.parts: list[bytes] = []
+        self.size = size
+        """Bytes of the body."""
+
+    def without(self, partitions: Collection[Partition], empty: int) -> tuple[BatchRequest, list[tuple[Record, Reply]]]:
+        """Return the batch without the records of some partitions, and the removed records.
+
+        `empty`: bytes of a body without records.
+        """
+        kept, taken = BatchRequest(empty), []
+        for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
+            if record.source in partitions:
+                taken.append((record, reply))
+            else:
+                kept.add(record, reply, part)
+        return kept, taken
+
+    def add(self, record: Record, reply: Reply, part: bytes) -> None:
+        self.records.append(record)
+        self.replies.append(reply)
+        self.parts.append(part)
+        self.size += len(part) + 1
+
+    def tell(self, judged: Judged, now: Now) -> None:
+        """Reply to each record with its outcome."""
+        if isinstance(judged, WholeRefused):
+            judged = judged.outcome
+        if isinstance(judged, Verdicts):
+            for record, reply, outcome in zip(self.records, self.replies, judged.outcomes, strict=True):
+                reply(record, outcome, now)
+        else:
+            for record, reply in zip(self.records, self.replies, strict=True):
+                reply(record, judged, now)
+
+    def halves(self, empty: int) -> tuple[BatchRequest, BatchRequest]:
+        """Return two batches with the same records in their order. `empty`: bytes of a body without records."""
+        first, second = BatchRequest(empty), BatchRequest(empty)
+        middle = len(self.records) // 2
+        for number, delivery in enumerate(zip(self.records, self.replies, self.parts, strict=True)):
+            (first if number < middle else second).add(*delivery)
+        return first, second
+
+
+def is_too_large(judged: Judged) -> bool:
+    """Return whether a batch was refused for its size, which says nothing of any record."""
+    return isinstance(judged, WholeRefused) and judged.status == TOO_LARGE
+
+
+def may_be_one_record(judged: Judged) -> bool:
+    """Return whether a batch failed by a status that a single one of them may have caused."""
+    if not isinstance(judged, WholeRefused) or judged.status in AWAY_FOR_ALL:
+        return False
+    return isinstance(judged.outcome, Failed | Rejected)

@@ -1,0 +1,64 @@
+"""Read the fields beside a verdict's word, and `Retry-After`: leniently, and within bounds. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from topics.durations import parse_duration
+
+USUAL_THROTTLE_MS = 1_000
+
+LONGEST_FIELD = 32
+LONGEST_REASON_TEXT = 256
+# A class goes into metrics and into a header: a word, never a sentence.
+REASON_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SECONDS = re.compile(r"[0-9]{1,18}")
+LEVEL = re.compile(r"-?[0-9]{1,4}")
+
+
+def delay_of(wish: Any) -> int | None:
+    """Return the delay in milliseconds; None (the ladder) if it is not a duration. The core checks its range."""
+    if not isinstance(wish, str) or len(wish) > LONGEST_FIELD:
+        return None
+    try:
+        return parse_duration(wish)
+    except ValueError:
+        return None
+
+
+def level_of(wish: Any) -> int | None:
+    """Return the level; None (the ladder) if it is not a whole number. The core checks its range."""
+    if isinstance(wish, str) and LEVEL.fullmatch(wish) is not None:
+        return int(wish)
+    if isinstance(wish, int) and not isinstance(wish, bool) and -9_999 <= wish <= 9_999:
+        return wish
+    return None
+
+
+def reason_of(wish: Any) -> tuple[str, str]:
+    """Return the reason's class and text: a single word is a class, anything longer is text for people."""
+    if not isinstance(wish, str) or not wish:
+        return "", ""
+    if REASON_CLASS.fullmatch(wish) is not None:
+        return wish, ""
+    return "", printable(wish)
+
+
+def wait_of(value: bytes, wall: int) -> int:
+    """Return the ms of a `Retry-After`, in seconds or as an HTTP date; the usual pause if it is neither."""
+    text = value.decode("latin-1").strip()
+    if SECONDS.fullmatch(text) is not None:
+        return int(text) * 1000
+    try:
+        date = parsedate_to_datetime(text)
+        return int((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000) - wall
+    except (ValueError, TypeError, OverflowError):
+        return USUAL_THROTTLE_MS
+
+
+def printable(text: str) -> str:
+    """Return the beginning of a text of the service without control characters."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:LONGEST_REASON_TEXT])

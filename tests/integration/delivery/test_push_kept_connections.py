@@ -1,0 +1,138 @@
+"""Whose end of a kept connection it was: what no handler saw is no attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from sidecar.core.outcome import COMMITTED, Failed
+from tests.integration.delivery.batch_client import Feeder, batches
+from tests.support.service import stub_service as stub
+from tests.support.service.stub_service import Behaviour, StubService, Talk
+from tests.support.sidecar.push_client import SHORT_MS, a_push, a_record, deliver, outcomes, run, settled
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+LOST = Failed("connection-lost", "the service closed the connection before its answer was complete", "broken_answer")
+
+
+def closes_after(count: int) -> Behaviour:
+    """Answer so many requests of each connection, and close it behind the last without saying so."""
+    served: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def behave(talk: Talk) -> bool:
+        with lock:
+            served[id(talk.connection)] += 1
+            last = served[id(talk.connection)] == count
+            if last:
+                del served[id(talk.connection)]
+        talk.say(OK)
+        return not last
+
+    return behave
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 32])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_connections_that_end_behind_an_answer_cost_no_attempt(count: int, at_once: int) -> None:
+    """Given a service that closes each connection after some answers, then each record is one request, and done."""
+    with StubService([closes_after(count)]) as service:
+
+        async def work() -> None:
+            push = a_push(service.url)
+            numbers = iter(range(300))
+
+            async def worker() -> None:
+                for number in numbers:
+                    assert await deliver(push, a_record(number)) is COMMITTED
+
+            await asyncio.gather(*(worker() for _ in range(at_once)))
+            push.close()
+            await settled(lambda: push.connections == 0)
+
+        run(work)
+        assert len(service.requests) == 300
+
+
+def test_a_lost_request_on_a_used_connection_is_sent_once_more_and_counts_once() -> None:
+    """Given a service that closes on the second request, then the same bytes come again on a fresh connection."""
+    found, service = outcomes([stub.ok, stub.close_before, stub.ok], count=2)
+    assert found == [COMMITTED, COMMITTED]
+    assert service.requests[1] == service.requests[2]
+    assert service.connections == 2
+
+
+def test_a_request_that_is_lost_twice_is_a_failed_attempt() -> None:
+    """Given a record whose handler always ends the connection, then it is sent twice, and one attempt is counted."""
+    found, service = outcomes([stub.ok, stub.close_before, stub.close_before, stub.ok], count=3)
+    assert found == [COMMITTED, LOST, COMMITTED]
+    assert len(service.requests) == 4
+
+
+@pytest.mark.parametrize("behaviour", [stub.close_mid_head, stub.close_mid_json, stub.hang])
+def test_what_began_to_be_answered_or_is_late_is_not_sent_again(behaviour: Behaviour) -> None:
+    """Given one byte of an answer, or a timeout, then the service had the request: the attempt has failed."""
+    found, service = outcomes([stub.ok, behaviour, stub.ok], count=2, timeout_ms=SHORT_MS)
+    assert isinstance(found[1], Failed)
+    assert len(service.requests) == 2
+
+
+def test_a_record_that_ends_its_service_is_an_attempt() -> None:
+    """Given a service that is gone behind the lost request, then it was sent all the same, and is a failure."""
+    listeners: list[Callable[[], None]] = []
+
+    def dies(talk: Talk) -> bool:
+        listeners[0]()
+        return False
+
+    with StubService([stub.ok, dies]) as service:
+        listeners.append(service.stop_listening)
+
+        async def work() -> None:
+            push = a_push(service.url)
+            assert await deliver(push, a_record(0)) is COMMITTED
+            assert await deliver(push, a_record(1)) == LOST
+            push.close()
+
+        run(work)
+
+
+def test_a_batch_on_a_used_connection_is_sent_once_more() -> None:
+    """Given a service that closes on the second batch, then the same batch comes again."""
+    with StubService([stub.ok, stub.close_before, stub.ok]) as service:
+
+        async def work() -> None:
+            feeder = Feeder(service.url, requests=1)
+            feeder.feed(*(a_record(number) for number in range(6)))
+            await feeder.answered(6)
+            assert set(feeder.found.values()) == {COMMITTED}
+            feeder.batches.close()
+
+        run(work)
+        assert batches(service) == [[0, 1, 2], [3, 4, 5], [3, 4, 5]]
+
+
+def test_an_early_answer_ends_the_connection() -> None:
+    """Given a service that refuses a large body before it has read it, then its answer counts."""
+    gate = threading.Event()
+
+    def refuse(talk: Talk) -> bool:
+        talk.say(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+        gate.wait(10)
+        return False
+
+    with StubService([refuse, stub.ok], early=True) as service:
+
+        async def work() -> None:
+            push = a_push(service.url)
+            large = a_record(0, b"x" * (64 << 20))
+            assert await deliver(push, large) == Failed("http-413")
+            assert push.connections == 0
+            gate.set()
+            push.close()
+
+        run(work)
