@@ -15,7 +15,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.decide import DeadLetter, Retry
+from sidecar.core.decide import Commit
 from sidecar.core.record import Partition, Record, RecordId
 from sidecar.kafka.credentials.registry import ClientCredentials
 from sidecar.kafka.native_reader import Found, NativeReader
@@ -108,7 +108,7 @@ def _is_suspect(entry: SettledRecord) -> bool:
     if headers is None or (headers and len(headers) <= MOST_HEADERS - MOST_OF_OURS):
         return False
     too_many = any(len(copy.headers) > MOST_HEADERS for copy in entry.writes)
-    return (not headers or too_many) and isinstance(entry.decision, Retry | DeadLetter)
+    return (not headers or too_many) and not isinstance(entry.decision, Commit)
 
 
 def _judged(entry: SettledRecord, looked: Looked) -> Refusal | None:
