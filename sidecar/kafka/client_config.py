@@ -41,10 +41,10 @@ LITTLE = 4 * 1024
 """Bytes that are fetched at a time. A fetch is decompressed as a whole, and 1 MB of zeros has 140 bytes in a topic: of
 these 4 KiB make 29 MB. At least one batch arrives in any case, however large it is."""
 OWN_FETCH, OWN_FETCHES = 256 * 1024, 1024 * 1024
-"""Bytes of a partition, and of all, that are fetched at a time from topics that only sidecars and their service write.
-Of a batch that is larger than OWN_FETCH a fetch brings no other, and each costs what 5 records cost."""
-QUEUED, QUEUED_MAIN = 16, 32
-"""Messages that are fetched ahead, of main topics a few more. librdkafka bounds what waits by the bytes of the values
+"""Bytes of a partition, and of all, that are fetched at a time in relay mode: only sidecars and their service write
+there, and a relay does nothing but move them. Of a batch that is larger than OWN_FETCH a fetch brings no other."""
+QUEUED, QUEUED_LANE = 16, 32
+"""Messages that are fetched ahead, in lanes a few more. librdkafka bounds what waits by the bytes of the values
 alone. So of records that are all key or all headers only their number counts."""
 
 _FETCHES: Config = {
@@ -59,10 +59,9 @@ _FETCHES: Config = {
 """The bounds of what any consumer fetches ahead, whatever the records are. A user's own values go before them."""
 
 
-_MAIN_FETCHES: Config = {**_FETCHES, "queued.min.messages": QUEUED_MAIN}
+_LANE_FETCHES: Config = {**_FETCHES, "queued.min.messages": QUEUED_LANE}
 _OWN_FETCHES: Config = {**_FETCHES, "fetch.message.max.bytes": OWN_FETCH, "fetch.max.bytes": OWN_FETCHES}
-"""The same for the lane of main topics, and for those of our own topics. Our producers do not compress: nothing there
-is larger than it was fetched."""
+"""The same for lanes, and for that of a relay."""
 
 
 def _consumer(user: Properties, client_id: str, fetches: Config = _FETCHES) -> Config:
@@ -79,7 +78,8 @@ def client_id_of(group: str, instance: str) -> str:
 def consumer_config(user: Properties, group: str, client_id: str, *, own: bool = False) -> Config:
     """Return the configuration of a lane's consumer.
 
-    `own`: whether it reads topics that are ours alone, as the retry lane does. Any producer writes to the others.
+    `own`: whether it reads what sidecars and their service wrote, as in relay mode. Else any producer's records are
+    there, or copies of them, which may be packed.
     """
     return {
         **(_CLASSIC if user.get("group.protocol", "classic") == "classic" else {}),
@@ -87,7 +87,7 @@ def consumer_config(user: Properties, group: str, client_id: str, *, own: bool =
         "fetch.wait.max.ms": 500,
         # A topic that is created later is noticed within this time, without a restart.
         "topic.metadata.refresh.interval.ms": 5_000,
-        **_consumer(user, client_id, _OWN_FETCHES if own else _MAIN_FETCHES),
+        **_consumer(user, client_id, _OWN_FETCHES if own else _LANE_FETCHES),
         "group.id": group,
         # Only transactions commit progress: a plain commit could arrive late and undo a newer one.
         "enable.auto.commit": False,

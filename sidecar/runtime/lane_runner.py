@@ -101,7 +101,7 @@ class LaneRunner:
                 topic_ids,
             )
         self.consumer = ConsumerThread(
-            consumer_config(kafka, plan.group, client, own=bool(plan.waits)),
+            consumer_config(kafka, plan.group, client, own=policy.relay),
             plan.topics,
             self.driver,
             self.assignment,
