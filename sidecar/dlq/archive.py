@@ -28,7 +28,7 @@ from sidecar.dlq.redriver import AGAIN_AFTER, TOGETHER, TRY_FOR, UNNAMED
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError
-from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 
 

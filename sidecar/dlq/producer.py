@@ -20,7 +20,8 @@ from sidecar.kafka.client_config import BATCH_BYTES, producer_config
 from sidecar.kafka.committer.delivery_errors import error_in
 from sidecar.kafka.committer.record_form import STRONGEST
 from sidecar.kafka.committer.refusing_partitions import State
-from sidecar.kafka.committer.transaction import API_LIMIT, Aborted, OutcomeUnknown, TransactionalProducer
+from sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})

@@ -29,7 +29,7 @@ from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
-from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 
 TOGETHER = 500

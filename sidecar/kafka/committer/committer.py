@@ -15,7 +15,7 @@ from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import settled
 from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment

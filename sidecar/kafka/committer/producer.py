@@ -18,7 +18,8 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
-from sidecar.kafka.committer.transaction import Aborted, TransactionalProducer
+from sidecar.kafka.committer.transaction import TransactionalProducer
+from sidecar.kafka.committer.transaction_outcome import Aborted
 from sidecar.kafka.credentials.new_client import refuse
 from sidecar.kafka.credentials.registry import ClientCredentials
 

@@ -31,10 +31,22 @@ from sidecar.kafka.committer.delivery_errors import (
     denials,
     error_in,
     refusal_of,
-    refused_offsets,
 )
 from sidecar.kafka.committer.refusing_partitions import State
 from sidecar.kafka.committer.throttle import Throttle
+from sidecar.kafka.committer.transaction_outcome import (
+    DENIED,
+    DOUBTFUL,
+    REFUSED,
+    STALLED,
+    THROTTLED,
+    TOO_MANY,
+    Aborted,
+    OutcomeUnknown,
+    Refused,
+    Stalled,
+    Throttled,
+)
 from sidecar.kafka.named_topics import named_topics
 from topics.headers import MOST_HEADERS
 
@@ -62,23 +74,6 @@ DOUBT_AFTER = 3.0
 """Seconds of one call after which its request may have been sent twice, whatever the client's log says. The client
 closes a connection without an answer after 4 s (`connections.max.idle.ms`)."""
 
-STALE_MEMBER = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.STALE_MEMBER_EPOCH,
-    }
-)
-
-
-STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", False, False, True)
-REFUSED = KafkaError(KafkaError._FAIL, "records were refused", False, False, True)
-THROTTLED = KafkaError(KafkaError.THROTTLING_QUOTA_EXCEEDED, "a quota holds records back", False, False, True)
-DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False, False, True)
-TOO_MANY = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"more than {MOST_HEADERS} headers")
-DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
-
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 Report: TypeAlias = partial[None]
 
@@ -88,48 +83,6 @@ class Targets(NamedTuple):
 
     places: dict[str, list[State]]
     absent: frozenset[str]
-
-
-class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
-    """The transaction certainly did not happen. `refusals` are the entries that the broker refuses.
-
-    `record_code`: the code of the first error of a record, 0 if there was none. `throttled`: only a quota of the
-    brokers has held it back. `refused_offsets`: the partitions whose progress Kafka refuses, as far as it names them.
-    `producer_unusable`: the producer must not be used any more. librdkafka gives the sequence numbers of records that
-    an abort has purged to the next records. The broker may have the purged ones: sent, but not confirmed when the
-    connection was lost. It then takes the next records for duplicates: confirmed, committed, and not in the topic
-    (measured on 2.16.0: MsgPossiblyPersisted, then "advancing epoch base msgid"). A record that the broker has refused
-    has a sequence number too. Then the next transaction with its partition fails ("skipped sequence numbers").
-    """
-
-    def __init__(
-        self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool, record_code: int = 0
-    ) -> None:
-        super().__init__(refusals[0].reason if refusals else error.str())
-        self.refusals = refusals
-        self.about = frozenset(refusal.where for refusal in refusals)
-        """The topics and partitions that accept nothing, for the log."""
-        self.producer_unusable, self.record_code = producer_unusable, record_code
-        self.throttled = error is THROTTLED
-        self.refused_offsets = refused_offsets(error)
-        self.stale_member = error.code() in STALE_MEMBER
-        self.metadata_too_long = error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
-
-
-class OutcomeUnknown(Exception):  # noqa: N818
-    """The transaction may have happened or not, and this producer cannot be used any more."""
-
-
-class _Stalled(Exception):  # noqa: N818
-    """The cluster is reachable, but some partition takes no record."""
-
-
-class _Throttled(Exception):  # noqa: N818
-    """A quota of the brokers holds records back for longer than a transaction may last."""
-
-
-class _Refused(Exception):  # noqa: N818
-    """Kafka has refused records, so the client sends no more of the transaction."""
 
 
 class TransactionalProducer:
@@ -221,11 +174,11 @@ class TransactionalProducer:
             self._call(self._producer.commit_transaction, API_LIMIT)
         except CallTimeoutError as stuck:
             raise OutcomeUnknown(f"{stuck} did not come back") from None
-        except _Stalled:
+        except Stalled:
             self._abort(STALLED, entries, stalled=True)
-        except _Throttled:
+        except Throttled:
             self._abort(THROTTLED, entries)
-        except _Refused:
+        except Refused:
             self._abort(DENIED if self._log.denied else REFUSED, entries)
         except (KafkaException, SystemError) as failure:
             self._abort(error_in(failure), entries)
@@ -253,9 +206,9 @@ class TransactionalProducer:
     def _confirm(self, written: int) -> None:
         """Wait until the broker has confirmed all records, or confirms no more of them.
 
-        Raises _Refused as soon as a record was refused: the client sends nothing more of a transaction that must be
-        aborted (2.16). Raises _Stalled if the cluster is reachable nevertheless: it has confirmed other records, or
-        answers. Otherwise it is unreachable, and the calls that follow wait for it. Raises _Throttled if a quota holds
+        Raises Refused as soon as a record was refused: the client sends nothing more of a transaction that must be
+        aborted (2.16). Raises Stalled if the cluster is reachable nevertheless: it has confirmed other records, or
+        answers. Otherwise it is unreachable, and the calls that follow wait for it. Raises Throttled if a quota holds
         back the rest.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
@@ -265,11 +218,11 @@ class TransactionalProducer:
             before, left = left, len(self._producer)
             stalls = stalls + 1 if left == before else 0
         if self._refused:
-            raise _Refused
+            raise Refused
         if left and self.throttle.longest:
-            raise _Throttled
+            raise Throttled
         if left and (left < written or self._answers()):
-            raise _Stalled
+            raise Stalled
 
     @property
     def _refused(self) -> bool:
@@ -297,7 +250,7 @@ class TransactionalProducer:
                 place = -1 if by_key else copy.spread % partitions[copy.topic]
                 if len(copy.headers) > MOST_HEADERS:
                     self._errors.setdefault(report.args[1], (TOO_MANY, copy.topic))
-                    raise _Refused
+                    raise Refused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
                     produce(copy.topic, copy.value, copy.key, place, report, None, at, copy.headers)  # type: ignore[arg-type]

@@ -14,7 +14,8 @@ from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.transaction import Aborted, OutcomeUnknown, TransactionalProducer
+from sidecar.kafka.committer.transaction import TransactionalProducer
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.written_progress import WrittenProgress
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule

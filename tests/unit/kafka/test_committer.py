@@ -16,7 +16,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
 from sidecar.kafka.committer.throttle import Throttle
-from sidecar.kafka.committer.transaction import Aborted
+from sidecar.kafka.committer.transaction_outcome import Aborted
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry
