@@ -91,8 +91,7 @@ def test_a_batch_is_limited() -> None:
     assert max(asked) == TOGETHER, "the client parses the headers of all messages of a call"
 
 
-def test_after_heavy_messages_they_are_taken_one_by_one_until_light_ones_come() -> None:
-    """Given a batch of heavy messages, then the next is taken one by one, and the one after a light batch together."""
+def test_after_heavy_messages_they_are_taken_one_by_one_and_more_together_the_longer_they_are_light() -> None:
     asked: list[int] = []
 
     class Asked(Client):
@@ -111,4 +110,4 @@ def test_after_heavy_messages_they_are_taken_one_by_one_until_light_ones_come() 
 
     assert take(2 * HEAVY) == [1, TOGETHER]
     assert take(2) == [1, 1, 1]
-    assert take(2) == [1, MOST_TOGETHER]
+    assert [take(2)[1] for _ in range(6)] == [2, 4, 8, 16, MOST_TOGETHER, MOST_TOGETHER]
