@@ -6,6 +6,7 @@ from typing import assert_never
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
@@ -63,7 +64,8 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
 
 def redriven_writes(record: Record, life: RetryState, policy: Policy, now: int) -> tuple[Copy, Copy]:
     """Return the copy on the ready topic that starts a dead letter's retries anew, and the event."""
-    return (_copy(record, policy.names.ready, life, policy), _event(life, State.REDRIVEN, None, policy, now))
+    letter = replace(record, life=life)  # its headers of ours are of this group, not another's
+    return (_copy(letter, policy.names.ready, life, policy), _event(life, State.REDRIVEN, None, policy, now))
 
 
 def _copy(record: Record, topic: str, life: RetryState, policy: Policy, more: Headers | None = None) -> Copy:

@@ -51,7 +51,7 @@ _FETCHES: Config = {
     "fetch.message.max.bytes": LITTLE,
     "fetch.max.bytes": LITTLE,
     "queued.min.messages": QUEUED,
-    "queued.max.messages.kbytes": 4 * 1024,
+    "queued.max.messages.kbytes": 1024,
     # The fetcher waits so long each time its queue is full, which it is with QUEUED messages. The default is 1 000.
     # With 1 its looks, which go over all partitions, cost 2 us a record of a backlog.
     "fetch.queue.backoff.ms": 3,

@@ -64,6 +64,7 @@ class ResponseReader:
     __slots__ = (
         "_bare",
         "_body",
+        "_breaks",
         "_clock",
         "_framed",
         "_head",
@@ -99,7 +100,7 @@ class ResponseReader:
 
     def _restart(self) -> None:
         self._received = self._size = self._status = self._bare = 0
-        self._framed = self._undecided = False
+        self._framed = self._undecided = self._breaks = False
         self._outcome: Judged | None = None
         self._noted: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
@@ -140,7 +141,7 @@ class ResponseReader:
         `whole`: the service closed the connection in order, which ends a body that nothing else ends.
         """
         self.keep_alive = False
-        if self._status < 200:
+        if self._status < 200 or self._breaks:
             return lost
         if self._undecided and self._size <= self._rules.longest_body and (self._framed or not whole):
             return lost
@@ -190,7 +191,9 @@ class ResponseReader:
         if not self._noted and 200 <= self._status < 300:
             return COMMITTED
         body = b"".join(self._body)
+        self._breaks = True  # it must not break a second time, when the connection ends for it
         judged = self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
+        self._breaks = False
         if isinstance(judged, OddAnswer):
             self._odd(judged.kinds)
             found: Judged = judged.judged

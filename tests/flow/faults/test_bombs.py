@@ -32,7 +32,7 @@ SECONDS = 120.0
 ALL = "all kinds"
 EACH, ALONE = 5, 20
 """Records of each kind in a topic with all kinds, or of the only kind: taken together they would fill the limit."""
-PACKED = 100
+PACKED = 60
 """Records more of a main topic which one fetch of 64 KiB would bring all at once."""
 RUN = """
 import re, sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
@@ -11,6 +12,8 @@ from tests.support.service.behaviours import FAIL, by_name
 from tests.support.sidecar.policy import CALM
 
 ABORTS = 15
+TRIES = 12
+"""Transactions at most in which the producer tries smaller batches, and to pack them."""
 
 
 def test_copies_that_kafka_refuses_for_ever_are_one_line_and_one_sum(
@@ -21,10 +24,11 @@ def test_copies_that_kafka_refuses_for_ever_are_one_line_and_one_sum(
     create_group(group, config={level: {"max.message.bytes": "300"} for level in group.levels})
     service = start_service(by_name({"bad": (FAIL,)}))
     sidecar = start_sidecar(group, service.url, overrides={**CALM, "log": {"format": "json"}})
-    produce(group.bootstrap, group.main, [b"bad:%d" % number for number in range(40)])
+    noise = random.Random(1)  # packed it is no smaller
+    produce(group.bootstrap, group.main, [b"bad:" + noise.randbytes(600).hex().encode() for _ in range(40)])
 
     aborted = 'reconsume_transactions_total{result="aborted"}'
-    sidecar.until(lambda: sidecar.metric(aborted) > ABORTS, 60, "many transactions were aborted")
+    sidecar.until(lambda: sidecar.metric(aborted) > ABORTS + TRIES, 60, "many transactions were aborted")
     assert sidecar.stop().code == 0
     lines = [json.loads(line) for line in sidecar.log().splitlines()]
     bad = [line for line in lines if line["level"] in ("warning", "error") and "GETPID" not in line["message"]]
