@@ -18,7 +18,7 @@ from tests.sim.stories import plans, story
 from tests.sim.world import World
 
 MOVES = ("crash", "revoke", "lose", "join")
-STORIES = 40
+STORIES = 20
 LOSSES = (Fault("late", 0, 20_000, 0),)
 CHANGES = (Fault("crash", 6_000, 700, 0), Fault("revoke", 9_000, 700, 1), Fault("crash", 14_000, 700, 0))
 

@@ -95,7 +95,11 @@ FAULTS: dict[str, Play] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+SLOW = ("no such host",)
+"""A name that is looked up takes the machine's own time."""
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[pytest.mark.long] * (fault in SLOW)) for fault in FAULTS])
 def test_a_fault_of_the_service_keeps_no_request(fault: str, tmp_path: Path) -> None:
     async def work() -> None:
         push = scene.push()

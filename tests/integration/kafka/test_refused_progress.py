@@ -48,7 +48,9 @@ def committed(group: GroupTopics, topic: str) -> int:
         reader.close()
 
 
-@pytest.mark.parametrize("outcome", [OK, FAIL], ids=["done", "failed"])
+@pytest.mark.parametrize(
+    "outcome", [pytest.param(OK, id="done", marks=pytest.mark.long), pytest.param(FAIL, id="failed")]
+)
 def test_progress_that_kafka_refuses_for_one_topic_holds_up_no_other(
     outcome: Answer, guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
