@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from tests.flow.conftest import FreshGroup
+from tests.support.kafka.bombs import BOMBS
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
 from tests.support.kafka.topic_io import HEADERS
 from tests.support.proof.frugal import Frugal
@@ -51,8 +52,10 @@ THREADS = 256
 LIVEZ_WITHIN = 1.0
 LARGE, WIDE = 900_000, 8_192
 """Bytes of a large record's value, and of its key and of its headers each."""
-LARGE_EVERY, SMALL_EACH = 0.4, 20
-"""Seconds between two large records, and the small ones that come with each."""
+LARGE_EVERY, SMALL_EACH, BOMB_EVERY = 0.4, 20, 10
+"""Seconds between two large records, the small ones that come with each, and of how many large ones one is followed by
+a bomb: 100 000 headers."""
+BOMB: list[tuple[str, str | bytes | None]] = [*BOMBS["headers"].headers]
 QUIET_WITHIN = 120.0
 # No 429: a service that asks for time is obeyed, and the load would pile up.
 HOSTILE: tuple[Behaviour, ...] = (
@@ -87,6 +90,8 @@ class Load(threading.Thread):
             self._producer.produce(self._topic, b"v" * LARGE, key, headers=headers, on_delivery=self._note)
             for small in range(SMALL_EACH):
                 self._producer.produce(self._topic, b"%d/%d" % (number, small), on_delivery=self._note)
+            if number % BOMB_EVERY == 0:
+                self._producer.produce(self._topic, b"bomb", headers=BOMB, on_delivery=self._note)
             number += 1
             self._producer.poll(0)
 
@@ -165,7 +170,7 @@ def dead(group: GroupTopics) -> set[str]:
 def test_under_pressure_it_lives_answers_probes_loses_nothing_and_keeps_its_memory(
     new_group: FreshGroup, tmp_path: Path, seconds: int
 ) -> None:
-    """Given large records, a hostile service, readers of the dashboard and floods, all at once in 256 MiB."""
+    """Given large records, bombs, a hostile service, readers of the dashboard and floods, all at once in 256 MiB."""
     group = create_group(new_group(), partitions=4, also=UNUSED)
     probes, ui = free_port(), free_port()
     overrides = {
