@@ -79,9 +79,8 @@ class Sidecar:
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
         self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry, sized_topics(settings))
-        ids = self._topic_ids.ids
         self._runners = [
-            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry, ids)
+            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners)

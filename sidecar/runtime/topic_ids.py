@@ -44,10 +44,6 @@ class TopicIds:
         self._kafka, self._needed, self._registry = kafka, needed, registry
         self._looked = asyncio.Event()
 
-    def ids(self) -> Mapping[str, str]:
-        """Return the known ids; for any thread."""
-        return self.known
-
     async def follow(self) -> None:
         """Look now and then, without end."""
         while True:
