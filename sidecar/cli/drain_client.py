@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 from sidecar.errors import SetupError
+from sidecar.http.sidecar_connection import SidecarConnection
 from sidecar.http.tokens import read_tokens
 from sidecar.settings.addresses import Listen
 from topics.durations import render_duration
 
 ANSWER_WITHIN = 5.0
 """Seconds to wait beyond the drain itself: the sidecar answers at its own deadline, not before."""
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 LONGEST_ANSWER = 65_536
 
 
@@ -38,7 +37,7 @@ def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "
     sidecar answers, or if the answer is not that of a drain.
     """
     query = "" if timeout is None else f"?{urlencode({'timeout': render_duration(timeout)})}"
-    connection = _Connection(place, wait + ANSWER_WITHIN)
+    connection = SidecarConnection(place, wait + ANSWER_WITHIN)
     try:
         headers = {"Host": "localhost", "Content-Length": "0"}
         connection.request("POST", f"/drain{query}", headers=headers | (bearer(token) if token else {}))
@@ -88,20 +87,3 @@ def _read(place: Listen, status: int, body: bytes) -> Drained:
     if status != 200 or found is None:
         raise SetupError(f"what answers on {shown(place)} does not drain: HTTP {status}")
     return found
-
-
-class _Connection(http.client.HTTPConnection):
-    """An HTTP connection over TCP on loopback, or over a Unix socket."""
-
-    def __init__(self, place: Listen, timeout: float) -> None:
-        super().__init__(EVERYWHERE.get(place.host, place.host) or "localhost", place.port or None, timeout=timeout)
-        self._path = place.path
-
-    def connect(self) -> None:
-        """Connect over TCP, or over the Unix socket. Nagle's algorithm is of no use for one small request."""
-        if self._path is None:
-            super().connect()
-            return
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)

@@ -59,10 +59,7 @@ class LaneSpec:
 
 
 class LaneRunner:
-    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction.
-
-    `topic_ids`: returns Kafka's ids of the topics, as far as they are known.
-    """
+    """One running lane. Made on the event loop. `observe` gets the result and the seconds of each transaction."""
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class LaneRunner:
         delivery: Delivery,
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
-        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -90,7 +86,6 @@ class LaneRunner:
             self.assignment = Assignment(
                 self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout, stepwise=classic
             )
-            self.assignment.starts.topic_ids = topic_ids
             self.committer = Committer(
                 producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
                 reader_config(kafka, plan.group, client),
@@ -98,7 +93,6 @@ class LaneRunner:
                 self.driver.committed,
                 observe,
                 registry,
-                topic_ids,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, own=policy.relay),

@@ -33,11 +33,11 @@ from sidecar.runtime.assembly import (
 )
 from sidecar.runtime.group_membership import GroupMembership
 from sidecar.runtime.lane_runner import LaneRunner
+from sidecar.runtime.largest_record import LargestRecord
 from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
 from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
 from sidecar.runtime.servers import build_metric_sources, build_servers, pull_calls, retry_calls
-from sidecar.runtime.topic_ids import TopicIds
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
 from sidecar.ui.in_sidecar import build_dashboards
@@ -78,7 +78,7 @@ class Sidecar:
         self._registry = registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
-        self._topic_ids = TopicIds(settings.kafka, self._needed_topics, registry, sized_topics(settings))
+        self._largest_record = LargestRecord(settings.kafka, registry, sized_topics(settings))
         self._runners = [
             LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
             for plan in build_lane_specs(settings)
@@ -109,7 +109,7 @@ class Sidecar:
             credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
         )
-        self._servers = build_servers(settings, self, scraper(sources), calls, lambda: self._topic_ids.largest)
+        self._servers = build_servers(settings, self, scraper(sources), calls, lambda: self._largest_record.size)
         dashboards = build_dashboards(
             settings, policy, None if self._view_service is None else self._view_service.topic
         )
@@ -134,9 +134,9 @@ class Sidecar:
         self._policy_topic.start()
         if self._view_service is not None:
             self._view_service.start()
-        known = self._topic_ids.known_after(self._controller.wait_known)
+        known = self._controller.wait_known
         self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
-        self._starting.append(background(self._topic_ids.follow(), "topic-ids"))
+        self._starting.append(background(self._largest_record.follow(), "largest-record"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))

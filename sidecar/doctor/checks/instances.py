@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from sidecar.core.record import Now
 from sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
 from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.topic import PolicyTopicRecord
+from sidecar.http.sidecar_connection import SidecarConnection
 from sidecar.http.tokens import read_tokens
 from sidecar.settings.addresses import Listen
 from topics.policy_record import InstanceHeard
@@ -20,7 +20,6 @@ from topics.policy_record import InstanceHeard
 ASK_SECONDS = 3.0
 LARGEST_STATUS = 16 * 1024 * 1024
 """Bytes of an answer: 10 000 partitions take 3 MB."""
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 LATE = 60_000
 """ms by which a retry may be late."""
 SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
@@ -72,7 +71,7 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
 
 def status_of(place: Listen, token_file: str | None) -> Mapping[str, Any] | None:
     """Return the `/status` of the instance that listens here; None if there is none, or it does not let us ask."""
-    connection = _Connection(place)
+    connection = SidecarConnection(place, ASK_SECONDS)
     try:
         tokens = () if token_file is None else read_tokens(Path(token_file)).tokens
         bearer = {"Authorization": f"Bearer {tokens[0].secret.decode('ascii')}"} if tokens else {}
@@ -84,20 +83,3 @@ def status_of(place: Listen, token_file: str | None) -> Mapping[str, Any] | None
     finally:
         connection.close()
     return found if isinstance(found, dict) and "partitions" in found else None
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection to an address or to a Unix socket."""
-
-    def __init__(self, place: Listen) -> None:
-        super().__init__(EVERYWHERE.get(place.host, place.host) or "localhost", place.port or None, timeout=ASK_SECONDS)
-        self._path = place.path
-
-    def connect(self) -> None:
-        """Connect by either way."""
-        if self._path is None:
-            super().connect()
-            return
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(ASK_SECONDS)
-        self.sock.connect(self._path)

@@ -34,10 +34,7 @@ partition, that is the cause."""
 
 
 class Committer(threading.Thread):
-    """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
-
-    `topic_ids`: as in `WrittenProgress`.
-    """
+    """The thread that commits one lane's batches, one at a time. It calls `report` with each result."""
 
     def __init__(
         self,
@@ -47,7 +44,6 @@ class Committer(threading.Thread):
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
-        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -61,7 +57,7 @@ class Committer(threading.Thread):
         self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._unnamed = 0
-        self._written = WrittenProgress(topic_ids)
+        self._written = WrittenProgress()
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials)
         self._hidden_headers = HiddenHeaders(reader_config, credentials)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from confluent_kafka import TopicPartition
 
@@ -14,26 +14,21 @@ from sidecar.core.record import Partition
 
 
 class WrittenProgress:
-    """The progress of the last batch as it was written, and the bound that Kafka has shown.
+    """The progress of the last batch as it was written, and the bound that Kafka has shown."""
 
-    `topic_ids`: returns Kafka's ids of the topics, as far as they are known.
-    """
-
-    def __init__(self, topic_ids: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(self) -> None:
         self.most = LONGEST
         """Characters that the brokers take (`offset.metadata.max.bytes`), as far as is known."""
         self.last: Mapping[Partition, tuple[int, str]] = {}
         """The offsets and metadata of the last batch."""
-        self._topic_ids = topic_ids
 
     def offsets(self, batch: CommitBatch) -> list[TopicPartition]:
         """Return the offsets of a batch for the client."""
-        ids = self._topic_ids()
         # A done set that was cut may say the same before and after a batch. A part that is in no other batch tells
         # whether this one is in Kafka.
         once = secrets.token_hex(4) if self.most < LONGEST else ""
         self.last = {
-            source: (share.progress.next, encode_at(source, share.progress, ids.get(source.topic, ""), self.most, once))
+            source: (share.progress.next, encode_at(source, share.progress, "", self.most, once))
             for source, share in batch.commits.items()
         }
         return [TopicPartition(*source, offset, metadata) for source, (offset, metadata) in self.last.items()]

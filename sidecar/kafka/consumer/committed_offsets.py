@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -42,16 +42,14 @@ def committed(
     passed_over: PassedOver = PassedOver(),  # noqa: B008 - it has no state
     *,
     patient: bool = True,
-    topic_ids: Mapping[str, str] | None = None,
 ) -> dict[Partition, Progress | None]:
     """Return the committed progress of each partition that Kafka answers for; None if the group has no offset.
 
     One partition whose offset is held back delays the request for all of them. Each is then requested by itself, and
     those that stay unknown are left out. An answer that carries an error says nothing about the offset. `passed_over`
     is told of progress that does not count. If not `patient`, all are requested once, for a short time, and all are
-    left out if one is held back. `topic_ids`: Kafka's ids of the topics, as far as they are known.
+    left out if one is held back.
     """
-    ids = topic_ids or {}
     places = [TopicPartition(*source) for source in partitions]
     try:
         answers = consumer.committed(places, timeout=COMMITTED_WITHIN if patient else ONE_WITHIN) if places else []
@@ -66,9 +64,9 @@ def committed(
             continue
         if why := unread(place.metadata):
             passed_over.unread(source, why)
-        elif why := misplaced(source, ids.get(source.topic, ""), place.offset, place.metadata):
+        elif why := misplaced(source, "", place.offset, place.metadata):
             passed_over.misplaced(source, why)
-    return {source: _progress(source, place, ids.get(source.topic, "")) for source, place in found.items()}
+    return {source: _progress(source, place) for source, place in found.items()}
 
 
 def _each(consumer: Consumer, places: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -86,5 +84,5 @@ def _held_back(count: int, why: object) -> None:
         _LOG.warning(text, count, why, extra={"event": "offset-held-back"})
 
 
-def _progress(source: Partition, place: TopicPartition, topic_id: str) -> Progress | None:
-    return decode_at(source, topic_id, place.offset, place.metadata) if place.offset >= 0 else None
+def _progress(source: Partition, place: TopicPartition) -> Progress | None:
+    return decode_at(source, "", place.offset, place.metadata) if place.offset >= 0 else None

@@ -10,7 +10,7 @@ message (`OwnedPartitions.learn`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
@@ -58,8 +58,6 @@ class Starts(PassedOver):
         version's."""
         self.misplaced_progress = 0
         """How many partitions were taken over with progress that was made for another offset, partition or topic."""
-        self.topic_ids: Callable[[], Mapping[str, str]] = dict
-        """Returns Kafka's ids of the topics, as far as they are known."""
         self._latest = start_at == "latest"
 
     def find(
@@ -86,7 +84,7 @@ class Starts(PassedOver):
         self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True
     ) -> dict[Partition, Progress | None]:
         """Return what the function of this name returns, for partitions that are taken over now."""
-        return committed(consumer, partitions, self, patient=patient, topic_ids=self.topic_ids())
+        return committed(consumer, partitions, self, patient=patient)
 
     def unread(self, source: Partition, why: str) -> None:
         """Log that a partition continues by its offset alone.

@@ -1,0 +1,48 @@
+"""Learn how large a record of the main topics may be: what is posted to a relay may be as large."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from sidecar.errors import BrokerError, ConfigError
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import KAFKA_LIMIT
+from sidecar.kafka.credentials.registry import CredentialRegistry
+
+LOOK_EVERY = 300.0
+"""Seconds between two looks."""
+AGAIN = 10.0
+"""Seconds until the next look after one without an answer."""
+
+_LOG = logging.getLogger("reconsume.run")
+
+
+class LargestRecord:
+    """The largest record that one of these topics takes.
+
+    A client is made for each look: one that stayed would cost threads and connections for a request in five minutes.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], registry: CredentialRegistry, topics: tuple[str, ...]) -> None:
+        self.size = KAFKA_LIMIT
+        """Bytes, as far as this user may see it."""
+        self._kafka, self._registry, self._topics = kafka, registry, topics
+
+    async def follow(self) -> None:
+        """Look now and then, without end; do nothing where there are no topics."""
+        while self._topics:
+            answered = await asyncio.to_thread(self._look)
+            await asyncio.sleep(LOOK_EVERY if answered else AGAIN)
+
+    def _look(self) -> bool:
+        kafka = {**self._kafka, **self._registry.newest.properties}
+        try:
+            cluster = Cluster(kafka, "reconsume-largest-record")
+            told = [config.get("max.message.bytes", "") for config in cluster.settings(self._topics).values()]
+        except (BrokerError, ConfigError) as fault:
+            _LOG.debug("the topics' limits are not known: %s", fault, extra={"event": "topic-limits-unknown"})
+            return False
+        self.size = max((int(text) for text in told if text.isdecimal()), default=KAFKA_LIMIT)
+        return True
