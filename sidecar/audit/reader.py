@@ -20,7 +20,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.descriptions import Span
-from sidecar.kafka.client_config import reader_config
+from sidecar.kafka.client_config import reader_config, whole_fetches
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -62,7 +62,8 @@ class AuditKafka:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 50,
         }
-        self._consumer = Consumer(config)
+        self._own = Consumer(whole_fetches(config))
+        self._mains = Consumer(config)
         # Its watermarks are high watermarks, and its requests never wait for an open transaction.
         self._asking = Consumer({**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"})
         self.seen: dict[Number, First] = {}
@@ -79,7 +80,8 @@ class AuditKafka:
         self.close()
 
     def close(self) -> None:
-        self._consumer.close()
+        self._own.close()
+        self._mains.close()
         self._asking.close()
 
     def topics(self) -> dict[str, int]:
@@ -140,30 +142,30 @@ class AuditKafka:
     def read(
         self, starts: Offsets, ends: Offsets, wanted: Mapping[Number, Iterator[int]] | None = None
     ) -> Iterator[TopicRecord]:
-        """Yield the committed records from `starts` up to `ends`; only those in `wanted` (rising) if given."""
+        """Yield the committed records of the group's own topics from `starts` up to `ends`.
+
+        With `wanted` (rising offsets): only these, of main topics.
+        """
+        consumer = self._own if wanted is None else self._mains
         picks = None if wanted is None else {place: Pick(offsets) for place, offsets in wanted.items()}
-        reader = RangeReader(self._consumer, {place: Span(starts[place], end) for place, end in ends.items()})
+        reader = RangeReader(consumer, {place: Span(starts[place], end) for place, end in ends.items()})
         for message in reader.records(self._patience):
             if reader.overtaken:
                 self._note_overtaken(reader)
             if (row := self._taken(message, picks)) is not None:
                 yield row
         self._note_overtaken(reader)
-        self.stuck |= {place: self._position(place, starts[place]) for place in reader.left}
+        self.stuck |= {place: _position(consumer, place, starts[place]) for place in reader.left}
         # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
         # (librdkafka 2.16).
-        self._consumer.resume([TopicPartition(*place) for place in ends if starts[place] < ends[place]])
-        self._consumer.unassign()
+        consumer.resume([TopicPartition(*place) for place in ends if starts[place] < ends[place]])
+        consumer.unassign()
 
     def _note_overtaken(self, reader: RangeReader) -> None:
         for place in reader.overtaken:
             self.seen.pop(place, None)
         self.overtaken |= reader.overtaken
         reader.overtaken.clear()
-
-    def _position(self, place: Number, start: int) -> int:
-        [found] = self._consumer.position([TopicPartition(*place)])
-        return max(found.offset, start)  # negative where nothing was read
 
     def _taken(self, message: Message, picks: Mapping[Number, Pick] | None) -> TopicRecord | None:
         """Return the record if it is wanted."""
@@ -179,6 +181,11 @@ class AuditKafka:
         if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return BrokerError(f"no broker of {self._servers} answered within {ANSWER_SECONDS:.0f} s: {what}")
         return BrokerError(f"{what}: {sentence_of(error)}")
+
+
+def _position(consumer: Consumer, place: Number, start: int) -> int:
+    [found] = consumer.position([TopicPartition(*place)])
+    return max(found.offset, start)  # negative where nothing was read
 
 
 def passes(error: KafkaError) -> bool:

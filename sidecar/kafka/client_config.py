@@ -38,11 +38,16 @@ def _client(user: Properties, client_id: str) -> Config:
 
 
 LITTLE = 4 * 1024
-"""Bytes that are fetched at a time. A fetch is decompressed as a whole, and 1 MB of zeros has 140 bytes in a topic: of
-these 4 KiB make 29 MB. At least one batch arrives in any case, however large it is."""
-OWN_FETCH, OWN_FETCHES = 256 * 1024, 1024 * 1024
-"""Bytes of a partition, and of all, that are fetched at a time in relay mode: only sidecars and their service write
-there, and a relay does nothing but move them. Of a batch that is larger than OWN_FETCH a fetch brings no other."""
+"""Bytes that are fetched at a time where any producer may write. A fetch is decompressed as a whole, and 1 MB of zeros
+has 140 bytes in a topic: of these 4 KiB make 29 MB. At least one batch arrives in any case, however large it is."""
+WHOLE, WHOLES = 1024 * 1024, 2 * 1024 * 1024
+"""Bytes of a partition, and of all, that are fetched at a time where transactions write, at least.
+
+With its records a broker names the aborted transactions among them. A broker that leads a partition after it had to
+catch up leaves some out, if the fetch ends among records that it caught up with in one piece (Kafka 3.9 to 4.4: it
+notes a last stable offset that is too high, and looks no further). A piece has 1 MiB at most
+(`replica.fetch.max.bytes`). Of 464 aborted records a client read 464 as committed ones with 4 KiB, 416 with 64 KiB,
+and none with this. Our own topics hold copies as they were delivered, so that little is packed there."""
 QUEUED, QUEUED_LANE = 16, 32
 """Messages that are fetched ahead, in lanes a few more. librdkafka bounds what waits by the bytes of the values
 alone. So of records that are all key or all headers only their number counts."""
@@ -60,14 +65,30 @@ _FETCHES: Config = {
 
 
 _LANE_FETCHES: Config = {**_FETCHES, "queued.min.messages": QUEUED_LANE}
-_OWN_FETCHES: Config = {**_FETCHES, "fetch.message.max.bytes": OWN_FETCH, "fetch.max.bytes": OWN_FETCHES}
-"""The same for lanes, and for that of a relay."""
+"""The same for lanes."""
+_SAME = {"max.partition.fetch.bytes": "fetch.message.max.bytes"}
+"""Another name that librdkafka has for a property: of two values the one that is set last would hold."""
+_SPARE = 512
+"""Bytes that librdkafka wants of an answer beyond the records in it."""
 
 
 def _consumer(user: Properties, client_id: str, fetches: Config = _FETCHES) -> Config:
-    config = {**fetches, **_client(user, client_id)}
+    config = {**fetches, **_client({_SAME.get(name, name): value for name, value in user.items()}, client_id)}
     # A user's value is meant for producers, and librdkafka refuses a `fetch.max.bytes` that is below it.
     return {**config, "message.max.bytes": min(LITTLE, int(str(config["fetch.max.bytes"])))}
+
+
+def whole_fetches(config: Mapping[str, object]) -> Config:
+    """Return the configuration of a consumer with fetches that are large enough where transactions write (WHOLE)."""
+    least = {"fetch.message.max.bytes": WHOLE, "fetch.max.bytes": WHOLES}
+    if "receive.message.max.bytes" in config:
+        least["receive.message.max.bytes"] = max(WHOLES, int(str(config["fetch.max.bytes"]))) + _SPARE
+    return {**config, **{name: max(bytes_, int(str(config[name]))) for name, bytes_ in least.items()}}
+
+
+def fetches_whole(config: Mapping[str, object]) -> bool:
+    """Return whether a consumer's fetches are large enough where transactions write, as librdkafka's own ones are."""
+    return int(str(config.get("fetch.message.max.bytes", WHOLE))) >= WHOLE
 
 
 def client_id_of(group: str, instance: str) -> str:
@@ -78,16 +99,15 @@ def client_id_of(group: str, instance: str) -> str:
 def consumer_config(user: Properties, group: str, client_id: str, *, own: bool = False) -> Config:
     """Return the configuration of a lane's consumer.
 
-    `own`: whether it reads what sidecars and their service wrote, as in relay mode. Else any producer's records are
-    there, or copies of them, which may be packed.
+    `own`: whether it reads the group's own topics, where sidecars write in transactions.
     """
-    return {
+    config = {
         **(_CLASSIC if user.get("group.protocol", "classic") == "classic" else {}),
         "max.poll.interval.ms": 300_000,
         "fetch.wait.max.ms": 500,
         # A topic that is created later is noticed within this time, without a restart.
         "topic.metadata.refresh.interval.ms": 5_000,
-        **_consumer(user, client_id, _OWN_FETCHES if own else _LANE_FETCHES),
+        **_consumer(user, client_id, _LANE_FETCHES),
         "group.id": group,
         # Only transactions commit progress: a plain commit could arrive late and undo a newer one.
         "enable.auto.commit": False,
@@ -98,6 +118,7 @@ def consumer_config(user: Properties, group: str, client_id: str, *, own: bool =
         # A level topic ends with a transaction marker: only the offset of the EOF event lets an empty level show lag 0.
         "enable.partition.eof": True,
     }
+    return whole_fetches(config) if own else config
 
 
 BATCH_BYTES = 128 * 1024
@@ -152,12 +173,12 @@ def reader_config(user: Properties, group: str, client_id: str) -> Config:
 
 
 def follower_config(user: Properties, group: str, client_id: str) -> Config:
-    """Return the configuration of a client that reads topics from their beginning.
+    """Return the configuration of a client that reads the group's own topics from their beginning.
 
     It also requests the committed offsets of `group`.
     """
     return {
-        **reader_config(user, group, client_id),
+        **whole_fetches(reader_config(user, group, client_id)),
         # A compacted topic has gaps, and a topic that was deleted and created again begins at 0.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,

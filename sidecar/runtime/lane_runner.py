@@ -95,7 +95,7 @@ class LaneRunner:
                 registry,
             )
         self.consumer = ConsumerThread(
-            consumer_config(kafka, plan.group, client, own=policy.relay),
+            consumer_config(kafka, plan.group, client, own=bool(plan.waits) or policy.relay),
             plan.topics,
             self.driver,
             self.assignment,

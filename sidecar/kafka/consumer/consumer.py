@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from sidecar.core.record import Partition
+from sidecar.kafka.client_config import fetches_whole, whole_fetches
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import HEAVY
 from sidecar.kafka.consumer.due_offsets import named
@@ -75,7 +76,7 @@ class ConsumerThread(threading.Thread):
         self._changed_at = 0.0
         """When they were replaced (monotonic seconds)."""
         self._handler = handler
-        self._hand_overs = HandOver(assignment.slots, reading, heavy)
+        self._hand_overs = HandOver(assignment.slots, reading, heavy, gaps=fetches_whole(config))
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
         self._stopping = threading.Event()
@@ -247,8 +248,17 @@ class ConsumerThread(threading.Thread):
         if found.firsts:
             self._hand_overs.forget(found.firsts)
             self.assignment.learn(self._consumer, found.firsts)
-        if found.errors:  # after the records before them: an error may say that the log is cut there
+        if found.gap is not None:
+            self._fetch_whole(found.gap)
+        elif found.errors:  # after the records before them: an error may say that the log is cut there
             self._on_errors(found.errors)
+
+    def _fetch_whole(self, source: Partition) -> None:
+        """Fetch more at a time from now on, as transactions may write where offsets are missing; with a new client."""
+        text = "%s[%s] has gaps, as transactions leave them: the group is joined anew, to fetch more at a time"
+        _LOG.info(text, *source, extra={"event": "fetches-whole"})
+        self._config, self._hand_overs.gaps = whole_fetches(self._config), True
+        self._begin_anew()
 
     def _on_errors(self, errors: Iterable[tuple[Message, KafkaError]]) -> None:
         found = lost_positions(self.assignment.slots, errors)

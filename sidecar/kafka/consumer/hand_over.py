@@ -3,6 +3,9 @@
 Of a partition whose start is not known yet, only the offset of the first message is kept. The start is found out for
 all such partitions together, and they are fetched again: nothing polls meanwhile, and their messages may be heavy.
 
+Where small fetches are made, a gap in the offsets of a main topic ends what is taken of the partition: transactions may
+have left it, and small fetches may bring their aborted records (`client_config.WHOLE`).
+
 A rebalance may happen meanwhile: the client calls back while it is asked for more messages. So what was collected for a
 partition counts only if the partition is still ours, under the same epoch, when it is handed over.
 """
@@ -29,7 +32,7 @@ class HandedOver(NamedTuple):
     """The records of one hand-over, and the errors that came with them.
 
     `firsts`: the offset of the first message of each partition whose start is not known yet. `messages`: how many
-    messages were read. `weight`: of all records, in bytes.
+    messages were read. `weight`: of all records, in bytes. `gap`: a partition in which offsets are missing.
     """
 
     runs: list[FetchedRecords]
@@ -37,15 +40,20 @@ class HandedOver(NamedTuple):
     errors: list[tuple[Message, KafkaError]]
     messages: int
     weight: int
+    gap: Partition | None = None
 
 
 class HandOver:
     """The hand-overs of one consumer. All calls come from its thread.
 
     `slots`: the partitions that the consumer owns. `heavy`: bytes (`Record.weight`) after which a hand-over ends.
+    `gaps`: whether gaps in the offsets are taken, as fetches are large enough.
     """
 
-    def __init__(self, slots: dict[Key, OwnedPartition], reading: Reading | None, heavy: int = HEAVY) -> None:
+    def __init__(
+        self, slots: dict[Key, OwnedPartition], reading: Reading | None, heavy: int = HEAVY, *, gaps: bool = True
+    ) -> None:
+        self.gaps = gaps
         self._slots, self._reading, self._heavy = slots, reading, heavy
         self._batches = Batches()
         self._ages: list[tuple[int, int] | None] = []
@@ -82,8 +90,9 @@ class HandOver:
     def collect(self, messages: Iterable[Message], levels: Collection[str]) -> HandedOver:
         """Return these messages as a hand-over, up to the one with which it is heavy."""
         runs, errors, firsts = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]](), dict[Partition, int]()
-        reading, slots = self._reading, self._slots
+        reading, slots, gaps = self._reading, self._slots, self.gaps
         count = weight = 0
+        gap: Partition | None = None
         for message in messages:
             count += 1
             key = (message.topic(), message.partition())
@@ -94,6 +103,9 @@ class HandOver:
             elif slot is not None and slot.awaits is not None:
                 firsts.setdefault(slot.partition, message.offset() or 0)
             elif slot is not None:
+                if not gaps and (message.offset() or 0) > slot.last + 1:
+                    gap = slot.partition
+                    continue
                 if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
                     continue
                 run = runs.get(key)
@@ -109,7 +121,7 @@ class HandOver:
                 weight += record.weight
                 if weight >= self._heavy:
                     break
-        return HandedOver([run for run in runs.values() if self._is_ours(run)], firsts, errors, count, weight)
+        return HandedOver([run for run in runs.values() if self._is_ours(run)], firsts, errors, count, weight, gap)
 
     def _is_ours(self, run: FetchedRecords) -> bool:
         slot = self._slots.get(run.partition)

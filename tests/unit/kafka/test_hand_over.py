@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.batches import HEAVY
@@ -112,3 +112,36 @@ def test_a_partition_that_is_taken_away_meanwhile_is_not_handed_over() -> None:
 
     rig.client.consume = consume  # type: ignore[method-assign]
     assert rig.take() == [5]
+
+
+GAPS = {
+    "between two records": ((ORDERS, 0), (ORDERS, 2), (BILLS, 0)),
+    "before the first record": ((ORDERS, 1), (BILLS, 0)),
+    "of many offsets": ((ORDERS, 0), (ORDERS, 900), (ORDERS, 901), (BILLS, 0)),
+    "before the end of the log": ((ORDERS, 0), (ORDERS, -5), (BILLS, 0)),
+}
+
+
+@pytest.mark.parametrize("queued", GAPS.values(), ids=GAPS)
+def test_what_comes_behind_a_gap_is_not_taken_where_fetches_are_small(
+    queued: tuple[tuple[Partition, int], ...],
+) -> None:
+    """An offset of -n stands for the end of the log at n."""
+    rig = Rig(*queued)
+    for message in rig.client.queued:
+        message.value = lambda: b""
+        if (at := message.offset()) < 0:
+            message.offset = lambda at=at: -at
+            message.error = lambda: SimpleNamespace(code=lambda: KafkaError._PARTITION_EOF)
+    rig.hand_overs.gaps = False
+    found = rig.hand_overs.take(cast(Consumer, rig.client), 0.1, ())
+    taken = {run.partition: [record.offset for record in run.records] for run in found.runs}
+    assert found.gap == ORDERS
+    assert taken == {ORDERS: [0], BILLS: [0]} if queued[0] == (ORDERS, 0) else {BILLS: [0]}
+
+
+def test_where_fetches_are_large_a_gap_is_nothing() -> None:
+    rig = Rig((ORDERS, 3), (ORDERS, 9))
+    for message in rig.client.queued:
+        message.value = lambda: b""
+    assert rig.take() == [3, 9]
