@@ -73,7 +73,10 @@ _SPARE = 512
 
 
 def _consumer(user: Properties, client_id: str, fetches: Config = _FETCHES) -> Config:
-    config = {**fetches, **_client({_SAME.get(name, name): value for name, value in user.items()}, client_id)}
+    given = {_SAME.get(name, name): value for name, value in user.items()}
+    config = {**fetches, **_client(given, client_id)}
+    if "fetch.message.max.bytes" in given and "fetch.max.bytes" not in given:
+        config["fetch.max.bytes"] = 2 * int(str(given["fetch.message.max.bytes"]))
     # A user's value is meant for producers, and librdkafka refuses a `fetch.max.bytes` that is below it.
     return {**config, "message.max.bytes": min(LITTLE, int(str(config["fetch.max.bytes"])))}
 
@@ -88,7 +91,7 @@ def whole_fetches(config: Mapping[str, object]) -> Config:
 
 def fetches_whole(config: Mapping[str, object]) -> bool:
     """Return whether a consumer's fetches are large enough where transactions write, as librdkafka's own ones are."""
-    return int(str(config.get("fetch.message.max.bytes", WHOLE))) >= WHOLE
+    return all(int(str(config.get(f"fetch.{name}.bytes", WHOLE))) >= WHOLE for name in ("message.max", "max"))
 
 
 def client_id_of(group: str, instance: str) -> str:

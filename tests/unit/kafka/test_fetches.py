@@ -57,4 +57,6 @@ def test_where_any_producer_may_write_little_is_fetched_unless_the_user_wants_mo
     assert config["fetch.message.max.bytes"] == LITTLE
     assert not fetches_whole(config)
     for name in ("fetch.message.max.bytes", "max.partition.fetch.bytes"):
-        assert fetches_whole(consumer_config(SERVERS | {name: "1048576"}, "g", "c"))
+        wanted = consumer_config(SERVERS | {name: "1048576"}, "g", "c")
+        assert fetches_whole(wanted), "all that is fetched at a time follows, if nothing is said of it"
+        assert not fetches_whole(consumer_config(SERVERS | {name: "1048576", "fetch.max.bytes": "9000"}, "g", "c"))
