@@ -170,7 +170,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "bytes of a main topic fetched at a time, while its offsets have no gaps",
                 bytes_(client_config.LITTLE),
                 "`kafka.fetch.message.max.bytes`",
-                f"one batch in any case: it is unpacked as a whole. Else, and of own topics, {bytes_(client_config.WHOLE)}",
+                f"one batch in any case, unpacked as a whole; else, and of own topics, {bytes_(client_config.WHOLE)}",
             ),
             Limit(
                 "distance of the last record begun from the first open one, in a partition",
