@@ -24,8 +24,9 @@ class GroupRules(msgspec.Struct, frozen=True):
     - `names`: the names of the group's topics.
     - `topics`: the main topics, at least one.
     - `ladder`: the wait before each retry.
-    - `table`: the delay table, which numbered levels refer to (level 1 is the first).
-    - `delays`: the delay of every level topic, ascending.
+    - `table`: the delays that numbered levels refer to (level 1 is the first); not all of them need a topic.
+    - `delays`: the delay of every level topic, ascending. What lies between is made of hops. A group that retries in
+      place has none.
     - `max_reconsume_times`: the most retries of a record.
     - `instance`: the name of this process or job in the events that it writes.
     - `unknown_topic`: ms after its due time in which another consumer of the group must take a retry of a topic that
@@ -65,15 +66,18 @@ class GroupRules(msgspec.Struct, frozen=True):
         """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all."""
         return longest_fit(wait, self.delays)
 
-    def passing_level(self, found: str) -> int:
+    def passing_level(self, found: str) -> int | None:
         """Return the level that passes on a record found in topic `found`: each of the short levels in turn.
 
-        All partitions of one level may belong to consumers that do not take the topic of the record.
+        None if the group has no levels. All partitions of one level may belong to consumers that do not take the topic
+        of the record.
         """
         role = self.names.role(found, self.topics)
         short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
         shorter = longest_fit((role.delay or 0) - 1 if role is not None else 0, short)
-        return short[-1] if shorter is None else shorter
+        if shorter is None:
+            return short[-1] if short else None
+        return shorter
 
     def dlq_of(self, topic: str) -> str:
         """Return the dead-letter topic for records of `topic`, which need not be one of the group's own main topics."""

@@ -23,7 +23,7 @@ SHORTEST_ASKED = 1_000
 LONGEST = 864_000_000
 """ms, 10 days. The longest delay (contract §4). The retention of the level topics is based on it."""
 MOST_DELAYS = 64
-"""Delays of a table or ladder. Each one is a topic with its partitions and replicas."""
+"""Delays of a list of levels, or of a ladder. A level is a topic with its partitions and replicas."""
 
 
 class Exponential(msgspec.Struct, frozen=True):
@@ -53,15 +53,18 @@ class Ladder(msgspec.Struct, frozen=True):
         return self.delays[min(retry, len(self.delays)) - 1]
 
 
-def build_ladder(spec: LadderSpec, table: tuple[int, ...] = TABLE) -> Ladder:
-    """Return the ladder that `spec` describes over `table`. Raises ValueError in one sentence if one is invalid."""
-    check_table(table)
+LevelsSpec: TypeAlias = str | tuple[int, ...]
+"""`ladder` (a level for each delay of the ladder), `table` (those of TABLE as well), or a list of delays in ms, from
+which all others are made by hops."""
+
+
+def build_ladder(spec: LadderSpec) -> Ladder:
+    """Return the ladder that `spec` describes. Raises ValueError in one sentence if it is invalid."""
     match spec:
         case "rocketmq":
-            # Level 2 + n. A table of one or two levels has no level after 2: every retry waits its last level.
-            delays = table[2:] or table[-1:]
+            delays = TABLE[2:]
         case "pulsar":
-            delays = table
+            delays = TABLE
         case Exponential():
             delays = exponential(spec)
         case str():
@@ -73,12 +76,12 @@ def build_ladder(spec: LadderSpec, table: tuple[int, ...] = TABLE) -> Ladder:
 
 
 def check_table(table: tuple[int, ...]) -> None:
-    """Raise ValueError unless the table has 1 to 64 delays, each longer than the previous one."""
-    check_delays(table, "the table of levels")
+    """Raise ValueError unless a list of levels has 1 to 64 delays, each longer than the previous one."""
+    check_delays(table, "the list of levels")
     for shorter, longer in pairwise(table):
         if shorter >= longer:
             raise ValueError(
-                f"the table of levels must rise, and {render_duration(longer)} follows {render_duration(shorter)}"
+                f"the list of levels must rise, and {render_duration(longer)} follows {render_duration(shorter)}"
             )
 
 
@@ -111,9 +114,23 @@ def exponential(spec: Exponential) -> tuple[int, ...]:
     return (*delays, spec.max)
 
 
-def level_delays(ladder: Ladder, table: tuple[int, ...]) -> tuple[int, ...]:
-    """Return every delay that has a level topic, ascending: those of the table and of the ladder."""
-    return tuple(sorted({*table, *ladder.delays}))
+def level_delays(spec: LevelsSpec, ladder: Ladder) -> tuple[int, ...]:
+    """Return every delay that has a level topic, ascending. Raises ValueError in one sentence if `spec` is invalid."""
+    match spec:
+        case "ladder":
+            return tuple(sorted(set(ladder.delays)))
+        case "table":
+            return tuple(sorted({*TABLE, *ladder.delays}))
+        case str():
+            raise ValueError(f"{spec[:40]!r} is no choice of levels: write ladder, table or a list of delays")
+        case _:
+            check_table(spec)
+            return spec
+
+
+def numbered(spec: LevelsSpec) -> tuple[int, ...]:
+    """Return the delays that a numbered level counts in: the list that was given, else TABLE."""
+    return TABLE if isinstance(spec, str) else spec
 
 
 def longest_fit(remaining: int, levels: tuple[int, ...]) -> int | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.capacity import constants as figures
-from topics.levels import TABLE, Ladder, build_ladder
+from topics.levels import Ladder, build_ladder
 from topics.names import Kind, Names
 from topics.specs import Source, TopicSpec, group_specs
 
@@ -38,7 +38,7 @@ class Load(msgspec.Struct, frozen=True):
     outage: float = 0.0
     retries: int = 16
     ladder: Ladder = build_ladder("rocketmq")
-    delays: tuple[int, ...] = TABLE
+    delays: tuple[int, ...] = build_ladder("rocketmq").delays
 
     def __post_init__(self) -> None:
         if not (0 < self.rate <= 1e9 and 0 <= self.fails <= 1 and 0 <= self.fails_again <= 1):

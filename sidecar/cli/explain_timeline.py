@@ -3,12 +3,14 @@ cannot show."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count, islice
 
 from sidecar.cli.terminal.output import Row
 from sidecar.settings import Settings
 from topics.durations import render_duration
+from topics.levels import hops
 
 IN_PLACE_SHOWN = 3
 """Rows shown of a timeline that has no end."""
@@ -65,15 +67,23 @@ def of_a_short_ladder(settings: Settings) -> list[str]:
 
 
 def through_levels(settings: Settings, main: str) -> Iterator[Row]:
-    """Yield the rows of the ladder: each delay in its level topic."""
+    """Yield the rows of the ladder: each delay in the level topics that make it up."""
     yield first(main)
     total, relay = 0, settings.deliver.mode == "relay"
     for retry in range(1, settings.retry.max_reconsume_times + 1):
         wait = settings.ladder.delay(retry)
         total += wait
-        name = settings.names.level(wait, main)
+        name = way_of(settings, main, wait)
         yield row(retry + 1, wait, total, f"{name}, {settings.names.ready}" if relay else name)
     yield row(None, 0, total, settings.names.dlq(main))
+
+
+def way_of(settings: Settings, main: str, wait: int) -> str:
+    """Return the level topics that a wait passes, in words; what is left of it is spent in memory."""
+    way = hops(wait, settings.delays)
+    counts = Counter(way)
+    parts = [settings.names.level(level, main) + (f" ×{count}" if count > 1 else "") for level, count in counts.items()]
+    return ", ".join(parts + ["(memory)"] * (sum(way) < wait))
 
 
 def in_place(settings: Settings, main: str) -> Iterator[Row]:

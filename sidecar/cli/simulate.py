@@ -16,7 +16,7 @@ from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import load as load_settings
 from sidecar.settings.values import parse_size
 from topics.durations import parse_duration, render_duration
-from topics.levels import TABLE, Ladder, build_ladder, level_delays
+from topics.levels import Ladder, build_ladder, level_delays
 
 COLUMNS = ("part", "what", "value", "unit", "note")
 
@@ -95,7 +95,7 @@ def load_of(options: Options, given: Given) -> Load:
     is invalid."""
     configured = load_settings(options.config, options.sets) if options.config or options.sets else None
     own = Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder
-    table = TABLE if configured is None else configured.retry.levels
+    levels = "ladder" if configured is None else configured.levels
     most = 16 if configured is None else configured.retry.max_reconsume_times
     steps = ladder_of(given.ladder, own)
     try:
@@ -113,7 +113,7 @@ def load_of(options: Options, given: Given) -> Load:
             outage=seconds(given.outage),
             retries=most if given.retries is None else given.retries,
             ladder=steps,
-            delays=level_delays(steps, table),
+            delays=level_delays(levels, steps),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -100,6 +100,8 @@ POSTPONED_TOO_LONG = Failed("postponed", "the service postponed it for longer th
 LONGEST_IN_MEMORY = 10_000
 """ms. A record that is postponed for as long waits in a level topic: one customer's limit must not fill the room."""
 UNKNOWN_TOPIC = "unknown-topic"
+STRAY_WAIT = 10_000
+"""ms between two looks whether a record whose topic is not consumed here is to go to the DLQ, without levels."""
 
 
 def life_of(record: Record) -> RetryState:
@@ -284,17 +286,20 @@ def after_wait(record: Record, policy: Policy, now: int, patience: int = LONGEST
     if rest <= 0:
         return Forward(life) if policy.relay else AT_ONCE
     level = policy.level_for(rest)
-    return Wait(rest) if level is None and rest <= patience else Hop(life, level or policy.delays[0])
+    if level is None and (rest <= patience or not policy.delays):
+        return Wait(rest)
+    return Hop(life, level or policy.delays[0])
 
 
-def _stray(life: RetryState, found: str, policy: Policy, now: int) -> Hop | DeadLetter:
+def _stray(life: RetryState, found: str, policy: Policy, now: int) -> Hop | Wait | DeadLetter:
     """Return the hop that passes on a record whose topic this instance does not consume.
 
-    If no instance has taken the record for `policy.unknown_topic` ms, it goes to the DLQ with its counts unchanged.
+    If no instance has taken the record for `policy.unknown_topic` ms, it goes to the DLQ with its counts unchanged. In
+    a group without levels it waits here until the partition is another's.
     """
     rest = life.due_at - now
     if now - (life.due_at or life.first_failed_at) >= policy.unknown_topic:
         kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
         return DeadLetter(kept, UNKNOWN_TOPIC, life.times, stray=True)
-    level = policy.level_for(rest)
-    return Hop(life, policy.passing_level(found) if level is None else level, stray=True)
+    level = policy.level_for(rest) or policy.passing_level(found)
+    return Wait(STRAY_WAIT) if level is None else Hop(life, level, stray=True)

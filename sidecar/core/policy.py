@@ -6,7 +6,6 @@ import msgspec
 
 from topics.group_rules import GroupRules
 from topics.headers import RetryState
-from topics.levels import level_delays
 
 SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
 """ms between two attempts in place (contract §6)."""
@@ -34,7 +33,7 @@ class Policy(GroupRules, frozen=True):
     `broadcast`: a failure is only counted. `traced`: copies carry the trace context of the attempt before.
 
     Raises:
-        ValueError: if there is no topic, a delay has no level topic, or `max_reconsume_times` is negative.
+        ValueError: if there is no topic, no level without retries in place, or `max_reconsume_times` is negative.
     """
 
     max_deaths: int | None = None
@@ -49,8 +48,10 @@ class Policy(GroupRules, frozen=True):
     def __post_init__(self) -> None:
         if not self.topics:
             raise ValueError("a policy needs at least one topic")
-        if self.delays != level_delays(self.ladder, self.table):
-            raise ValueError("each delay of the ladder and of the table needs its level topic, in ascending order")
+        if self.delays != tuple(sorted(set(self.delays))):
+            raise ValueError("the delays of the levels must rise")
+        if not self.delays and self.in_place is None:
+            raise ValueError("a policy needs at least one level, unless it retries in place")
         if self.max_reconsume_times < 0:
             raise ValueError("max_reconsume_times cannot be negative")
 

@@ -40,7 +40,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         names=settings.names,
         topics=settings.topic_names,
         ladder=settings.ladder,
-        table=settings.retry.levels,
+        table=settings.table,
         delays=settings.delays,
         max_reconsume_times=settings.retry.max_reconsume_times,
         max_deaths=deaths_of(settings),

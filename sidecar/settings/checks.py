@@ -14,7 +14,7 @@ from sidecar.settings.sections.deliver import Deliver
 from sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
 from sidecar.settings.values import KeyPath
 from topics.durations import render_duration
-from topics.levels import build_ladder
+from topics.levels import build_ladder, level_delays
 from topics.names import build_names, group_fault
 
 Check = Callable[[Settings], Iterator[Fault]]
@@ -113,9 +113,9 @@ def urls_are_local(settings: Settings) -> Iterator[Fault]:
 
 
 def ladder_fits(settings: Settings) -> Iterator[Fault]:
-    """Yield a fault if the level table does not rise, or the ladder cannot be built over it."""
+    """Yield a fault if the ladder cannot be built, or a list of levels does not rise."""
     try:
-        build_ladder(settings.retry.ladder, settings.retry.levels)
+        level_delays(settings.levels, build_ladder(settings.retry.ladder))
     except ValueError as error:
         yield Fault(("retry", "ladder"), str(error), given=False)
 

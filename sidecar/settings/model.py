@@ -21,7 +21,7 @@ from sidecar.settings.sections.view import FOLDER, View
 from sidecar.settings.values import Section, duration, text
 from topics.acls import GroupShape
 from topics.durations import parse_duration as ms
-from topics.levels import Ladder, build_ladder, level_delays
+from topics.levels import Ladder, LevelsSpec, build_ladder, level_delays, numbered
 from topics.names import Names
 
 GROUP = text("letters of ASCII, digits and . _ -, because topics are named after it", r"[a-zA-Z0-9._-]{1,249}")
@@ -157,16 +157,29 @@ class Settings(Section):
 
     @functools.cached_property
     def ladder(self) -> Ladder:
-        """The wait before each retry.
+        """The wait before each retry. Raises ValueError if it is invalid; `load` has checked it."""
+        return build_ladder(self.retry.ladder)
 
-        Raises ValueError if ladder and levels do not agree; `load` has checked that they do.
-        """
-        return build_ladder(self.retry.ladder, self.retry.levels)
+    @property
+    def levels(self) -> LevelsSpec:
+        """Which delays have a level topic."""
+        given = self.retry.levels
+        return given or ("table" if self.deliver.mode == "relay" else "ladder")
 
     @functools.cached_property
     def delays(self) -> tuple[int, ...]:
-        """Every delay that has a level topic, in ms, ascending."""
-        return level_delays(self.ladder, self.retry.levels)
+        """Every delay that has a level topic, in ms, ascending; none if failures are retried in place.
+
+        Raises ValueError if a list is invalid; `load` has checked it.
+        """
+        if self.deliver.order != "none" and self.levels == "ladder":
+            return ()
+        return level_delays(self.levels, self.ladder)
+
+    @property
+    def table(self) -> tuple[int, ...]:
+        """The delays that a numbered level counts in, ms."""
+        return numbered(self.levels)
 
     @property
     def listen(self) -> Listen:

@@ -87,7 +87,8 @@ def _stray(taken: ParsedRecord, life: RetryState, rules: Rules, now: int) -> Rou
         kept = replace(life, due_at=now, reason=reason_text(UNKNOWN_TOPIC, life.reason))
         return _dead(kept, taken, life.times, rules, now)
     level = rules.level_for(life.due_at - now)
-    topic = rules.names.level(rules.passing_level(row.topic) if level is None else level, rules.family(row.topic))
+    passing = rules.passing_level(row.topic) or rules.delays[0]
+    topic = rules.names.level(passing if level is None else level, rules.family(row.topic))
     return Routed("hop", (Out(topic, row.key, row.value, for_topic(row.headers, topic)),))
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from topics.durations import parse_duration
 from topics.group_rules import GroupRules
 from topics.headers import LARGEST_COUNT
-from topics.levels import LEVELS, Exponential, LadderSpec, build_ladder, level_delays
+from topics.levels import Exponential, LadderSpec, LevelsSpec, build_ladder, level_delays, numbered
 from topics.names import LEGAL_NAMES, build_names, group_fault
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
@@ -48,7 +48,7 @@ def build_rules(
     topics: Sequence[str],
     *,
     ladder: LadderText = "rocketmq",
-    levels: Sequence[str] = tuple(LEVELS.split()),
+    levels: str | Sequence[str] = "ladder",
     max_reconsume_times: int = 16,
     topic_prefix: str = "{group}",
     instance: str = "spark",
@@ -59,7 +59,7 @@ def build_rules(
     - `group`: the name of the consumer group.
     - `topics`: the main topics, at least one.
     - `ladder`: `rocketmq`, `pulsar`, a list of delays, or a formula as in LadderText.
-    - `levels`: the delay table, ascending durations such as `10s`.
+    - `levels`: `ladder`, `table`, or a list of ascending durations such as `10s`.
     - `max_reconsume_times`: the most retries of a record, from 0 to 999 999.
     - `topic_prefix`: `{group}` or `{topic}-{group}`, by which the names of level topics and DLQ begin.
     - `instance`: the name of the job in the events that it writes.
@@ -71,9 +71,9 @@ def build_rules(
         raise ValueError("write the main topics as a list with at least one name")
     if not 0 <= max_reconsume_times <= LARGEST_COUNT:
         raise ValueError(f"max_reconsume_times must be 0 to {LARGEST_COUNT}, and it is {max_reconsume_times}")
-    table = tuple(parse_duration(text) for text in levels)
-    rungs = build_ladder(read_ladder(ladder), table)
-    delays = level_delays(rungs, table)
+    chosen: LevelsSpec = levels if isinstance(levels, str) else tuple(parse_duration(text) for text in levels)
+    rungs = build_ladder(read_ladder(ladder))
+    table, delays = numbered(chosen), level_delays(chosen, rungs)
     if fault := group_fault(group):
         raise ValueError(f"group {group} {fault}")
     names = build_names(group, topics, delays, topic_prefix)

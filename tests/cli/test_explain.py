@@ -48,7 +48,7 @@ def test_each_main_topic_has_its_own_way_where_the_prefix_says_so(tmp_path: Path
 
 
 def test_a_delay_is_shown_as_its_hops(tmp_path: Path) -> None:
-    found = rows(tmp_path, "--delay", "7500ms")
+    found = rows(tmp_path, "--delay", "7500ms", "--set", "retry.levels=table")
     assert [(row["hop"], row["waits"], row["sum"]) for row in found] == [
         (1, "5s", "5s"),
         (2, "1s", "6s"),

@@ -6,7 +6,7 @@ from sidecar.core.main_topics import MainTopics
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
-from topics.levels import TABLE, build_ladder, level_delays
+from topics.levels import TABLE, build_ladder
 from topics.names import Names
 
 WALL = 1_763_690_000_000
@@ -23,14 +23,18 @@ def policy(
     template: str = "{group}",
     deaths: int | None = None,
 ) -> Policy:
-    """A policy of group `billing`; without `deaths` nobody suspects a record of having killed anybody."""
-    steps = build_ladder(ladder, table)
+    """A policy of group `billing`; without `deaths` nobody suspects a record of having killed anybody.
+
+    The named ladders are taken over `table`, so that a story of few levels has few. Each delay has a level.
+    """
+    over = {"rocketmq": table[2:] or table[-1:], "pulsar": table}
+    steps = build_ladder(over.get(ladder, ladder) if isinstance(ladder, str) else ladder)
     return Policy(
         names=Names("billing", template),
         topics=topics,
         ladder=steps,
         table=table,
-        delays=level_delays(steps, table),
+        delays=tuple(sorted({*table, *steps.delays})),
         max_reconsume_times=retries,
         max_deaths=deaths,
         instance="billing-0",

@@ -156,6 +156,7 @@ def look(
 ) -> tuple[Acls, list[Step]]:
     """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
+    from sidecar.group_policy.removed_levels import unlisted_levels
     from sidecar.kafka.admin.acls import Acls
     from sidecar.kafka.admin.cluster import Cluster
 
@@ -163,9 +164,13 @@ def look(
     whose = named(settings, roles, principals)
     cluster = Cluster(settings.kafka, "reconsume-acls")
     group, acls = group_of(settings, direct=direct), Acls(cluster)
-    if group.names.per_topic:  # a topic that left the configuration keeps the rights by which its retries are read
-        there = removed_levels(group.names, group.topics, cluster.topic_names())
-        group = replace(group, removed=tuple(level.name for level in there if not level.others))
+    # What left the configuration keeps the rights by which its retries are read.
+    there = cluster.topic_names()
+    removed = unlisted_levels(group.names, group.topics, there, group.levels)
+    if group.names.per_topic:
+        found = removed_levels(group.names, group.topics, there)
+        removed |= {level.name for level in found if not level.others}
+    group = replace(group, removed=tuple(sorted(removed)))
     return acls, make_plan(group, whose, acls.found())
 
 

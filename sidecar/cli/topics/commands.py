@@ -17,7 +17,9 @@ from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk
+from sidecar.cli.topics.export import commands, terraform
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
+from sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
 from sidecar.errors import ContractError
 from sidecar.settings import Settings
 from topics.specs import TopicSpec, group_specs
@@ -45,8 +47,10 @@ def plan(options: Options) -> None:
     Example:
       reconsume topics plan -o json > plan.json
     """
-    *_, steps = look(options)
+    _, settings, steps = look(options)
     options.output.rows(PLAN_COLUMNS, [to_row(step) for step in steps])
+    for remark in (*warnings_of(settings), cost_of(settings, [spec_of(step) for step in steps])):
+        talk(remark)
 
 
 @command(app, "check")
@@ -62,6 +66,8 @@ def check(options: Options) -> int:
     cluster, settings, steps = look(options)
     rows = [row for step in steps for row in findings(step)] + leftover_rows(cluster, settings)
     options.output.rows(("topic", "finding", "mend"), rows)
+    if unused := unused_levels(settings, cluster.topic_names()):
+        talk(unused)
     if rows:
         talk(f"{plural(len(rows), 'finding')} on {plural(len({row['topic'] for row in rows}), 'topic')}")
         return FAILED
@@ -110,12 +116,19 @@ class Form(StrEnum):
     """The output format of `topics export`."""
 
     STRIMZI = "strimzi"
+    KAFKA_TOPICS = "kafka-topics"
+    TERRAFORM = "terraform"
 
 
 @command(app, "export")
 def export(
     options: Options,
-    _form: Annotated[Form, typer.Option("--format", help="As Strimzi KafkaTopics.")] = Form.STRIMZI,
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--format", help="As Strimzi KafkaTopics, kafka-topics.sh commands, or for Terraform's Mongey/kafka."
+        ),
+    ] = Form.STRIMZI,
     cluster: Annotated[str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")] = "kafka",
 ) -> None:
     """Print the topics for other tools.
@@ -124,13 +137,24 @@ def export(
     take are spelled in another way, and spec.topicName has the true one.
 
     \b
-    Example:
+    Examples:
       reconsume topics export --format strimzi --cluster main | kubectl apply -f -
+      reconsume topics export --format kafka-topics | sh
+      reconsume topics export --format terraform > retries.tf
     """
     options.expect_no_format("`topics plan` has rows")
-    *_, steps = look(options)
-    sys.stdout.write(documents(topic_resource(spec_of(step), cluster) for step in steps))
-    talk("from now on only Strimzi should change these topics; `reconsume topics check` still compares them")
+    _, settings, steps = look(options)
+    specs = [spec_of(step) for step in steps]
+    match form:
+        case Form.KAFKA_TOPICS:
+            sys.stdout.writelines(f"{line}\n" for line in commands(settings.kafka["bootstrap.servers"], specs))
+            return
+        case Form.TERRAFORM:
+            sys.stdout.write("\n".join(terraform(specs)))
+        case Form.STRIMZI:
+            sys.stdout.write(documents(topic_resource(spec, cluster) for spec in specs))
+    owner = form.value.capitalize()
+    talk(f"from now on only {owner} should change these topics; `reconsume topics check` still compares them")
 
 
 def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:

@@ -10,7 +10,7 @@ from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.orders import CASE_HEADER, KEYS, MANY_KEYS, TOPIC, Order, make_orders
 from sidecar.errors import ConfigError
 from topics.durations import parse_duration, render_duration
-from topics.levels import TABLE, build_ladder, level_delays
+from topics.levels import build_ladder, level_delays
 
 SHORT = "1s,2s,5s,10s"
 NAMED = ("rocketmq", "pulsar")
@@ -130,7 +130,7 @@ def make_plan(mode: Mode, ladder: str | None, orders: int) -> Plan:
     if text in NAMED:
         built = build_ladder(text)
         delays = tuple(built.delay(retry) for retry in range(1, NAMED_TIMES + 1))
-        levels = tuple(map(render_duration, level_delays(built, TABLE)))
+        levels = tuple(map(render_duration, level_delays("ladder", built)))
         return Plan(mode, text, {"ladder": text, "max_reconsume_times": NAMED_TIMES}, delays, levels, orders, span)
     section, delays, levels = custom(text)
     return Plan(mode, text, section, delays, levels, orders, span)

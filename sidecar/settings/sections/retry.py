@@ -11,7 +11,7 @@ from sidecar.settings.values import Checked, KeyPath, RefusedError, Section, dur
 from topics.durations import parse_duration as ms
 from topics.durations import render_duration
 from topics.foreign_headers import SYSTEMS
-from topics.levels import MOST_DELAYS, TABLE, Exponential, LadderSpec
+from topics.levels import MOST_DELAYS, Exponential, LadderSpec, LevelsSpec
 
 DELAY = duration("1s", "10d")
 """The delay of one level, or of one retry in the ladder (contract §4)."""
@@ -90,6 +90,33 @@ LADDER = Checked(
 )
 
 
+BY_NAME = ("ladder", "table")
+LEVELS_ALLOWED = "ladder, table, or a list of delays"
+
+
+def read_levels(value: object) -> LevelsSpec:
+    """Return the levels in the form of `topics.levels`. Raises ValueError if they have none of the allowed forms."""
+    if isinstance(value, str) and value in BY_NAME:
+        return value
+    if isinstance(value, list | tuple):
+        delays: tuple[int, ...] = DELAYS.take(value)
+        return delays
+    raise ValueError(f"must be {LEVELS_ALLOWED}")
+
+
+def write_levels(levels: LevelsSpec) -> object:
+    """Return the levels as they are written in YAML."""
+    return levels if isinstance(levels, str) else [render_duration(delay) for delay in levels]
+
+
+LEVELS = Checked(
+    read_levels,
+    LEVELS_ALLOWED,
+    {"anyOf": [{"enum": list(BY_NAME)}, dict(DELAYS.plain)], "examples": list(BY_NAME)},
+    write=write_levels,
+)
+
+
 TIMES = whole(0, 999_999)
 
 
@@ -112,12 +139,14 @@ class Retry(Section):
             "delays, or a formula. Past its end every retry waits the last delay."
         ),
     )
-    levels: Annotated[tuple[int, ...], DELAYS] = Field(
-        default=TABLE,
+    levels: Annotated[LevelsSpec | None, LEVELS.or_null()] = Field(
+        default=None,
         description=(
-            "The delay table, rising: one topic for each, and what a numbered level means. Delays of the ladder "
-            "that are not in it get a topic too. A wait below the shortest level is made in memory, or in that level "
-            "when such waits take a quarter of `deliver.max_held`."
+            "The level topics: `ladder` (one for each delay of the ladder, none with `deliver.order`), `table` (those "
+            "of all 18 levels, 1s to 2h, as well), or a rising list of delays. Other delays are made of hops through "
+            "these. A numbered level counts in a list that is given, else among the 18. A wait below the shortest "
+            "level is made in memory, or in that level when such waits take a quarter of `deliver.max_held`. null is "
+            "`ladder`, and in relay mode, where services write to the levels, `table`."
         ),
     )
     ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(

@@ -118,11 +118,11 @@ def test_a_policy_whose_levels_are_missing_is_not_taken_until_they_are_made(
     service = start_service(SCRIPT)
     sidecar = start_sidecar(group, service.url, overrides=CALM)
     missing = group.names.level(3_000, group.main)
-    refused = policy(group, "set", "ladder=[3s]", "--yes")
+    refused = policy(group, "set", "ladder=[3s]", "levels=[1s, 2s, 3s, 5s]", "--yes")
     assert refused.exit_code == 1
     assert f"level topics are missing: {missing}; create them first: reconsume topics apply --set" in refused.stderr
     assert all(row.key != b"policy" for row in dump(group.bootstrap, group.names.policy))
-    set_policy(group, ladder=["3s"], max_reconsume_times=1)
+    set_policy(group, ladder=["3s"], levels=["1s", "2s", "3s", "5s"], max_reconsume_times=1)
     assert missing in sidecar.wait_log("is not applied, the previous one stays in force")
     assert policy_of(sidecar)["policy"]["max_reconsume_times"] == 2
     (problem,) = sidecar.status()["policy"]["refused"]

@@ -61,3 +61,39 @@ def test_a_level_that_the_configuration_lost_is_read_until_it_is_empty(
     after = start_sidecar(group, service.url, "new", shorter)
     assert after.status()["policy"]["removed_levels"] == [removed]
     after.until(lambda: len(service.ledger.taken()) == 5, 20, "what waited in the removed level is delivered")
+
+
+def test_a_ladder_is_made_by_hops_of_the_levels_that_there_are(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Given one level of 1 s, when the second retry waits 3 s, then its copy passes that level again and again.
+
+    What is left after two hops is shorter than the level by the time that they took, and is waited in memory.
+    """
+    group = create_group(new_group(1, (1_000,)))
+    service = start_service(by_name({"twice": (FAIL, FAIL, OK)}))
+    sidecar = start_sidecar(group, service.url, overrides={**CALM, "retry": {"ladder": ["1s", "3s"]}})
+    produce(group.bootstrap, group.main, [b"twice:%d" % number for number in range(10)])
+    sidecar.until(lambda: len(service.ledger.taken()) == 10, 20, "all are taken at the second retry")
+    assert sidecar.stop().code == 0
+    evidence = collect(group, service.ledger)
+    report = check(evidence)
+    assert (report.committed, report.duplicates, report.waiting) == (10, 0, 0), report
+    assert len(dump(group.bootstrap, group.names.level(1_000, group.main))) in range(30, 41)
+
+
+def test_a_group_that_retries_in_place_needs_no_level(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(1, ()))
+    service = start_service(by_name({"later": (FAIL, FAIL, OK), "never": (FAIL,)}))
+    in_place = {"levels": "ladder", "ordered_interval": "50ms", "ordered_max_times": 3}
+    order = {"deliver": {"order": "key", "outage_failures": None}, "retry": in_place}
+    sidecar = start_sidecar(group, service.url, overrides=order)
+    assert sidecar.status()["policy"]["refused"] == []
+    produce(group.bootstrap, group.main, [b"later:1", b"never:1", b"good:1"])
+    sidecar.until(lambda: len(service.ledger.taken()) == 2, 20, "two are taken in the end")
+    sidecar.until(lambda: len(dump(group.bootstrap, group.dlq)) == 1, 10, "one is dead")
+    assert sidecar.request("GET", "/readyz").status == 200
+    assert sidecar.stop().code == 0
+    assert check(collect(group, service.ledger)).waiting == 0

@@ -80,7 +80,7 @@ def test_a_crash_repeats_at_most_what_was_out_and_what_came_since_the_last_commi
 def test_topics_are_those_that_topics_plan_makes() -> None:
     found = storage(LOAD)
     assert {kind: stored.topics for kind, stored in found.items()} == {
-        Kind.LEVEL: 18,
+        Kind.LEVEL: 16,
         Kind.DLQ: 1,
         Kind.READY: 1,
         Kind.EVENTS: 1,
@@ -88,7 +88,7 @@ def test_topics_are_those_that_topics_plan_makes() -> None:
         Kind.STATS: 1,
         Kind.POLICY: 1,
     }
-    assert found[Kind.LEVEL].replicas == 18 * 12 * 3
+    assert found[Kind.LEVEL].replicas == 16 * 12 * 3
 
 
 def test_an_event_topic_holds_its_retention_of_events() -> None:

@@ -1,10 +1,11 @@
 """The policy answers every question, or is not built."""
 
 import pytest
+from msgspec.structs import replace
 
-from sidecar.core.policy import Policy
+from sidecar.core.policy import InPlace, Policy
 from tests.sim.samples import WALL, life, policy
-from topics.levels import LONGEST, SHORTEST_ASKED, TABLE, Ladder, build_ladder, level_delays
+from topics.levels import LONGEST, SHORTEST_ASKED, TABLE, build_ladder
 from topics.names import Names
 
 SECOND, DAY = 1_000, 86_400_000
@@ -92,7 +93,8 @@ def build(delays: tuple[int, ...], topics: tuple[str, ...] = ("orders",), retrie
     ("delays", "topics", "retries"),
     [
         (TABLE, (), 16),
-        (TABLE[1:], ("orders",), 16),
+        ((), ("orders",), 16),
+        (TABLE[:2] * 2, ("orders",), 16),
         (TABLE[::-1], ("orders",), 16),
         (TABLE, ("orders",), -1),
     ],
@@ -100,12 +102,11 @@ def build(delays: tuple[int, ...], topics: tuple[str, ...] = ("orders",), retrie
 def test_a_policy_that_could_not_answer_is_not_built(
     delays: tuple[int, ...], topics: tuple[str, ...], retries: int
 ) -> None:
-    with pytest.raises(ValueError, match=r"policy|level topic|negative"):
+    with pytest.raises(ValueError, match=r"policy|levels must rise|negative"):
         build(delays, topics, retries)
 
 
-def test_a_ladders_own_delay_without_a_level_topic_is_refused() -> None:
-    ladder = Ladder((7_000,))
-    assert 7_000 in level_delays(ladder, TABLE)
-    with pytest.raises(ValueError, match="level topic"):
-        Policy(Names("billing"), ("orders",), ladder, TABLE, TABLE)
+def test_only_a_group_that_retries_in_place_may_have_no_level() -> None:
+    without = replace(policy(), delays=(), in_place=InPlace())
+    assert without.level_for(LONGEST) is None
+    assert without.passing_level("billing-RETRY") is None

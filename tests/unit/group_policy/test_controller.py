@@ -69,7 +69,7 @@ def test_a_policy_that_cannot_be_built_changes_nothing_and_is_shown(tmp_path: Pa
 def test_a_policy_waits_for_its_level_topics_as_a_whole(tmp_path: Path) -> None:
     async def work(seen: Seen) -> None:
         await seen.begin()
-        await seen.tell(policy(ladder=["3s"], max_deaths=9))
+        await seen.tell(policy(levels=["1s", "3s", "5s"], max_deaths=9))
         assert seen.desk.settings.retry.max_deaths == 3
         assert NEW in seen.desk.refused[0]
         await seen.look(there=[*LEVELS, NEW])
@@ -205,5 +205,15 @@ def test_differing_subscriptions_are_said_once_until_they_agree(
     assert over == "all instances want the same records again"
 
 
-def test_the_levels_of_settings_are_the_tables_and_the_ladders(tmp_path: Path) -> None:
-    assert levels_of(good(tmp_path, "retry.ladder=[3s]", "retry.levels=[1s, 5s]")) == {*LEVELS, NEW}
+def test_another_ladder_over_a_list_of_levels_needs_no_other_topic(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        await seen.tell(policy(ladder=["3s", "1h"], max_deaths=9))
+        assert (seen.desk.settings.retry.max_deaths, seen.desk.refused) == (9, ())
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_the_levels_of_settings_are_the_ladders_or_the_lists(tmp_path: Path) -> None:
+    assert levels_of(good(tmp_path, "retry.ladder=[3s]", "retry.levels=[1s, 5s]")) == set(LEVELS)
+    assert levels_of(good(tmp_path, "retry.ladder=[3s]")) == {NEW}

@@ -60,7 +60,7 @@ SINGLE: list[tuple[str, str]] = [
     ("retry.ladder={inital: 5s}", "retry.ladder.inital"),
     ("retry.ladder={multiplier: 0.5}", "retry.ladder.multiplier = 0.5: must be a number from 1 to 100"),
     ("retry.ladder={initial: 1h, max: 1m}", "retry.ladder: "),
-    ("retry.levels=[10s, 5s]", "retry.ladder: the table of levels must rise"),
+    ("retry.levels=[10s, 5s]", "retry.ladder: the list of levels must rise"),
     ("retry.levels=[900ms]", "retry.levels[0] = 900ms: must be a duration from 1s to 10d"),
     ("retry.ordered_interval=31s", "retry.ordered_interval = 31s: must be a duration from 10ms to 30s"),
     ("retry.ordered_max_times=-1", "retry.ordered_max_times = -1: must be a whole number from 0 to 999999"),

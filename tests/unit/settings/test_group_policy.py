@@ -122,7 +122,7 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
 
 def test_the_mend_for_missing_levels_can_be_read_back(tmp_path: Path) -> None:
     settings = good(tmp_path, "retry.ladder={initial: 1s, multiplier: 2, max: 4s}", LEVELS)
-    assert levels_of(settings) == {f"billing-RETRY-{level}" for level in ("1s", "2s", "4s")}
+    assert levels_of(settings) == {f"billing-RETRY-{level}" for level in ("1s", "2s")}
     sets = mend_levels(settings).split("--set ")[1:]
     again = good(tmp_path, *(text.strip().strip("'") for text in sets))
     assert levels_of(again) == levels_of(settings)

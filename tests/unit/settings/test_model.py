@@ -18,7 +18,7 @@ def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     deliver, retry = settings.deliver, settings.retry
     assert (deliver.mode, deliver.concurrency, deliver.timeout, deliver.order) == ("push", 256, 900_000, "none")
     assert (deliver.batch.max_size, deliver.batch.max_wait, deliver.envelope) == (1, 0, False)
-    assert (retry.max_reconsume_times, retry.ladder, retry.levels) == (16, "rocketmq", TABLE)
+    assert (retry.max_reconsume_times, retry.ladder, retry.levels) == (16, "rocketmq", None)
     assert (retry.ordered_interval, retry.ordered_max_times, retry.nack_redelivery_delay) == (1000, None, 60_000)
     assert (retry.max_deaths, settings.pull.min_invisible, settings.start) == (3, 10_000, "earliest")
     assert (settings.drain_timeout, settings.lock_timeout) == (25_000, 30_000)
@@ -42,10 +42,23 @@ def test_a_second_entry_for_a_topic_replaces_the_first(tmp_path: Path) -> None:
     assert [(topic.name, topic.tags) for topic in settings.topics] == [("a", "Y"), ("b", "*")]
 
 
-def test_the_delays_of_a_custom_ladder_join_the_level_topics(tmp_path: Path) -> None:
-    settings = good(tmp_path, "retry.ladder=[7s, 1h30m, 7s]", "retry.levels=[1s, 1m]")
+LADDER = "retry.ladder=[7s, 1h30m, 7s]"
+LEVELS = {
+    "the ladder's": ((), (7_000, 5_400_000)),
+    "the ladder's, by name": (("retry.levels=ladder",), (7_000, 5_400_000)),
+    "a list as it stands": (("retry.levels=[1s, 1m]",), (1_000, 60_000)),
+    "the table's as well": (("retry.levels=table",), tuple(sorted({*TABLE, 7_000, 5_400_000}))),
+    "those that services write to": (("deliver={mode: relay}",), tuple(sorted({*TABLE, 7_000, 5_400_000}))),
+    "none in place": (("deliver.order=key",), ()),
+    "a list in place": (("deliver.order=key", "retry.levels=[1m]"), (60_000,)),
+}
+
+
+@pytest.mark.parametrize(("sets", "delays"), LEVELS.values(), ids=LEVELS)
+def test_which_delays_have_a_level_topic(tmp_path: Path, sets: tuple[str, ...], delays: tuple[int, ...]) -> None:
+    settings = good(tmp_path, LADDER, *sets)
     assert settings.ladder.delays == (7_000, 5_400_000, 7_000)
-    assert settings.delays == (1_000, 7_000, 60_000, 5_400_000)
+    assert settings.delays == delays
 
 
 def test_names_follow_group_and_prefix(tmp_path: Path) -> None:

@@ -5,7 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.durations import parse_duration, render_duration
-from topics.levels import LONGEST, TABLE, Exponential, Ladder, LadderSpec, build_ladder, hops, level_delays, longest_fit
+from topics.levels import (
+    LONGEST,
+    TABLE,
+    Exponential,
+    Ladder,
+    LadderSpec,
+    LevelsSpec,
+    build_ladder,
+    hops,
+    level_delays,
+    longest_fit,
+    numbered,
+)
 
 DELAYS = st.integers(1, LONGEST)
 LEVELS = st.sets(st.integers(1_000, LONGEST), min_size=1, max_size=18).map(lambda levels: tuple(sorted(levels)))
@@ -61,45 +73,46 @@ def test_a_custom_ladder_is_taken_as_it_is() -> None:
     assert build_ladder(written("1h", "10s", "10s")).delays == written("1h", "10s", "10s")
 
 
-def test_the_named_ladders_follow_a_replaced_table() -> None:
-    table = written("1s", "2s", "3s", "4s")
-    assert build_ladder("rocketmq", table).delays == written("3s", "4s")
-    assert build_ladder("pulsar", table).delays == table
-
-
-def test_rocketmq_over_a_table_of_two_levels_waits_the_last() -> None:
-    assert build_ladder("rocketmq", (100, 200)).delays == (200,)
-
-
 def test_a_ladder_has_at_most_sixty_four_delays() -> None:
     assert len(build_ladder((LONGEST,) * 64).delays) == 64
 
 
 @pytest.mark.parametrize(
-    ("spec", "table", "sentence"),
+    ("spec", "sentence"),
     [
-        ("kafka", TABLE, "is not a ladder"),
-        ((), TABLE, "1 to 64 delays"),
-        ((1_000,) * 65, TABLE, "1 to 64 delays"),
-        ((0,), TABLE, "1ms to 10d"),
-        ((-1,), TABLE, "1ms to 10d"),
-        ((LONGEST + 1,), TABLE, "1ms to 10d"),
-        ("rocketmq", (), "1 to 64 delays"),
-        ("rocketmq", (2_000, 1_000), "must rise"),
-        ("rocketmq", (1_000, 1_000), "must rise"),
-        ((1_000,), (0, 1_000), "1ms to 10d"),
-        (Exponential(0), TABLE, "initial"),
-        (Exponential(9_000, 2.0, 8_000), TABLE, "initial"),
-        (Exponential(5_000, 2.0, LONGEST + 1), TABLE, "initial"),
-        (Exponential(5_000, 0.5), TABLE, "multiplier"),
-        (Exponential(5_000, float("nan")), TABLE, "multiplier"),
-        (Exponential(5_000, float("inf")), TABLE, "multiplier"),
-        (Exponential(5_000, 1.000001), TABLE, "1 to 64 delays"),
+        ("kafka", "is not a ladder"),
+        ((), "1 to 64 delays"),
+        ((1_000,) * 65, "1 to 64 delays"),
+        ((0,), "1ms to 10d"),
+        ((-1,), "1ms to 10d"),
+        ((LONGEST + 1,), "1ms to 10d"),
+        (Exponential(0), "initial"),
+        (Exponential(9_000, 2.0, 8_000), "initial"),
+        (Exponential(5_000, 2.0, LONGEST + 1), "initial"),
+        (Exponential(5_000, 0.5), "multiplier"),
+        (Exponential(5_000, float("nan")), "multiplier"),
+        (Exponential(5_000, float("inf")), "multiplier"),
+        (Exponential(5_000, 1.000001), "1 to 64 delays"),
     ],
 )
-def test_what_cannot_be_a_ladder_is_refused(spec: LadderSpec, table: tuple[int, ...], sentence: str) -> None:
+def test_what_cannot_be_a_ladder_is_refused(spec: LadderSpec, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        build_ladder(spec, table)
+        build_ladder(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("all", "is no choice of levels"),
+        ((), "1 to 64 delays"),
+        ((2_000, 1_000), "must rise"),
+        ((1_000, 1_000), "must rise"),
+        ((0, 1_000), "1ms to 10d"),
+    ],
+)
+def test_what_cannot_be_levels_is_refused(spec: LevelsSpec, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        level_delays(spec, build_ladder("rocketmq"))
 
 
 @pytest.mark.parametrize("retry", [0, -1])
@@ -128,9 +141,28 @@ def test_an_exponential_ladder_never_falls_and_ends_at_its_maximum_or_is_refused
     assert delays[-1] == (initial if multiplier == 1 else maximum)
 
 
-def test_every_delay_of_table_and_ladder_has_one_level() -> None:
+def test_levels_are_the_ladders_or_the_tables_as_well_or_as_they_are_given() -> None:
     ladder = build_ladder(written("15s", "10s", "15s", "3h"))
-    assert level_delays(ladder, written("10s", "1m")) == written("10s", "15s", "1m", "3h")
+    assert level_delays("ladder", ladder) == written("10s", "15s", "3h")
+    assert level_delays("table", ladder) == tuple(sorted({*TABLE, *ladder.delays}))
+    assert level_delays(written("10s", "1m"), ladder) == written("10s", "1m")
+
+
+@pytest.mark.parametrize(
+    ("spec", "first", "last"), [("ladder", "1s", "2h"), ("table", "1s", "2h"), (written("10s", "1m"), "10s", "1m")]
+)
+def test_a_numbered_level_counts_in_a_list_that_is_given_else_among_the_eighteen(
+    spec: LevelsSpec, first: str, last: str
+) -> None:
+    assert (numbered(spec)[0], numbered(spec)[-1]) == written(first, last)
+
+
+@given(st.sampled_from(["rocketmq", "pulsar", Exponential()]), LEVELS)
+def test_any_ladder_is_made_of_any_levels_by_hops(spec: LadderSpec, levels: tuple[int, ...]) -> None:
+    """What the hops leave of a delay is shorter than the shortest level."""
+    ladder = build_ladder(spec)
+    for delay in ladder.delays:
+        assert delay - sum(hops(delay, level_delays(levels, ladder))) < levels[0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""What `topics plan` and `check` say beside their rows: what the topics cost, and which levels are unusual. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from sidecar.cli.terminal.output import plural
+from sidecar.settings import Settings
+from sidecar.settings.group_policy import levels_of
+from sidecar.settings.model import group_of
+from topics.acls import User, permissions_of
+from topics.durations import render_duration
+from topics.specs import TopicSpec
+
+MANY = 50
+"""Groups for which the cost is said as well: a company rarely has one."""
+LONG = 60_000
+"""ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
+
+
+def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
+    """Return a sentence on the number of topics, partitions, replicas and rights, of this group and of many."""
+    rights = sum(len(permissions_of(user, group_of(settings))) for user in (User.SIDECAR, User.SPARK))
+    counts = {
+        "topic": len(specs),
+        "partition": sum(spec.partitions for spec in specs),
+        "replica": sum(spec.partitions * spec.replication for spec in specs),
+        "right": rights,
+    }
+    one = ", ".join(plural(count, name) for name, count in counts.items())
+    many = ", ".join(plural(MANY * count, name) for name, count in counts.items())
+    return f"cost: {one}; of {MANY} such groups: {many}"
+
+
+def warnings_of(settings: Settings) -> Iterator[str]:
+    """Yield a warning if short waits have no level."""
+    if settings.delays and settings.delays[0] > LONG:
+        shortest = render_duration(settings.delays[0])
+        yield f"warning: the shortest level is {shortest}; what waits less, and the rest of a wait, is held in memory"
+
+
+def unused_levels(settings: Settings, there: Collection[str]) -> str | None:
+    """Return a sentence on level topics that exist and are none of this configuration; None if there are none.
+
+    `there`: the names of the cluster's topics.
+    """
+    # Imported late: the Kafka client comes with it, and --help needs none.
+    from sidecar.group_policy.removed_levels import unlisted_levels
+
+    found = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
+    if not found:
+        return None
+    return (
+        f"{plural(len(found), 'topic')} of an earlier configuration: {', '.join(found)}; running sidecars deliver what "
+        "waits there. Use them again by `retry.levels: table` or a list that has them, or delete them once "
+        "they are empty (docs/upgrade.md)"
+    )
