@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
+from sidecar.cli.topics.export import commands, quoted, terraform
+from sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
 from sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.settings import write_good
+from tests.support.sidecar.settings import good, write_good
+from topics.names import Kind
+from topics.specs import Source, TopicSpec, group_specs
 
 SECONDS = 30.0
 
@@ -62,3 +67,61 @@ def test_a_principal_without_its_role_is_wrong_usage(tmp_path: Path) -> None:
     shown = reconsume("-c", write_good(tmp_path), "acls", "export", "--principal", "User:one")
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert "ROLE=User:NAME" in shown.stderr
+
+
+SPECS = (
+    TopicSpec("billing-RETRY-10s", Kind.LEVEL, 12, 3, {"retention.ms": "900", "min.insync.replicas": "2"}),
+    TopicSpec("9.billing-DLQ", Kind.DLQ, 1, 1, {"cleanup.policy": "compact,delete"}),
+    TopicSpec("plain", Kind.READY, 2, 1, {}),
+)
+
+
+def test_commands_of_kafka_topics_create_what_is_missing() -> None:
+    assert list(commands("kafka:9092", SPECS[:1])) == [
+        "kafka-topics.sh --bootstrap-server kafka:9092 --create --if-not-exists --topic billing-RETRY-10s "
+        "--partitions 12 --replication-factor 3 --config retention.ms=900 --config min.insync.replicas=2"
+    ]
+
+
+def test_terraform_has_a_resource_for_each_topic() -> None:
+    first, second, third = terraform(SPECS)
+    assert first.startswith('resource "kafka_topic" "billing-RETRY-10s" {\n')
+    assert '"min.insync.replicas" = "2"' in first
+    assert second.startswith('resource "kafka_topic" "_9_billing-DLQ" {\n  name               = "9.billing-DLQ"\n')
+    assert "config" not in third
+    assert all(text.count("{") == text.count("}") for text in (first, second, third))
+
+
+def test_a_value_of_terraform_begins_no_template() -> None:
+    assert quoted('${var.x} "%{if}"') == '"$${var.x} \\"%%{if}\\""'
+
+
+COSTS = {
+    (): "cost: 22 topics, 230 partitions, 690 replicas, 47 rights",
+    ("retry.levels=table",): "cost: 24 topics",
+    ("retry.ladder=[5s, 10s, 30s]",): "cost: 9 topics",
+    ("deliver.order=key",): "cost: 6 topics",
+}
+
+
+@pytest.mark.parametrize(("sets", "says"), COSTS.items(), ids=map(str, COSTS))
+def test_a_plan_says_what_the_topics_cost_one_group_and_fifty(tmp_path: Path, sets: tuple[str, ...], says: str) -> None:
+    settings = good(tmp_path, *sets)
+    specs = group_specs(settings.names, [Source("orders", 12, 3, 1_000_000, 2)], settings.delays)
+    sentence = cost_of(settings, specs)
+    assert sentence.startswith(says), sentence
+    assert f"of 50 such groups: {50 * len(specs)} topics" in sentence
+
+
+def test_a_plan_warns_where_short_waits_have_no_level(tmp_path: Path) -> None:
+    assert list(warnings_of(good(tmp_path))) == []
+    (warning,) = warnings_of(good(tmp_path, "retry.levels=[10m, 1h]"))
+    assert "the shortest level is 10m" in warning
+
+
+def test_levels_of_an_earlier_configuration_are_named(tmp_path: Path) -> None:
+    there = ["billing-RETRY-1s", "billing-RETRY-10s", "billing-RETRY-7h", "billing-RETRY", "other-RETRY-1s", "orders"]
+    said = unused_levels(good(tmp_path), there)
+    assert said is not None
+    assert said.startswith("2 topics of an earlier configuration: billing-RETRY-1s, billing-RETRY-7h; ")
+    assert unused_levels(good(tmp_path, "retry.levels=table"), there[:2]) is None
