@@ -23,6 +23,7 @@ from sidecar.kafka.committer.committer import Committer
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import HEAVY
 from sidecar.kafka.consumer.consumer import ConsumerThread
+from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
 from sidecar.observability.thread_watch import WatchedThread
@@ -78,13 +79,22 @@ class LaneRunner:
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
         client = client_id_of(plan.group, policy.instance)
+        credentials = registry.register(f"consumer-{plan.group}")
         if plan.broadcast:
             everything = AllPartitions(self.driver, lock_timeout=plan.lock_timeout)
             self.assignment, self.committer = everything, NoCommitter(everything, self.driver.committed)
         else:
             classic = kafka.get("group.protocol", "classic") == "classic"
+            # In relay mode the service reads the ready topic in the main group, and the sidecar does not.
+            ready = [policy.names.ready] if plan.waits and not policy.relay else []
+            other = reader_config(kafka, policy.names.group, client)
+            before = ReaderBefore(lambda: credentials.newest(other), ready) if ready else None
             self.assignment = Assignment(
-                self.driver, start_at=plan.start_at, lock_timeout=plan.lock_timeout, stepwise=classic
+                self.driver,
+                start_at=plan.start_at,
+                lock_timeout=plan.lock_timeout,
+                stepwise=classic,
+                before=before,
             )
             self.committer = Committer(
                 producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
@@ -100,7 +110,7 @@ class LaneRunner:
             self.driver,
             self.assignment,
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
-            registry.register(f"consumer-{plan.group}"),
+            credentials,
             min(HEAVY, plan.terms.room // HAND_OVER_SHARE),
         )
         due_offsets = self.consumer.looks.due_offsets

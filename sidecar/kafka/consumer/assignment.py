@@ -22,6 +22,7 @@ from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.consumer.owned_partitions import OwnedPartitions
+from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.consumer.revocation import drop_given_away, release
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
@@ -41,9 +42,15 @@ class Assignment(OwnedPartitions):
     """Whether the partitions come from a consumer group, so that an error that keeps us out of the group matters."""
 
     def __init__(
-        self, listener: AssignmentListener, *, start_at: str, lock_timeout: float, stepwise: bool = True
+        self,
+        listener: AssignmentListener,
+        *,
+        start_at: str,
+        lock_timeout: float,
+        stepwise: bool = True,
+        before: ReaderBefore | None = None,
     ) -> None:
-        super().__init__(listener, Starts(start_at))
+        super().__init__(listener, Starts(start_at, before))
         self.lock_timeout = lock_timeout
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.group = GroupMembership(stepwise=stepwise)

@@ -27,6 +27,7 @@ from sidecar.kafka.consumer.log_checks import (
     without_marks_from,
 )
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from sidecar.kafka.consumer.reader_before import ReaderBefore
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -48,10 +49,11 @@ class Start(NamedTuple):
 class Starts(PassedOver):
     """The starts of one consumer's partitions.
 
-    `start_at`: where a group without a committed offset begins, `earliest` or `latest`.
+    `start_at`: where a group without a committed offset begins, `earliest` or `latest`. `before`: who may have read
+    some of the topics before.
     """
 
-    def __init__(self, start_at: str) -> None:
+    def __init__(self, start_at: str, before: ReaderBefore | None = None) -> None:
         self.leaders = Leaders()
         self.unread_progress = 0
         """How many partitions were taken over with committed progress that cannot be read here, such as a newer
@@ -59,6 +61,7 @@ class Starts(PassedOver):
         self.misplaced_progress = 0
         """How many partitions were taken over with progress that was made for another offset, partition or topic."""
         self._latest = start_at == "latest"
+        self._before = before
 
     def find(
         self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True, in_callback: bool = False
@@ -73,7 +76,10 @@ class Starts(PassedOver):
         logs = OffsetLookup(consumer, self.leaders, in_callback=in_callback)
         known = checked(logs, answered)
         found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
-        found |= self._fresh(logs, [source for source, progress in known.items() if progress is None])
+        fresh = [source for source, progress in known.items() if progress is None]
+        earlier = self._before.committed(fresh) if self._before is not None else dict.fromkeys(fresh)
+        found |= {source: _taken_over(source, got) for source, got in earlier.items() if got is not None}
+        found |= self._fresh(logs, [source for source, got in earlier.items() if got is None])
         return list(found.values())
 
     def lookup(self, consumer: Consumer) -> OffsetLookup:
@@ -123,6 +129,11 @@ class Starts(PassedOver):
         starts = [_beginning(source, widths.get(source.topic)) for source in partitions]
         numbers = logs.numbers([TopicPartition(*start.partition, start.offset) for start in starts], EDGES_WITHIN)
         return {start.partition: _numbered(start, numbers.get(start.partition)) for start in starts}
+
+
+def _taken_over(source: Partition, progress: Progress) -> Start:
+    """Return the start where another group stood. Its marks of single records count, its state of care does not."""
+    return Start(source, progress.next, Progress(progress.next, progress.done, ours=False))
 
 
 def _within(progress: Progress, found: Edges, later: int | None) -> Progress:
