@@ -205,6 +205,7 @@ class Assignment(OwnedPartitions):
     def _cut(self, consumer: Consumer, found: Mapping[Partition, Edges], wanted: Mapping[Partition, int]) -> None:
         self._anew(consumer, [Start(source, edge.low, None) for source, edge in found.items()])
         for source, edge in found.items():
+            self.slots[source].sought = edge.low
             self._listener.cut(source, self.slots[source].epoch, wanted[source], edge.low)
 
     def _restart_others(self, consumer: Consumer, found: Mapping[Partition, Edges]) -> set[Partition]:

@@ -103,9 +103,13 @@ class HandOver:
             elif slot is not None and slot.awaits is not None:
                 firsts.setdefault(slot.partition, message.offset() or 0)
             elif slot is not None:
-                if not gaps and (message.offset() or 0) > slot.last + 1:
-                    gap = slot.partition
-                    continue
+                if not gaps:
+                    offset = message.offset() or 0
+                    if offset > (slot.last + 1 if slot.sought is None else slot.sought):
+                        gap = slot.partition
+                        continue
+                    if error is not None:
+                        slot.last = max(slot.last, offset - 1)
                 if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
                     continue
                 run = runs.get(key)
