@@ -45,7 +45,7 @@ REASONS = frozenset(
     }
 )
 _TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow
-_HTTP_REASON = re.compile(r"http-[1-9][0-9]{2}")
+_HTTP_REASON = re.compile(r"http-[1-9]([0-9]{2}|xx)")
 
 
 def scraper(sources: Sources) -> Callable[[], bytes]:
