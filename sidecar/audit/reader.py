@@ -132,7 +132,7 @@ class AuditKafka:
         finally:
             reader.close()
         return {
-            (p.topic, p.partition): decode_at(Partition(p.topic, p.partition), "", p.offset, p.metadata)
+            (p.topic, p.partition): decode_at(Partition(p.topic, p.partition), p.offset, p.metadata)
             for p in found
             if p.offset >= 0
         }

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 from sidecar.core.outcome import Failed, Rejected
 
 MOST = 64
-"""Classes that are kept by name in a day. Each is a row of the sums for every minute, topic and level that it has."""
+"""Classes that are kept by name in a day, and as many statuses. Each is a row of the sums for every minute, topic and
+level that it has."""
 DAY = 86_400_000
 OTHER = "other"
 """The class of all further ones. What the service said goes before the text, so that a person still finds it."""
 STATUS = re.compile(r"http-[0-9]{3}")
-"""Classes that the sidecar makes itself, of which there are few."""
+"""Classes that the sidecar makes of a status. What a service says otherwise takes none of their names, and they none of
+its. A status beyond the bound is counted as its class: `http-4xx`."""
 
 T = TypeVar("T", bound=Failed | Rejected)
 
@@ -25,6 +27,8 @@ class ReasonClasses:
 
     def __init__(self) -> None:
         self._kept: set[str] = set()
+        self._statuses = 0
+        """How many of the kept ones are statuses."""
         self._day = 0
 
     def bounded(self, outcome: T, wall: int) -> T:
@@ -33,12 +37,13 @@ class ReasonClasses:
 
     def _new(self, outcome: T, wall: int) -> T:
         reason = outcome.reason
-        if STATUS.fullmatch(reason) is not None:
-            return outcome
         if wall // DAY != self._day:
-            self._day = wall // DAY
+            self._day, self._statuses = wall // DAY, 0
             self._kept.clear()
-        if len(self._kept) < MOST:
+        status = STATUS.fullmatch(reason) is not None
+        if (self._statuses if status else len(self._kept) - self._statuses) < MOST:
             self._kept.add(reason)
+            self._statuses += status
             return outcome
-        return replace(outcome, reason=OTHER, text=f"{reason}: {outcome.text}" if outcome.text else reason)
+        text = f"{reason}: {outcome.text}" if outcome.text else reason
+        return replace(outcome, reason=f"{reason[:6]}xx" if status else OTHER, text=text)

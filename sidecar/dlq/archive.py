@@ -131,7 +131,8 @@ class Importer:
     ) -> None:
         """Look at what is in the DLQ. Without `fence` nothing can be written."""
         self._topics, self._policy = topics, policy
-        self._seen: Layout = topics.layout()  # first: no other command is fenced if a topic does not exist
+        # A letter that cannot be seen now would be imported a second time.
+        self._seen: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
         self._limit = topics.batch_limit(topics.topics)
         self._lives = {life_of(letter): letter for letter in reversed(letters)}
         self.refused: dict[tuple[str, int], str] = {}
@@ -140,7 +141,7 @@ class Importer:
             self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
             if self._producer is not None:
                 made.callback(self._producer.end)
-            self._seen = topics.layout()
+            self._seen = topics.layout(whole=True)
             self._look(self._seen, lambda scan: told(scan, len(letters) - len(self._lives)))
             made.pop_all()
         self.missing: list[Letter] = list(reversed(self._lives.values()))
@@ -224,7 +225,7 @@ class Importer:
         """Replace the producer, which ends a hanging transaction; look at what has reached the DLQ since."""
         self._end_producer()
         self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
-        before, self._seen = self._seen, self._topics.layout()
+        before, self._seen = self._seen, self._topics.layout(whole=True)
         grown = {place: span._replace(begin=before[place].end) for place, span in self._seen.items() if place in before}
         self._look({place: span for place, span in grown.items() if span.begin < span.end}, lambda scan: None)
         return self._producer

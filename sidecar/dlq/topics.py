@@ -6,7 +6,7 @@ Nothing is changed here. A redrive asks only after it has fenced all others; a d
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,6 +16,7 @@ from sidecar.core.record import Partition
 from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
+from sidecar.kafka.admin.descriptions import Place, unled_places
 from sidecar.kafka.client_config import BATCH_BYTES, reader_config, whole_fetches
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
@@ -60,8 +61,12 @@ Layout = Mapping[Partition, Span]
 class DlqTopics:
     """The dead letter topics of one group. Every method raises BrokerError if Kafka does not answer."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names, mains: Iterable[str]) -> None:
-        """Remember the group's topics."""
+    def __init__(
+        self, kafka: Mapping[str, str], names: Names, mains: Iterable[str], say: Callable[[str], None] | None = None
+    ) -> None:
+        """Remember the group's topics. `say`: gets a sentence for people when partitions are left out; None: none
+        may be."""
+        self._say, self._left_out = say, list[Place]()
         self.names = names
         self.topics = names.dlqs_of(tuple(mains))
         self.kafka = kafka
@@ -71,12 +76,25 @@ class DlqTopics:
         """Return a client of the redrive group that never joins it. The caller closes it."""
         return Consumer({**whole_fetches(reader_config(self.kafka, self.names.redrive_group, CLIENT)), **QUIET})
 
-    def layout(self) -> Layout:
-        """Return the span of every partition. Raises ContractError if a topic does not exist."""
+    def layout(self, *, whole: bool = False) -> Layout:
+        """Return the span of every partition. Raises ContractError if a topic does not exist.
+
+        Partitions without a leader are left out and named, if there is somebody to say it to. Unless it must be
+        `whole`: then such a partition is a BrokerError.
+        """
         found = self.cluster.find(self.topics)
         self.expect(found)
-        spans = self.cluster.spans(place for topic in found.values() for place in topic.places)
+        left_out = [] if whole or self._say is None else unled_places(found.values())
+        self._name(left_out)
+        spans = self.cluster.spans({place for topic in found.values() for place in topic.places}.difference(left_out))
         return {Partition(*place): Span(*span, found[place[0]].id) for place, span in spans.items()}
+
+    def _name(self, left_out: list[Place]) -> None:
+        """Say once which partitions are left out."""
+        if left_out and left_out != self._left_out and self._say is not None:
+            names = ", ".join(f"{topic}[{number}]" for topic, number in left_out)
+            self._say(f"left out, as they have no leader now: {names}; run this again when they have one")
+        self._left_out = left_out
 
     def expect(self, found: Iterable[str]) -> None:
         """Raise ContractError if a dead letter topic is missing from `found`."""

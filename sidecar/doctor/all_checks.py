@@ -56,6 +56,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
     told = Once(lambda: read_policy_topic(cluster, settings.names))
+    posted = settings.topic_names if settings.deliver.mode == "relay" else ()
     own = {topic.name: topic.tags for topic in settings.topics}
 
     def group() -> GroupShape:
@@ -65,7 +66,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     checks = [
         Check("rights", lambda: rights(cluster, permissions_of(user, group()), mend_rights(settings, user)), 40.0),
         Check("topics", lambda: topics(cluster, group(), compare)),
-        Check("limits", lambda: limits(cluster, settings.kafka)),
+        Check("limits", lambda: limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: removed_topics(cluster, group())),
         Check("clock", lambda: clock(cluster, settings.names)),
         Check("progress", lambda: progress(cluster, group(), heard(told))),

@@ -42,8 +42,8 @@ LARGE_CLUSTER, LIST_LARGE_EVERY = 20_000, 3_600.0
 """Partitions above which all topics are listed only so often (seconds)."""
 LIST_AGAIN = 600.0
 """Seconds until all topics are listed again if the list did not come in time."""
-NAMED_WITHIN = 20.0
-"""Seconds for the answer about one topic."""
+NAMED_WITHIN, NAMED_TOGETHER = 20.0, 300.0
+"""Seconds for the answer about one topic, and after which a look asks for no further one."""
 METADATA_WITHIN = 5.0
 LOOK_EVERY = 60.0
 """Seconds between two checks of the cluster's topics."""
@@ -128,6 +128,8 @@ class PolicyFollower(threading.Thread):
         self._looked_at = -LOOK_EVERY
         self._leaders = Leaders()
         self._counts: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
+        """When Kafka last told of each topic that is needed (monotonic seconds)."""
         self._list_at = 0.0
         """When all topics are to be listed (monotonic seconds)."""
 
@@ -256,12 +258,17 @@ class PolicyFollower(threading.Thread):
                 self._counts = {name: len(topic.partitions) for name, topic in every.items()}
                 large = sum(self._counts.values()) > LARGE_CLUSTER
                 self._list_at = time.monotonic() + LIST_LARGE_EVERY if large else 0.0
+                self._told_at = dict.fromkeys(needed, time.monotonic())
                 return self._counts
-        told = named_topics(consumer, needed, NAMED_WITHIN)
-        if self._topic not in told.found and self._topic not in told.absent:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Kafka does not tell of the policy topic"))
+        order = sorted(needed, key=lambda name: (name != self._topic, self._told_at.get(name, 0.0), name))
+        told = named_topics(consumer, order, NAMED_WITHIN, NAMED_TOGETHER)
+        self._told_at |= dict.fromkeys((*told.found, *told.absent), time.monotonic())
         now = {name: len(topic.partitions) for name, topic in told.found.items()}
         self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
+        unknown = needed - self._told_at.keys()
+        if unknown or not {self._topic} & (told.found.keys() | told.absent):
+            text = f"Kafka does not tell yet of {len(unknown) or 1} topics, the policy's or others that are needed"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
         return self._counts
 
     def _is_other_log(self, consumer: Consumer) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -26,13 +28,16 @@ class NamedTopics(NamedTuple):
     absent: frozenset[str]
 
 
-def named_topics(client: Lists, names: Iterable[str], within: float) -> NamedTopics:
+def named_topics(client: Lists, names: Iterable[str], within: float, whole: float = inf) -> NamedTopics:
     """Return what Kafka says of these topics. A client with `allow.auto.create.topics: false` creates none by that.
 
-    `within`: seconds for one answer. Where none comes the rest is not asked. Raises nothing.
+    They are asked for in their order. `within`: seconds for one answer. Where none comes the rest is not asked, and
+    after `whole` seconds neither: the caller asks again, first for what is not known yet. Raises nothing.
     """
-    found, absent = dict[str, TopicMetadata](), set[str]()
-    for name in sorted(set(names)):
+    found, absent, until = dict[str, TopicMetadata](), set[str](), time.monotonic() + whole
+    for name in dict.fromkeys(names):
+        if time.monotonic() >= until:
+            break
         try:
             topic = client.list_topics(name, timeout=within).topics[name]
         except KafkaException:

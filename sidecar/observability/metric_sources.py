@@ -85,6 +85,8 @@ class Sources:
     """Records of the view's topics that were skipped, by `view` and `stats`."""
     odd_verdicts: Callable[[], Mapping[str, int]] = dict
     """Answers that look like a verdict and are none, by kind (push, batch)."""
+    waiting: Callable[[], float] = lambda: 0.0
+    """Seconds for which the instance has waited for its service, outside the group; 0 for a member."""
     loop_errors: Callable[[], Mapping[str, int]] = dict
     """Uncaught exceptions on the event loop, by what they belong to."""
     credentials_reloaded: Callable[[], int] = lambda: 0

@@ -45,7 +45,7 @@ REASONS = frozenset(
     }
 )
 _TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow
-_HTTP_REASON = re.compile(r"http-[1-9][0-9]{2}")
+_HTTP_REASON = re.compile(r"http-[1-9]([0-9]{2}|xx)")
 
 
 def scraper(sources: Sources) -> Callable[[], bytes]:
@@ -193,6 +193,8 @@ class _Collector(Collector):
         yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
         yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
         yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})
+        waiting = self._sources.waiting()
+        yield gauge("waiting_seconds", "How long it waits for its service, outside the group.", (), {(): waiting})
         errors = {"connection": 0, "sidecar": 0, **self._sources.loop_errors()}
         yield counter("loop_errors", "Uncaught exceptions on the event loop.", ("scope",), singly(errors))
         reloaded = self._sources.credentials_reloaded()

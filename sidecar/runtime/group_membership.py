@@ -48,6 +48,8 @@ class GroupMembership:
         if asks and not self._guarded:
             self._knock = Knock(parse_target(deliver.url or "", deliver.allow_remote), self._answered)
         self._timer: asyncio.TimerHandle | None = None
+        self._waits_since = now()
+        """When it began to wait. Only while it does."""
         for runner in runners:
             runner.take_part(self._state.member)
 
@@ -55,6 +57,14 @@ class GroupMembership:
     def waits(self) -> bool:
         """Whether the lanes are no members, as the service cannot work."""
         return not self._state.member
+
+    def waited(self) -> float:
+        """Return the seconds for which it has waited; 0 for a member. For any thread."""
+        return (now().steady - self._waits_since.steady) / 1000 if self.waits else 0.0
+
+    def status(self) -> dict[str, object]:
+        """Return what `/status` shows: since when it waits, epoch ms; None for a member."""
+        return {"waiting_since": self._waits_since.wall if self.waits else None}
 
     def works(self) -> bool:
         """Return whether the instance is a member and its service is well. For any thread."""
@@ -93,6 +103,7 @@ class GroupMembership:
             return
         member = self._state.member
         if not member:
+            self._waits_since = now()
             text = "the service is away and another instance is well: this one leaves the group"
             _LOG.warning(text, extra={"event": "group-left"})
         elif self._state.service_well:

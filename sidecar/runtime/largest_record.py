@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from sidecar.api.retry import longest_post
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import KAFKA_LIMIT
@@ -29,6 +30,8 @@ class LargestRecord:
         self.size = KAFKA_LIMIT
         """Bytes, as far as this user may see it."""
         self._kafka, self._registry, self._topics = kafka, registry, topics
+        self._hidden: frozenset[str] = frozenset()
+        """The topics whose settings this user may not see, or that do not exist."""
 
     async def follow(self) -> None:
         """Look now and then, without end; do nothing where there are no topics."""
@@ -40,9 +43,19 @@ class LargestRecord:
         kafka = {**self._kafka, **self._registry.newest.properties}
         try:
             cluster = Cluster(kafka, "reconsume-largest-record")
-            told = [config.get("max.message.bytes", "") for config in cluster.settings(self._topics).values()]
+            found = cluster.settings(self._topics)
         except (BrokerError, ConfigError) as fault:
             _LOG.debug("the topics' limits are not known: %s", fault, extra={"event": "topic-limits-unknown"})
             return False
+        told = [config.get("max.message.bytes", "") for config in found.values()]
         self.size = max((int(text) for text in told if text.isdecimal()), default=KAFKA_LIMIT)
+        self._name_hidden(frozenset(self._topics) - found.keys())
         return True
+
+    def _name_hidden(self, hidden: frozenset[str]) -> None:
+        """Log once which topics' limits are not known: a post that one of them would take may be refused."""
+        if hidden - self._hidden:
+            text = "how large a record of %s may be is not for this user to see: posts to /v1/retry may have %d bytes"
+            extra = {"event": "topic-limits-hidden"}
+            _LOG.warning(text, ", ".join(sorted(hidden)), longest_post(self.size), extra=extra)
+        self._hidden = hidden

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -51,8 +51,13 @@ def build_metric_sources(
         version=version("reconsume"),
         now=now,
         late_verdicts=lambda: delivery.fenced if isinstance(delivery, PullQueue) else 0,
-        odd_verdicts=lambda: delivery.odd_verdicts.counts if isinstance(delivery, Push | BatchPush) else {},
+        odd_verdicts=lambda: odd_verdicts_of(delivery),
     )
+
+
+def odd_verdicts_of(delivery: Delivery) -> Mapping[str, int]:
+    """Return how many answers looked like a verdict and were none, by kind."""
+    return delivery.odd_verdicts.counts if isinstance(delivery, Push | BatchPush) else {}
 
 
 def _lane_source(runner: LaneRunner) -> LaneSource:

@@ -37,7 +37,7 @@ from sidecar.runtime.largest_record import LargestRecord
 from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
 from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
-from sidecar.runtime.servers import build_metric_sources, build_servers, pull_calls, retry_calls
+from sidecar.runtime.servers import build_metric_sources, build_servers, odd_verdicts_of, pull_calls, retry_calls
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
 from sidecar.ui.in_sidecar import build_dashboards
@@ -108,6 +108,7 @@ class Sidecar:
             sources,
             credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
+            waiting=self._membership.waited,
         )
         self._servers = build_servers(settings, self, scraper(sources), calls, lambda: self._largest_record.size)
         dashboards = build_dashboards(
@@ -212,10 +213,12 @@ class Sidecar:
             "instance": self._instance,
             "mode": "broadcast" if self._settings.deliver.broadcast else self._settings.deliver.mode,
             "state": self._state(),
+            **self._membership.status(),
             **self._pace_monitor.status(),
             "in_flight": self._dispatcher.in_flight,
             "missing_topics": sorted(self._missing.names),
             "unknown_topics": strays_in(runner.lane.counters for runner in self._runners),
+            "odd_verdicts": dict(odd_verdicts_of(self._delivery)),
             **self._controller.status(),
             "view": None if self._view_service is None else self._view_service.status(),
             "last_error": self._last_error(),

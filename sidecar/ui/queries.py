@@ -20,7 +20,7 @@ from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Offset, Place
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Offset, Place, unled_places
 from sidecar.kafka.client_config import client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -84,11 +84,13 @@ class Lag(NamedTuple):
 
 
 class Lags(NamedTuple):
-    """The rows, the topics and groups that this user may not see, and the lag of each partition by consumer group."""
+    """The rows, the topics and groups that this user may not see, the lag of each partition by consumer group, and the
+    partitions that have no leader, which are in no row."""
 
     rows: tuple[Lag, ...]
     unseen: tuple[str, ...]
     behind: Mapping[tuple[str, Place], int]
+    unled: tuple[str, ...] = ()
 
     def of(self, instance: Instance) -> int | None:
         """Return the total lag of an instance's partitions; None if none of their lags is known."""
@@ -153,9 +155,11 @@ class Queries:
         settings, names = self.settings, self.settings.names
         levels = names.levels_of(settings.delays, settings.topic_names)
         rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
+        unled = list[str]()
         for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):
             there, denied = self._cluster.topics(topics)
             unseen += sorted(denied)
+            unled += [f"{topic}[{number}]" for topic, number in unled_places(there.values())]
             try:
                 done = self._spans(group, [place for topic in there.values() for place in topic.led])
             except DeniedError:
@@ -163,7 +167,7 @@ class Queries:
                 continue
             rows += self._lags(group, topics, done)
             behind |= {(group, place): max(0, span.end - span.committed) for place, span in done.items()}
-        return Lags(tuple(rows), tuple(unseen), behind)
+        return Lags(tuple(rows), tuple(unseen), behind, tuple(unled))
 
     def _spans(self, group: str, places: Sequence[Place]) -> dict[Place, Span]:
         """Return the progress in each partition with a committed offset. Raises BrokerError if Kafka does not

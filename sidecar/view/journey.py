@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message
 
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import Place, Topic, unled_places
 from sidecar.kafka.client_config import view_config
 from sidecar.kafka.errors import ANSWER_SECONDS
 from sidecar.kafka.range_reader import RangeReader, place_of
@@ -63,17 +63,24 @@ def read_journey(
     """
     consumer = Consumer(view_config(kafka, names.retry_group, CLIENT))
     try:
-        spans = _spans(Cluster(kafka, CLIENT), names.events, since)
-        return _found(consumer, names, record, spans, most, told)
+        topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
+        journey = _found(consumer, names, record, _spans(cluster, topic, since), most, told)
+        unled = ", ".join(f"{name}[{number}]" for name, number in unled_places([topic]))
+        reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]
+        return journey._replace(missing="; ".join(filter(None, reasons)))
     finally:
         consumer.close()
 
 
-def _spans(cluster: Cluster, topic: str, since: int | None) -> dict[Place, Span]:
-    found = cluster.find([topic])
-    if topic not in found:
-        raise ContractError(f"{topic} does not exist; `reconsume topics apply` creates it")
-    spans = cluster.spans(found[topic].places)
+def _events_topic(cluster: Cluster, name: str) -> Topic:
+    found = cluster.find([name])
+    if name not in found:
+        raise ContractError(f"{name} does not exist; `reconsume topics apply` creates it")
+    return found[name]
+
+
+def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[Place, Span]:
+    spans = cluster.spans(topic.led)
     starts = {place: span.begin for place, span in spans.items()}
     if since is not None:
         for place, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():

@@ -15,8 +15,10 @@ from topics.headers import Headers
 
 STALL = 60.0
 """Seconds without a record of a range, after which the task fails and Spark starts it again."""
-WAIT, TOGETHER = 0.1, 1_000
-"""Seconds that one call waits for a record, and the most records that the next call takes."""
+WAIT, TOGETHER = 0.1, 4
+"""Seconds that one call waits for a record, and the most records that the next call takes. The client parses the
+headers of all of them at once: 100 000 headers, which take 300 KB in a topic, take 7 MB there. A call for 4 costs a
+message 0.15 us more than one for 500."""
 
 Row: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
 """Topic, partition, offset, timestamp (epoch ms), key, value, headers."""
@@ -43,14 +45,16 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
         while left:
             # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
             messages = consumer.consume(1, WAIT)
-            messages = messages + consumer.consume(TOGETHER, 0) if messages else messages
-            if messages:
-                patience = time.monotonic() + STALL
-            elif time.monotonic() > patience:
+            if not messages and time.monotonic() > patience:
                 raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, left))}")
-            for message in messages:
-                if (row := row_of(message, left)) is not None:
-                    yield row
+            while messages:
+                messages.reverse()
+                while messages:
+                    if (row := row_of(messages.pop(), left)) is not None:  # each is let go before the next is read
+                        yield row
+                    del row
+                patience = time.monotonic() + STALL
+                messages = consumer.consume(TOGETHER, 0) if left else []
     finally:
         consumer.close()
 

@@ -203,7 +203,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "classes of reasons of an instance, by UTC day",
                 str(reason_classes.MOST),
                 "",
-                "`other`, with the class in the text; `http-NNN` is always kept",
+                "`other`, with the class in the text; of statuses as many, then `http-4xx` and the like",
             ),
             Limit(
                 "reasons that are counted apart in memory",

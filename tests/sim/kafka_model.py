@@ -169,4 +169,4 @@ class KafkaModel:
     def progress(self, group: str, source: Partition) -> Progress:
         """What the group has committed."""
         offset, metadata = self.committed.get((group, source), (0, ""))
-        return decode_at(source, "", offset, metadata)
+        return decode_at(source, offset, metadata)

@@ -15,6 +15,7 @@ SKIPPED = (
     "no mount and user namespaces",
     "is for linux-amd64",
     "no program for this service",  # node, go or nginx: what runs beside a sidecar, and nothing that it needs
+    "no C compiler for a clock",
     "UPDATE_SCREENSHOTS",  # no test: makes the pictures of the documentation
 )
 """What the reasons of skips say that are none for want of a program of ours."""

@@ -10,7 +10,7 @@ import typer
 from sidecar.cli.terminal.arguments import author, before
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import each_second
+from sidecar.cli.terminal.output import each_second, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter
 from sidecar.settings import Settings
@@ -85,7 +85,7 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
 
     settings = settings_for_kafka(options)
     policy = build_policy(settings, f"redrive:{author(who)}")
-    return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names), policy
+    return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names, talk), policy
 
 
 def progress_line(what: str) -> Callable[[Scan, int], None]:

@@ -40,6 +40,9 @@ def admit(
     of the partition.
     """
     near = HOLD_WITHIN if allowed.roomy else RESUME_EARLY
+    if part.level_delay and run.high:
+        # Not only at the end of the log: what hops makes the log longer, and then its end is not seen for long.
+        part.seen.note(run.high - 1, now.steady)
     tracker = part.tracker
     for record in run.records:
         left = part.time_left(record, now) if part.level_delay else 0

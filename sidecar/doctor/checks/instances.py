@@ -23,6 +23,7 @@ LARGEST_STATUS = 16 * 1024 * 1024
 LATE = 60_000
 """ms by which a retry may be late."""
 SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
+ODD = "docs/service.md says what each means; `deliver.verdicts: header` reads no body"
 PACES = ("outage", "probing")
 
 
@@ -47,6 +48,9 @@ def beating(record: PolicyTopicRecord, at: Now) -> Iterator[Finding]:
         yield fail(f"{name} delivers nothing, for {ago(at.wall - pace.since)}{why}", "look at its service")
     elif pace is not None and pace.state == "throttled":
         yield warn(f"{name} is slowed down, for {ago(at.wall - pace.since)}: {pace.reason}", "look at its service")
+    elif heard.record.well is False:
+        text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
+        yield warn(text, "look at its service, and at `state` in its /status")
     if heard.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heard.record.overdue)} late", SEE)
 
@@ -62,6 +66,14 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield warn(f"{name}: Kafka refuses the copies of {refused} records, which are tried again", SEE)
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
+    if status.get("waiting_since"):
+        waits = ago(at.wall - int(status["waiting_since"]))
+        text = f"{name} has waited for its service for {waits}: until that listens it takes no partition"
+        yield warn(text, "look at its service, and at deliver.url and deliver.health_url")
+    odd = {str(kind): int(count) for kind, count in status.get("odd_verdicts", {}).items()}
+    if any(odd.values()):
+        kinds = listed(f"{kind} ({count})" for kind, count in odd.items() if count)
+        yield warn(f"{name}: answers of its service look like verdicts and are none: {kinds}", ODD)
     if status.get("state") == "starting":
         yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
     if str(status.get("pace")) in PACES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -70,6 +70,11 @@ class Topic(NamedTuple):
     def led(self) -> list[Place]:
         """The partitions that have a leader, so that requests about them can be answered."""
         return [(self.name, number) for number, leader in enumerate(self.leaders) if leader >= 0]
+
+
+def unled_places(topics: Iterable[Topic]) -> list[Place]:
+    """Return the partitions without a leader: nobody can say now what they hold."""
+    return [place for topic in topics for place in topic.places if topic.leaders[place[1]] < 0]
 
 
 class Member(NamedTuple):

@@ -206,9 +206,10 @@ class ReplaceableProducer:
             return
         self._looked_at = time.monotonic()
         wanted = names | self.places.topics
-        found = self.producer.look(wanted)
-        if wanted - found.places.keys() - found.absent:
-            self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(wanted)))
+        known = self.partitions.keys() | self._absent
+        found = self.producer.look([*sorted(wanted - known), *sorted(wanted & known)])
+        if unknown := wanted - known - found.places.keys() - found.absent:
+            self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
         self._absent = (self._absent - found.places.keys()) | found.absent
         self.partitions |= {name: len(states) for name, states in found.places.items()}
         for name in found.absent:
@@ -260,7 +261,7 @@ class ReplaceableProducer:
     def topics(self, wanted: Set[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell of all. Blocks; for any thread."""
         producer = self.producer
-        found = None if producer is None else producer.look(wanted)
+        found = None if producer is None else producer.look(sorted(wanted), inf)
         return None if found is None or wanted - found.places.keys() - found.absent else found.absent
 
     def answers(self) -> bool:

@@ -69,6 +69,8 @@ NO_TOPIC = "reconsume-no-topic"
 """A topic that is asked for to learn whether the cluster answers. It need not exist, and is not created."""
 TOPIC_LIMIT = 20.0
 """Seconds for the answer about one topic. A cluster of 200 000 partitions has taken six."""
+LOOK_LIMIT = 20.0
+"""Seconds after which a look asks for no further topic. A group has dozens, and the committer's thread must turn."""
 
 DOUBT_AFTER = 3.0
 """Seconds of one call after which its request may have been sent twice, whatever the client's log says. The client
@@ -125,9 +127,12 @@ class TransactionalProducer:
         del self._producer
         self._guard.end(last)
 
-    def look(self, names: Iterable[str]) -> Targets:
-        """Return what Kafka says of these topics. The request never creates a topic. Blocks; for any thread."""
-        found = named_topics(self._producer, names, TOPIC_LIMIT)
+    def look(self, names: Iterable[str], whole: float = LOOK_LIMIT) -> Targets:
+        """Return what Kafka says of these topics, in their order, for `whole` seconds and an answer's time at most.
+
+        The request never creates a topic. Blocks; for any thread.
+        """
+        found = named_topics(self._producer, names, TOPIC_LIMIT, whole)
         states = {
             name: [State(place.leader, len(place.isrs)) for _, place in sorted(topic.partitions.items())]
             for name, topic in found.found.items()

@@ -70,9 +70,8 @@ def is_written(found: list[TopicPartition], written: Mapping[Partition, tuple[in
 
 
 def _progress(found: list[TopicPartition]) -> dict[Partition, Progress]:
-    # Without the topic's id: it may have been learnt after the batch was written.
     sources = {Partition(place.topic, place.partition): place for place in found}
-    return {source: decode_at(source, "", place.offset, place.metadata) for source, place in sources.items()}
+    return {source: decode_at(source, place.offset, place.metadata) for source, place in sources.items()}
 
 
 def result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:

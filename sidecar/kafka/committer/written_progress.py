@@ -28,7 +28,7 @@ class WrittenProgress:
         # whether this one is in Kafka.
         once = secrets.token_hex(4) if self.most < LONGEST else ""
         self.last = {
-            source: (share.progress.next, encode_at(source, share.progress, "", self.most, once))
+            source: (share.progress.next, encode_at(source, share.progress, self.most, once))
             for source, share in batch.commits.items()
         }
         return [TopicPartition(*source, offset, metadata) for source, (offset, metadata) in self.last.items()]

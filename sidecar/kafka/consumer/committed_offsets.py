@@ -64,7 +64,7 @@ def committed(
             continue
         if why := unread(place.metadata):
             passed_over.unread(source, why)
-        elif why := misplaced(source, "", place.offset, place.metadata):
+        elif why := misplaced(source, place.offset, place.metadata):
             passed_over.misplaced(source, why)
     return {source: _progress(source, place) for source, place in found.items()}
 
@@ -85,4 +85,4 @@ def _held_back(count: int, why: object) -> None:
 
 
 def _progress(source: Partition, place: TopicPartition) -> Progress | None:
-    return decode_at(source, "", place.offset, place.metadata) if place.offset >= 0 else None
+    return decode_at(source, place.offset, place.metadata) if place.offset >= 0 else None

@@ -14,6 +14,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.kafka.committer.refusing_partitions import murmur2_partition
+from sidecar.runtime.assembly import build_policy
+from sidecar.settings.load import load
+from sidecar.ui.queries import Queries
+from sidecar.view.journey import read_journey
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group, fresh_group, set_config
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
@@ -179,6 +183,54 @@ def test_a_broadcast_begins_where_it_can_and_skips_nothing_of_a_partition_withou
 def key_for(partition: int) -> bytes:
     """A key of the first level's partition."""
     return next(key for key in (b"%d" % number for number in range(99)) if murmur2_partition(key, 2) == partition)
+
+
+def test_what_reads_goes_on_without_the_partitions_that_have_no_leader_and_names_them(
+    three_nodes: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Given a DLQ, events and a level whose first partitions are lost, then the others are shown and redriven."""
+    group = fresh_group(three_nodes.bootstrap, delays=(LEVEL,))
+    names = group.names
+    level, lost = names.level(LEVEL, group.main), (group.dlq, names.events, names.level(LEVEL, group.main))
+    create_group(group, 2, replication=3, leave_out=lost)
+    admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    placed = [NewTopic(topic, 2, replica_assignment=[[0], [1]]) for topic in lost]
+    for future in admin.create_topics(placed).values():
+        future.result(SECONDS)
+    for partition in (0, 1):
+        letters = (dead_letter(group, 10 * partition + n, key=None, partition=partition) for n in range(10))
+        produce(group.bootstrap, group.dlq, letters)
+    produce(group.bootstrap, names.events, [Out(b"{}", b"other", partition=1)])
+    file = tmp_path / "reconsume.yaml"
+    file.write_text(yaml.safe_dump(config_of(group, "http://127.0.0.1:1/", 8471, {})), encoding="utf-8")
+    three_nodes.node(0).kill()
+    for topic in lost:
+        until(lambda topic=topic: unled(admin, topic), SECONDS, f"{topic} has lost its first partition")  # type: ignore[misc]
+
+    listed = reconsume("dlq", "list", "-c", file)
+    assert (listed.exit_code, len(listed.stdout.splitlines())) == (0, 10), listed.stderr
+    assert f"left out, as they have no leader now: {group.dlq}[0]" in listed.stderr
+    settings = load(file)
+    journey = read_journey(settings.kafka, names, f"{group.main}:0:1", None, 100, lambda _read, _total: None)
+    assert journey.missing == f"without a leader, and so not read: {names.events}[0]"
+    lags = Queries(settings, build_policy(settings, "test")).lags()
+    assert lags.unled == (f"{level}[0]",)
+    redriven = reconsume("dlq", "redrive", "--yes", "-c", file)
+    told = dict(actions(redriven))
+    assert told["redriven"] + told["refused"] == 10, "an event for the lost partition refuses its letter"
+    assert told["redriven"] > 0
+    assert f"{group.dlq}[0]" in redriven.stderr
+
+    three_nodes.heal()
+    until(lambda: not unled(admin, group.dlq), SECONDS, "it is back")
+    again = reconsume("dlq", "redrive", "--yes", "-c", file)
+    assert dict(actions(again))["redriven"] == 20 - told["redriven"], again.stderr
+    assert "left out" not in again.stderr
+
+
+def unled(admin: AdminClient, topic: str) -> bool:
+    """Whether the first partition of a topic has no leader."""
+    return bool(admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions[0].leader == -1)
 
 
 def test_a_redrive_leaves_the_letters_for_a_partition_without_a_leader_alone(

@@ -45,5 +45,5 @@ def test_each_record_above_a_copied_offset_is_delivered_and_progress_in_its_plac
     assert "progress-misplaced" in sidecar.log()
     sidecar.stop()
     left = left_progress(group.bootstrap, group.group, group.main)
-    assert misplaced(here[0], "", COUNT, left) == "", "it is stamped with its place"
-    assert "partition 0" in misplaced(here[1], "", COUNT, left)
+    assert misplaced(here[0], COUNT, left) == "", "it is stamped with its place"
+    assert "partition 0" in misplaced(here[1], COUNT, left)

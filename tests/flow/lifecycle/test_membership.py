@@ -59,9 +59,12 @@ def test_a_pod_whose_service_is_not_there_yet_takes_no_partition_and_ages_no_rec
         assert {second.request("GET", path).status for path in ("/livez", "/startupz", "/readyz")} == {200}
         second.until(lambda: time.monotonic() - began > AWAY, AWAY + 5, "the service is away")
         assert (second.status()["state"], owned(second), len(owned(first))) == (WAITING, set(), PARTITIONS)
+        waited = time.time() - second.status()["waiting_since"] / 1000
+        assert AWAY <= waited < second.metric("reconsume_waiting_seconds") + 1
         new.up()
         second.until(lambda: shared(first, second), 15, "the new pod has its part")
-        assert second.status()["state"] == "running"
+        assert (second.status()["state"], second.status()["waiting_since"]) == ("running", None)
+        assert second.metric("reconsume_waiting_seconds") == 0
         seen = len(new.ledger.deliveries())
         second.until(lambda: len(new.ledger.deliveries()) > seen, 15, "its service gets records")
     second.until(lambda: len(old.ledger.taken()) + len(new.ledger.taken()) >= load.sent, 15, "all are taken")

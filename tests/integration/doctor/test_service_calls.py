@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET, UnsetType
 
 from sidecar.core.record import Now
 from sidecar.doctor.checks.instances import beating, standing
@@ -73,9 +74,9 @@ def test_a_health_url_that_is_slower_than_its_timeout_stops_every_delivery_and_f
 AT = Now(10_000_000, 0)
 
 
-def heartbeat(state: str, *, overdue: int = 0, age: int = 0) -> PolicyTopicRecord:
+def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | UnsetType = UNSET) -> PolicyTopicRecord:
     pace = PaceTold(state, AT.wall - 65_000, 0, 1, "connection refused")
-    record = SubscriptionRecord({"orders": "*"}, AT.wall - age, pace, overdue)
+    record = SubscriptionRecord({"orders": "*"}, AT.wall - age, pace, overdue, well=well)
     return PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall)
 
 
@@ -87,6 +88,12 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0) -> PolicyTopicRecor
         (heartbeat("throttled"), ["pod-1 is slowed down, for 1m5s: connection refused"]),
         (heartbeat("open", overdue=120_000), ["pod-1 has a retry that is 2m late"]),
         (heartbeat("outage", age=3_600_000), []),
+        (heartbeat("open", well=True), []),
+        (
+            heartbeat("open", well=False),
+            ["pod-1 takes no records, or its service is away: its heartbeat says that it does not work"],
+        ),
+        (heartbeat("outage", well=False), ["pod-1 delivers nothing, for 1m5s: connection refused"]),
     ],
 )
 def test_a_heartbeat_tells_of_an_outage_and_since_when(record: PolicyTopicRecord, says: list[str]) -> None:
@@ -103,3 +110,13 @@ def test_the_status_of_the_instance_here_tells_what_is_held() -> None:
     refused = {"topic": "orders", "partition": 3, "state": "open", "held": 2}
     [warned] = standing({"instance": "pod-1", "partitions": [refused]}, AT)
     assert (warned.status, "2 records" in warned.finding) == (Status.WARN, True)
+
+
+def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_answers() -> None:
+    status = {"instance": "pod-1", "partitions": [], "state": "waiting for the service"}
+    [waits] = standing({**status, "waiting_since": AT.wall - 65_000, "odd_verdicts": {"no-id": 0}}, AT)
+    assert waits.status is Status.WARN
+    assert waits.finding.startswith("pod-1 has waited for its service for 1m5s")
+    odd = {"unknown-word": 12, "header": 3, "no-id": 0}
+    [warned] = standing({"instance": "pod-1", "partitions": [], "waiting_since": None, "odd_verdicts": odd}, AT)
+    assert warned.finding.endswith("look like verdicts and are none: header (3), unknown-word (12)")

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer
 from typer.testing import Result
 
 from sidecar.doctor.checks.kafka import reach
+from sidecar.doctor.checks.limits import limits
 from sidecar.doctor.checks.rights import rights as check_rights
 from sidecar.doctor.findings import Status
 from sidecar.kafka.admin.cluster import Cluster
@@ -135,10 +136,18 @@ def test_a_relay_and_its_service_do_their_work_with_their_least_rights(
         sidecar.until(lambda: came(group.names.ready), SECONDS, "the retry is due on the ready topic")
         service.commit(asynchronous=False)
         assert sidecar.status()["last_error"] is None
+        sidecar.wait_log("topic-limits-hidden")
         assert sidecar.stop().code == 0
     service.close()
     assert read[0].value == b"once more"
     assert "authoriz" not in sidecar.log().lower()
+    assert sidecar.log().count("topic-limits-hidden") == 1
+    login = guarded.login("sidecar")
+    [hidden] = limits(Cluster(login), login, group.mains)
+    assert (hidden.status, group.main in hidden.finding) == (Status.WARN, True)
+    describe = Permission(Resource.TOPIC, group.main, Operation.DESCRIBE_CONFIGS)
+    guarded.allow("sidecar", [describe])
+    assert [found.status for found in limits(Cluster(login), login, group.mains)] == [Status.OK]
 
 
 def test_a_topic_that_may_not_be_written_fails_its_own_posts_and_no_other(

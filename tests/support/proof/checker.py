@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.support.proof.evidence import Evidence
-from tests.support.proof.invariants import RULES, chain_of, due_of
+from tests.support.proof.invariants import RULES, chain_of, due_of, only_postponed
 from tests.support.proof.ledger import duplicates
 
 
@@ -66,7 +66,9 @@ def report_of(evidence: Evidence) -> Report:
         committed=states["committed"],
         dead_lettered=len(evidence.dlq),
         waiting=states["waiting"],
-        retries=sum(len(life) for life in evidence.lives.values()),
+        retries=sum(
+            bool(times) or not only_postponed(c) for life in evidence.lives.values() for times, c in life.items()
+        ),
         lateness=tuple(sorted(_lateness(evidence))),
     )
 

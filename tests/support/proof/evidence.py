@@ -48,6 +48,11 @@ class Copy(NamedTuple):
     due: int
     ours: Mapping[str, bytes]
 
+    @property
+    def postponed(self) -> bool:
+        """Whether the service postponed the record, so that this copy counts nothing by itself."""
+        return wire.RETRY_POSTPONED_AT in self.ours
+
     def __str__(self) -> str:
         return f"{self.id} times={self.times} at {place_of(self.topic, self.row)}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -64,7 +64,7 @@ def miscounted(evidence: Evidence) -> Violations:
         if ident not in evidence.sources:
             yield f"I2 unknown: copies of {ident}, which is on no main topic"
             continue
-        first = 0 if redrives else 1
+        first = 0 if redrives or only_postponed(life.get(0, ())) else 1
         counted = {*life, *_counted_in_memory(evidence, (ident, redrives))}
         if not counted >= set(range(first, max(life) + 1)) or min(life) < first:
             yield f"I2 gap: {ident} has copies with the counts {sorted(life)}"
@@ -79,10 +79,12 @@ def miscounted(evidence: Evidence) -> Violations:
 
 
 def _broken_chain(evidence: Evidence, chain: list[Copy]) -> Violations:
-    """Copies of one count: the first, and its hops, each after the delay of the one before."""
+    """Copies of one count: the first, and its hops, each after the delay of the one before. A postponed one has another
+    due time."""
     for before, after in pairwise(chain):
         too_soon = after.row.timestamp < before.row.timestamp + evidence.delay_of(before.topic)
-        if after.due != before.due or too_soon or not evidence.covers(before.topic, before.row):
+        moved = after.due != before.due and not (after.postponed and after.due > before.due)
+        if moved or too_soon or not evidence.covers(before.topic, before.row):
             yield f"I2 twice: {before} and {after} count the same attempt"
 
 
@@ -172,7 +174,16 @@ def _failed_at(evidence: Evidence, delivery: Delivery) -> int:
 
 
 def chain_of(evidence: Evidence, delivery: Delivery) -> list[Copy] | None:
-    return evidence.lives.get((delivery.id, delivery.redrives), {}).get(delivery.times)
+    """The copies that a delivery may have been of. A first attempt is of none that was postponed after it began."""
+    chain = evidence.lives.get((delivery.id, delivery.redrives), {}).get(delivery.times)
+    if chain is None or delivery.times or not only_postponed(chain):
+        return chain
+    return [copy for copy in chain if copy.row.timestamp <= delivery.received] or None
+
+
+def only_postponed(chain: Sequence[Copy]) -> bool:
+    """Whether there are copies, and they only wait because their service postponed the record: no event tells of it."""
+    return bool(chain) and all(copy.postponed for copy in chain)
 
 
 def _written_by(chain: list[Copy], at: int) -> list[Copy]:
@@ -241,10 +252,11 @@ def contradicted(evidence: Evidence) -> Violations:
 
 def _changes(evidence: Evidence) -> Iterator[tuple[str, int, int, str]]:
     for (ident, redrives), life in evidence.lives.items():
-        for times in life:
+        told = [times for times, chain in life.items() if times or not only_postponed(chain)]
+        for times in told:
             yield ident, redrives, times, "WAITING_RETRY" if times else "REDRIVEN"
         last = life[max(life)][-1]
-        if evidence.covers(last.topic, last.row) and (ident, redrives) not in evidence.died:
+        if told and evidence.covers(last.topic, last.row) and (ident, redrives) not in evidence.died:
             yield ident, redrives, last.times, "COMMIT"
     for copy in evidence.dead:
         yield copy.id, copy.redrives, copy.times, "DLQ"

@@ -18,6 +18,8 @@ from tests.support.deadline import move
 
 TOOK, FAILED, THROTTLED, BROKEN = "took", "failed", "throttled", "broken"
 """What an answer means: the record is done; one retry is spent; none is; the service said nothing whole."""
+POSTPONED = "postponed"
+"""No retry is spent, unless the record has been postponed for longer than it may be."""
 KEPT = "kept"
 """One retry is spent, which only memory counts: no copy tells of it (a nack)."""
 
@@ -93,8 +95,8 @@ class Ledger:
 
 
 def duplicates(deliveries: Iterable[Delivery]) -> int:
-    """Deliveries beyond the first of each attempt; a throttled one is no attempt."""
-    counts = Counter((d.id, d.redrives, d.times) for d in deliveries if d.means != THROTTLED)
+    """Deliveries beyond the first of each attempt; a throttled or postponed one is no attempt."""
+    counts = Counter((d.id, d.redrives, d.times) for d in deliveries if d.means not in (THROTTLED, POSTPONED))
     return sum(count - 1 for count in counts.values())
 
 

@@ -9,13 +9,14 @@ it can be told to. One whose program is not on this machine skips the test.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,12 @@ STARTS_WITHIN = 60.0
 """Seconds. `go run` compiles first."""
 EACH = 10
 """Requests on one connection."""
+FLASK = ("flask==3.1.3", "gunicorn==27.0.1")
+"""Nothing else here needs these, so they get an environment of their own, which is kept."""
+ENVIRONMENTS = Path(__file__).parents[3] / "build" / "services"
+IDLE = 1
+"""Seconds for which gunicorn keeps an idle connection: less than the client does, so that it is always the one to end
+it."""
 
 UVICORN = """
 async def app(scope, receive, send):
@@ -49,6 +56,14 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or self.served == 10
     def log_message(self, *_): pass
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+FLASK_APP = """
+from flask import Flask, request
+app = Flask(__name__)
+@app.post("/events")
+def events():
+    request.get_data()
+    return "ok"
 """
 NODE = """
 const http = require('http')
@@ -102,6 +117,37 @@ def uvicorn(folder: Path, port: int) -> list[str]:
     return [sys.executable, "-m", "uvicorn", "app:app", *options]
 
 
+def gunicorn(*options: str) -> Callable[[Path, int], list[str]]:
+    """Flask's usual server with two workers, each of which ends after some requests, with all its connections."""
+
+    def command(folder: Path, port: int) -> list[str]:
+        (folder / "app.py").write_text(FLASK_APP)
+        asked = ["--bind", f"127.0.0.1:{port}", "--chdir", str(folder), "--log-level", "error", "--workers", "2"]
+        idle = ["--keep-alive", str(IDLE), "--worker-tmp-dir", str(folder), *options]
+        return [str(environment(FLASK)), "-m", "gunicorn", *asked, *idle, "app:app"]
+
+    return command
+
+
+def environment(packages: Sequence[str]) -> Path:
+    """The Python of an environment with these packages, made at its first use; or a skip without a package index."""
+    home = ENVIRONMENTS / "-".join(packages).replace("==", "-")
+    if not home.exists():
+        new = home.with_name(f"{home.name}.{os.getpid()}")
+        subprocess.run([sys.executable, "-m", "venv", str(new)], check=True, timeout=120)
+        got = subprocess.run(
+            [new / "bin" / "python", "-m", "pip", "install", "-q", *packages], check=False, timeout=300
+        )
+        if got.returncode:
+            shutil.rmtree(new)
+            pytest.skip(f"no program for this service here: {' '.join(packages)} cannot be installed")
+        try:
+            new.rename(home)
+        except OSError:  # another worker was first
+            shutil.rmtree(new)
+    return home / "bin" / "python"
+
+
 def node(folder: Path, port: int) -> list[str]:
     (folder / "app.js").write_text(NODE)
     return [program("node"), str(folder / "app.js"), str(port)]
@@ -122,6 +168,9 @@ SERVICES: dict[str, Callable[[Path, int], list[str]]] = {
     "http.server, HTTP/1.1": python(HTTP_SERVER, "HTTP/1.1"),
     "http.server, HTTP/1.0": python(HTTP_SERVER, "HTTP/1.0"),
     "uvicorn": uvicorn,
+    "gunicorn, threads": gunicorn("--threads", "8", "--max-requests", "200", "--max-requests-jitter", "50"),
+    "gunicorn, sync": gunicorn("--max-requests", "200", "--max-requests-jitter", "50"),
+    "gunicorn, long-lived": gunicorn("--threads", "8"),
     "node": node,
     "go": go,
     "nginx": nginx,

@@ -97,6 +97,7 @@ class World:
                 view_lag=lambda: self.told.get("view_lag"),
                 bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},
                 odd_verdicts=lambda: {"unknown-id": self.told.get("odd_verdicts", 0)},
+                waiting=lambda: self.told.get("waiting", 0),
                 loop_errors=lambda: {"sidecar": self.told.get("loop_errors", 0)},
                 credentials_reloaded=lambda: self.told.get("credentials_reloaded", 0),
             )

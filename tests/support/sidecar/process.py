@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -56,7 +56,8 @@ class SidecarProcess:
     """One pod's sidecar. A context manager: leaving it kills the process if it still runs.
 
     `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew. A `fresh` one is
-    started as users do, where its memory or its start matters; others are forked, which costs less.
+    started as users do, where its memory or its start matters; others are forked, which costs less. `environ` are
+    variables beside those of this process.
     """
 
     module = MAIN
@@ -71,10 +72,11 @@ class SidecarProcess:
         pod: str = "pod-0",
         overrides: Config | None = None,
         fresh: bool = False,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
         self.pod = pod
-        self._fresh = fresh
+        self._fresh, self._environ = fresh, environ or {}
         self.port, self._reservation = _reserved_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / f"{pod}.yaml"
@@ -115,7 +117,7 @@ class SidecarProcess:
 
     def start(self) -> None:
         """Start the process, or start it anew after it has ended; returns at once."""
-        environ = {**os.environ, "POD_NAME": self.pod, "PYTHONPATH": str(REPOSITORY)}
+        environ = {**os.environ, "POD_NAME": self.pod, "PYTHONPATH": str(REPOSITORY), **self._environ}
         if self.module == MAIN and not self._fresh:
             self._process = nursery().fork(["run", "-c", str(self._file)], self._file.parent, environ, self._log)
             return

@@ -48,7 +48,7 @@ def test_a_done_set_that_was_cut_alike_in_two_batches_is_proof_of_its_own_batch_
     scattered = Random(1).sample(range(9, 9_000), 3_000)
     before = written(progress, *scattered)
     after = written(progress, *scattered, 9_001)
-    said = [decode_at(SOURCE, "", place.offset, place.metadata) for place in (before, after)]
+    said = [decode_at(SOURCE, place.offset, place.metadata) for place in (before, after)]
     assert said[0] == said[1], "what the cut sets say is the same"
     assert not is_written([before], progress.last)
     assert is_written([after], progress.last)

@@ -55,6 +55,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "view_lag_seconds": "gauge",
         "bad_view_records": "counter",
         "refused_records": "gauge",
+        "waiting_seconds": "gauge",
         "loop_errors": "counter",
         "credentials_reloaded": "counter",
         "build_info": "gauge",

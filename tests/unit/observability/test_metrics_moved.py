@@ -173,6 +173,7 @@ MOVES: dict[str, Move] = {
     "bad_view_records": told("bad_view_records"),
     "refused_records": failed_and_refused,
     "credentials_reloaded": told("credentials_reloaded"),
+    "waiting_seconds": told("waiting", 7),
     "loop_errors": told("loop_errors"),
 }
 CONSTANT = {"build_info"}

@@ -170,3 +170,20 @@ def test_what_is_read_again_from_below_waits_no_longer_for_it() -> None:
     ahead = WALL + 600_000
     assert seen.appended(9, ahead + 8_000, Now(WALL + 9_000, 9_000)) == 8_000
     assert seen.appended(2, ahead + 900, Now(WALL + 9_000, 9_000)) <= 1_000
+
+
+def test_records_that_hop_before_the_end_of_the_log_is_seen_do_not_hop_without_a_pause() -> None:
+    """Given a broker two hours behind, and a log that grows by what hops, then the second copies wait their level."""
+    part = PartitionState(LEVEL, 1, Tracker(Progress(0)), 10_000, "10s")
+    paused = PausedPartitions(Fetch(), LaneMemory(1 << 30, {LEVEL: part}, Pace(1), ordered=False))
+    left = []
+    for steady in (START, START + 50):
+        at = WALL + steady - 7_200_000
+        first = part.tracker.next
+        rows = [Record(LEVEL, first + n, 1, at, None, None, None, None) for n in range(10)]
+        run = FetchedRecords(LEVEL, 1, 0, rows, high=first + 10)
+        left.append([ms for _, ms in admit(part, run, paused, Now(WALL + steady, steady), FREE)])
+    assert max(left[0]) <= 0, "of the first ones nothing is known"
+    assert left[1] == [], "of the second ones it is: they came later"
+    assert part.paused is not None
+    assert part.paused.at >= START + 10_000 - HANDED_OVER - 1_200
