@@ -102,23 +102,14 @@ class HandOver:
                 errors.append((message, error))
             elif slot is not None and slot.awaits is not None:
                 firsts.setdefault(slot.partition, message.offset() or 0)
+            elif slot is not None and not gaps and slot.is_behind_gap(message.offset() or 0):
+                gap = slot.partition
+            elif slot is not None and error is not None:
+                _take_end(runs, key, slot, message.offset() or 0, told=key[0] in levels)
             elif slot is not None:
-                if not gaps:
-                    offset = message.offset() or 0
-                    if offset > (slot.last + 1 if slot.sought is None else slot.sought):
-                        gap = slot.partition
-                        continue
-                    if error is not None:
-                        slot.last = max(slot.last, offset - 1)
-                if error is not None and key[0] not in levels and slot.knows_end(message.offset()):
-                    continue
                 run = runs.get(key)
                 if run is None or run.epoch != slot.epoch:
-                    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
-                    slot.sought = None
-                if error is not None:
-                    runs[key] = run._replace(end=message.offset())
-                    continue
+                    run = _begin_run(runs, key, slot)
                 record = to_record(message, slot.partition, slot.epoch, reading)
                 slot.last = record.offset
                 run.records.append(record)
@@ -142,3 +133,21 @@ class HandOver:
     def _age(self, message: Message) -> tuple[int, int] | None:
         slot = self._slots.get((message.topic(), message.partition()))
         return None if slot is None else (slot.epoch, slot.seek_count)
+
+
+def _begin_run(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition) -> FetchedRecords:
+    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
+    slot.sought = None
+    return run
+
+
+def _take_end(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition, end: int, *, told: bool) -> None:
+    """Note that the log ends at this offset. `told`: the lane is told each time, and else only what is news."""
+    if not told and slot.knows_end(end):
+        return
+    run = runs.get(key)
+    if run is None or run.epoch != slot.epoch:
+        run = _begin_run(runs, key, slot)
+    runs[key] = run._replace(end=end)
+    if not told:
+        slot.last = max(slot.last, end - 1)

@@ -42,6 +42,10 @@ class OwnedPartition:
         """The partition in the client's type."""
         return TopicPartition(*self.partition)
 
+    def is_behind_gap(self, offset: int) -> bool:
+        """Return whether offsets are missing between what was read, or sought, and this one."""
+        return offset > (self.last + 1 if self.sought is None else self.sought)
+
     def knows_end(self, offset: int | None) -> bool:
         """Return whether the lane knows without being told that the log of a main topic ends at `offset`.
 
