@@ -16,7 +16,7 @@ from topics import json_bounds as bounds
 from topics import versions
 from topics.durations import render_duration
 from topics.headers import LARGEST_COUNT, RetryState
-from topics.reasons import reason_class
+from topics.reasons import reason_class, text_of
 
 
 class State(enum.StrEnum):
@@ -45,7 +45,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """One change of state. Times are epoch ms; topic, partition and offset are those of the first copy.
 
     `level` is the level's delay as it is written (`10s`), None without a level. `due` is 0 if nothing is due. `reason`
-    is the class alone.
+    is the class alone. `text` is what a person should know beside it, on one line; an event without it is written
+    without the field, and a reader may find null. No sum and no metric has it.
     """
 
     group: str
@@ -64,6 +65,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     first_failed_at: Long
     instance: str
     v: Literal[1] = 1
+    text: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BadEvent(msgspec.Struct, frozen=True):
@@ -132,4 +134,5 @@ def event_of(life: RetryState, state: State, level: int | None, *, group: str, i
         timestamp=life.timestamp,
         first_failed_at=life.first_failed_at,
         instance=instance,
+        text=text_of(life.reason) or msgspec.UNSET,
     )

@@ -18,7 +18,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.headers import EDITED, LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.names import LEGAL_NAMES, Kind
-from topics.reasons import reason_class
+from topics.reasons import reason_class, text_of
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
@@ -54,6 +54,11 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     def reason(self) -> str:
         """The class of the last failure."""
         return "" if self.life is None else reason_class(self.life.reason)
+
+    @property
+    def text(self) -> str:
+        """What is said of the last failure beside its class; empty if nothing."""
+        return "" if self.life is None else text_of(self.life.reason)
 
 
 def read_letter(record: Record, policy: Policy) -> Letter:

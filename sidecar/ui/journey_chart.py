@@ -93,7 +93,8 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
 def _node(event: Event, top: int, before: int | None) -> Iterator[Markup]:
     kind = KIND[event.state]
     clock = moment(event.at)
-    told = WORD[event.state] + (f" · {event.reason}" if event.reason else "")
+    why = f"{event.reason}: {event.text}" if event.text else event.reason
+    told = WORD[event.state] + (f" · {why}" if why else "")
     yield Markup(
         '<text class="small" x="0" y="{}">{}</text><circle class="node {}" cx="{}" cy="{}" r="11"/>'
         '<text class="sign" x="{}" y="{}" text-anchor="middle">{}</text>'

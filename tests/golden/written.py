@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sidecar.core.copies import Copy, redriven_writes, writes_of
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
@@ -72,6 +72,7 @@ EVENTS: tuple[Event, ...] = (
     event_of(LIFE, State.COMMIT, None, group="billing", instance="billing-0", at=NOW),
     event_of(LIFE, State.DLQ, None, group="billing", instance="billing-0", at=NOW),
     event_of(LIFE, State.REDRIVEN, None, group="billing", instance="redrive:ann@host", at=NOW),
+    event_of(replace(LIFE, reason="http-500"), State.DLQ, None, group="billing", instance="billing-0", at=NOW),
 )
 DECISIONS: Mapping[str, Commit | Written] = {
     "retry": Retry(LIFE, 10_000),

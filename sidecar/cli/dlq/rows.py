@@ -32,6 +32,7 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
         "id": letter.id,
         "died": clock(letter.record.timestamp),
         "reason": letter.reason,
+        "text": letter.text,
         "topic": None if life is None else life.topic,
         "times": None if life is None else life.times,
         "redrives": letter.redrives,

@@ -48,6 +48,8 @@ class Additions(NamedTuple):
     settings: Callable[[Path], Mapping[str, Any]] = lambda _home: {}
     own: Mapping[str, Any] | None = None
     """The configuration of a user's own service, which runs elsewhere. None: the sample service is started."""
+    log: Path | None = None
+    """The file for the sidecar's log. None: one beside its configuration, which is gone at the end."""
 
 
 class Environment:
@@ -135,7 +137,7 @@ class EnvironmentBuilder:
         return self._crew.start("shop", "sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
-        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
+        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file), log=self._additions.log)
 
     def _job(self, group: str) -> Child | None:
         """Start the Spark job if there are jars for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
@@ -39,7 +40,7 @@ class Links(NamedTuple):
     """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
 
     `is_own`: whether the service is the user's own, and not the sample service. `has_view`: whether Spark keeps the
-    view, without which the dashboard's first page is empty.
+    view, without which the dashboard's first page is empty. `log`: the file with the sidecar's log.
     """
 
     dashboard: str
@@ -50,6 +51,7 @@ class Links(NamedTuple):
     topic: str = TOPIC
     is_own: bool = False
     has_view: bool = False
+    log: Path = Path("sidecar.log")
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
@@ -58,6 +60,7 @@ class Links(NamedTuple):
         yield "metrics", f"{self.api}/metrics"
         yield "brokers", self.brokers
         yield "configuration", str(self.file)
+        yield "log", str(self.log)
 
     def producing(self, case: str) -> tuple[str, ...]:
         """Return a command that produces one record, and needs nothing but what is installed.
@@ -90,14 +93,26 @@ class Playground:
             time.sleep(LOOK_SECONDS)
 
 
+class OwnService(NamedTuple):
+    """A user's own service: its configuration, and the file that it was read from."""
+
+    tree: Mapping[str, Any]
+    file: Path
+
+    @property
+    def log(self) -> Path:
+        """Return the file for the sidecar's log: beside the configuration, where it stays when all else is gone."""
+        return self.file.resolve().with_suffix(".dev-up.log")
+
+
 @contextmanager
 def open_playground(
-    orders: int, own: Mapping[str, Any] | None, *, view: bool, say: Callable[[str], None]
+    orders: int, own: OwnService | None, *, view: bool, say: Callable[[str], None]
 ) -> Iterator[Playground]:
     """Start everything, and end it afterwards.
 
-    `orders`: how many sample records `run` produces. `own`: the configuration of a user's own service, which gets no
-    sample records. Raises SetupError or BrokerError if something cannot be started.
+    `orders`: how many sample records `run` produces. `own`: a user's own service, which gets no sample records. Raises
+    SetupError or BrokerError if something cannot be started.
     """
     if view and find_spec("pyspark") is None:
         say(NO_SPARK)
@@ -106,15 +121,31 @@ def open_playground(
     plan = make_plan(Mode.PUSH, LADDER, orders)
     token = secrets.token_urlsafe()
     ports = usual_or_free(API_PORT), usual_or_free(DASHBOARD_PORT)
-    additions = Additions(jars, usual_or_free(KAFKA_PORT), lambda home: sections(home, ports, token, view=view), own)
+    additions = Additions(
+        jars,
+        usual_or_free(KAFKA_PORT),
+        lambda home: sections(home, ports, token, view=view),
+        None if own is None else own.tree,
+        None if own is None else new_log(own.log),
+    )
     with open_environment(plan, (), None, additions, say) as stage:
         for port in ports:
             await_listener(port, stage)
         api, dashboard = (f"http://{HOST}:{port}" for port in ports)
         topic = stage.settings.topic_names[0]
-        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, view)
+        log = stage.sidecar.log
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, view, log)
         samples = plan.make_orders() if own is None else ()
         yield Playground(stage, links, Traffic(stage.bootstrap, samples, plan.produce_seconds))
+
+
+def new_log(file: Path) -> Path:
+    """Make the log empty, for its owner alone, and return it. Raises SetupError if it cannot be written."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+    except OSError as error:
+        raise SetupError(f"{file}: the sidecar's log cannot be written: {error.strerror}") from error
+    return file
 
 
 def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> Mapping[str, Any]:
