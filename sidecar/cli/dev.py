@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from sidecar.cli import dev_produce
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import talk, write
+from sidecar.cli.terminal.program import Group
 from sidecar.dev.kafka.releases import RELEASES, USUAL
 from sidecar.errors import SetupError
 from sidecar.settings import load_with_origins
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 """Seconds between two checks that the nodes still run."""
 
-app = typer.Typer(help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 
@@ -63,6 +65,9 @@ def broker(
         except KeyboardInterrupt:  # the normal end
             talk("stopping")
     return DONE
+
+
+command(app, "produce")(dev_produce.produce)
 
 
 def announce(options: Options, bootstrap: str) -> None:

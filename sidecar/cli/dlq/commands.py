@@ -12,8 +12,10 @@ from sidecar.cli.dlq import redrive as back
 from sidecar.cli.dlq.filters import (
     SCANNED,
     Asked,
+    Contains,
     Headers,
     Ids,
+    Keys,
     Reasons,
     ScanMost,
     Since,
@@ -27,6 +29,7 @@ from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk, write
+from sidecar.cli.terminal.program import Group
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
 from sidecar.printable import printable
 
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 5_000_000
 
-app = typer.Typer(help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Group, help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None
+)
 take_common(app)
 
 
@@ -48,6 +53,8 @@ def list_(
     reasons: Reasons = None,
     topics: Topics = None,
     headers: Headers = None,
+    keys: Keys = None,
+    contains: Contains = None,
     since: Since = None,
     until: Until = None,
     state: Annotated[
@@ -69,8 +76,10 @@ def list_(
     Examples:
       reconsume dlq list -o table
       reconsume dlq list --reason http-500 --since 2h --state ready
+      reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
-    asked, states = filter_of(Asked(ids, reasons, topics, headers, since, until)), states_of(state)
+    asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
+    states = states_of(state)
     _, there, policy = open_dlq(options)
     from sidecar.dlq.search import search
 

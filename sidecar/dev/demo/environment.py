@@ -144,7 +144,7 @@ class EnvironmentBuilder:
         if not self._additions.jars:
             return None
         self._say("Spark starts, which takes a while")
-        job = start_job(self._crew, self._home, self._kafka.bootstrap, group, self._additions.jars)
+        job = start_job(self._crew, self._home, self._kafka.bootstrap, group, self._additions.jars, self._say)
         self._say("Spark keeps the view: reconsume view run")
         return job
 
@@ -192,7 +192,7 @@ def await_port(ledger: LedgerReader, service: Child) -> int:
                 return line.port
         service.check()
         time.sleep(0.02)
-    raise SetupError(f"the sample service did not start within {START_SECONDS:.0f} s:\n{service.log_tail()}")
+    raise SetupError(f"the sample service did not start within {START_SECONDS:.0f} s:", service.log_tail())
 
 
 def write_settings(file: Path, tree: dict[str, Any]) -> Settings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,11 +27,6 @@ KAFKA_PORT, API_PORT, DASHBOARD_PORT = 9092, 8471, 8473
 LOOK_SECONDS = 0.2
 """Seconds between two checks that every process still runs."""
 NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
-PRODUCE = (
-    'import sys; from confluent_kafka import Producer; p = Producer({{"bootstrap.servers": "{servers}"}}); '
-    'p.produce("{topic}", sys.argv[1], headers=dict(pair.split("=") for pair in sys.argv[2:])); p.flush()'
-)
-"""Without single quotes, so that a shell takes it in a pair of them and a user can read it."""
 VALUE = '{"sku": "A-17"}'
 
 
@@ -63,12 +57,12 @@ class Links(NamedTuple):
         yield "log", str(self.log)
 
     def producing(self, case: str) -> tuple[str, ...]:
-        """Return a command that produces one record, and needs nothing but what is installed.
+        """Return a command that produces one record; its last word is the value.
 
         `case` selects the answer of the sample service.
         """
-        program = PRODUCE.format(servers=self.brokers, topic=self.topic)
-        return sys.executable, "-c", program, VALUE, *([] if self.is_own else [f"{CASE_HEADER}={case}"])
+        header = () if self.is_own else ("--header", f"{CASE_HEADER}={case}")
+        return "reconsume", "dev", "produce", "--brokers", self.brokers, *header, self.topic, VALUE
 
     @property
     def cases(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Child:
         """Raise SetupError, with the end of its log, if it has ended by itself."""
         code = self._process.poll()
         if code is not None:
-            raise SetupError(f"the {self.name} ended by itself with code {code}:\n{self.log_tail()}")
+            raise SetupError(f"the {self.name} ended by itself with code {code}:", self.log_tail())
 
     def stop(self) -> int:
         """Send SIGTERM, wait, and return the exit code. A process that does not end is killed (negative code). May

@@ -45,6 +45,7 @@ def test_everything_runs_until_sigterm(tmp_path: Path) -> None:
         assert json.loads(page(links["api"]))["group"] == "billing"
         assert "<html" in page(links["dashboard"])
         assert failed_deliveries(links["metrics"]) == 0
+        assert len(" ".join(hint(tmp_path))) < 200, "a command that a user can read"
         subprocess.run(hint(tmp_path), check=True, timeout=SECONDS)
         until(lambda: failed_deliveries(links["metrics"]), SECONDS, "the service has failed the flaky record once")
 
