@@ -26,11 +26,22 @@ class State(enum.StrEnum):
     COMMIT = "COMMIT"
     DLQ = "DLQ"
     REDRIVEN = "REDRIVEN"
+    DISMISSED = "DISMISSED"
+    """A dead letter that a person has seen, and that nobody will mend."""
 
 
-RANKS: dict[State, int] = {State.REDRIVEN: 0, State.WAITING_RETRY: 1, State.COMMIT: 2, State.DLQ: 3}
+RANKS: dict[State, int] = {
+    State.REDRIVEN: 0,
+    State.WAITING_RETRY: 1,
+    State.COMMIT: 2,
+    State.DLQ: 3,
+    State.DISMISSED: 4,
+}
 """The rank of each state. Among events with the same redrives and times, the higher rank is the later state. REDRIVEN
-is the lowest, because the retries start anew with it."""
+is the lowest, because the retries start anew with it. DISMISSED is above DLQ, whose counts it has."""
+DISMISSALS = "dismissed"
+"""What a heartbeat says of an instance that knows the state DISMISSED. Older readers take its events for bad ones, so
+none is written while an instance lives that does not say it."""
 
 LARGEST = 64 * 1024
 """Bytes of an event. Ours have about 400."""

@@ -23,6 +23,7 @@ from sidecar.cli import (
     inject,
     reference,
     run,
+    settle,
     simulate,
     ui,
     view,
@@ -101,6 +102,7 @@ app.add_typer(view.app, name="view", rich_help_panel=RUN)
 app.add_typer(policy.app, name="policy", rich_help_panel=RUN)
 app.add_typer(retries.app, name="retries", rich_help_panel=LOOK)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
+command(app, "settle", panel=LOOK)(settle.settle)
 command(app, "audit", panel=LOOK)(audit.audit)
 command(view.app, "repair")(view_repair.repair)
 reference.add_to(app)

@@ -162,6 +162,8 @@ class Eligibility(enum.StrEnum):
     """The letter is so old that Kafka no longer knows whether it was redriven."""
     UNFIT = "unfit"
     """No sidecar would deliver the letter: its headers break their agreed form, or its topic is not configured."""
+    DISMISSED = "dismissed"
+    """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
 
 
 def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:

@@ -20,14 +20,21 @@ TOP = 44
 HEAD = 46
 """Space for an event's own text."""
 LONGEST = 30
-SIGN = {State.WAITING_RETRY: "✕", State.COMMIT: "✓", State.DLQ: "†", State.REDRIVEN: "↺"}
+SIGN = {State.WAITING_RETRY: "✕", State.COMMIT: "✓", State.DLQ: "†", State.REDRIVEN: "↺", State.DISMISSED: "–"}
 WORD = {
     State.WAITING_RETRY: "failed",
     State.COMMIT: "done",
     State.DLQ: "dead letter",
     State.REDRIVEN: "redriven",
+    State.DISMISSED: "dismissed",
 }
-KIND = {State.WAITING_RETRY: "failed", State.COMMIT: "good", State.DLQ: "dead", State.REDRIVEN: "again"}
+KIND = {
+    State.WAITING_RETRY: "failed",
+    State.COMMIT: "good",
+    State.DLQ: "dead",
+    State.REDRIVEN: "again",
+    State.DISMISSED: "good",
+}
 
 
 def journey_picture(events: Sequence[Event], now: int) -> Markup:

@@ -51,6 +51,18 @@ def test_a_minute_is_as_tall_as_what_happened_in_it() -> None:
     assert sum(heights[:3]) == pytest.approx(2 * heights[3], abs=0.2)
 
 
+def test_a_journey_says_why_and_who_dismissed_it() -> None:
+    events = [
+        told(0, State.WAITING_RETRY, times=1, reason="http-422", text="unknown sku: A-99"),
+        told(1, State.DLQ, times=1, reason="http-422", text=None),
+        told(2, State.DISMISSED, times=1, reason="http-422"),
+    ]
+    shown = texts(journey_picture(events, NOW))
+    assert any(text.startswith("failed · http-422: unknown sku: A-99 by ") for text in shown)
+    assert any(text.startswith("dead letter · http-422 by ") for text in shown)
+    assert any(text.startswith("dismissed · http-422 by ") for text in shown)
+
+
 def test_a_journey_shows_each_event_once_and_in_order() -> None:
     events = [
         told(0, State.WAITING_RETRY, times=1, reason="http-500"),

@@ -32,7 +32,7 @@ from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, Letter
-from sidecar.errors import ConfigError
+from sidecar.errors import BrokerError, ConfigError
 from sidecar.files import open_plain
 
 if TYPE_CHECKING:
@@ -229,8 +229,20 @@ def purge(
         ask(f"Type {settings.group} to delete {planned.total} dead letters for good", settings.group)
     with stop_signal():
         planned.carry_out()
+        forget_settled(there)
     options.output.rows_after(plan, PURGE, rows_of(planned))
     return code_of(planned)
+
+
+def forget_settled(there: DlqTopics) -> None:
+    """Delete the settlements of letters that are gone, so that others can be dismissed."""
+    from sidecar.dlq.settlements import SettlementWriter, gone_of
+
+    try:
+        if gone := gone_of(there.settlements(), there.layout()):
+            SettlementWriter(there.kafka, there.names).forget(gone)
+    except BrokerError as fault:  # the letters are deleted all the same, and the next purge or settlement tries again
+        talk(f"warning: {fault}")
 
 
 def code_of(planned: Purge) -> int:

@@ -63,6 +63,7 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
     scan: ScanMost = SCANNED,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were dismissed.")] = False,
     most_redrives: Annotated[
         int, typer.Option("--max-redrives", min=1, help="What came back so often is quarantined.")
     ] = MOST_REDRIVES,
@@ -70,7 +71,8 @@ def list_(
     """List the dead letters, the newest first.
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
-    forgotten (so old that Kafka no longer knows) or unfit. When not all was looked at or shown, it says so.
+    forgotten (so old that Kafka no longer knows) or unfit. What was dismissed (`settle --commit`) is shown by --all
+    alone. When not all was looked at or shown, it says so.
 
     \b
     Examples:
@@ -79,7 +81,7 @@ def list_(
       reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
     asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
-    states = states_of(state)
+    states = states_of(state, everything=everything)
     _, there, policy = open_dlq(options)
     from sidecar.dlq.search import search
 
@@ -123,12 +125,13 @@ def show(
     return DONE
 
 
-def states_of(text: str | None) -> frozenset[Eligibility]:
-    """Parse `--state`; None selects all. Raises BadParameter if a state is unknown."""
+def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
+    """Parse `--state`; None selects all but the dismissed ones, and `everything` all. Raises BadParameter if a state is
+    unknown."""
+    if text is None:
+        return frozenset(Eligibility) - (frozenset() if everything else {Eligibility.DISMISSED})
     try:
-        return (
-            frozenset(Eligibility) if text is None else frozenset(Eligibility(word.strip()) for word in text.split(","))
-        )
+        return frozenset(Eligibility(word.strip()) for word in text.split(","))
     except ValueError as fault:
         raise typer.BadParameter(f"--state is {', '.join(Eligibility)}") from fault
 

@@ -109,6 +109,8 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
     letter, verdict = found.letters[0]
     if verdict is Eligibility.REDRIVEN:
         raise ContractError(f"{letter.place} was redriven before, and is not sent twice")
+    if verdict is Eligibility.DISMISSED:
+        raise ContractError(f"{letter.place} was dismissed, and is not sent")
     if verdict is Eligibility.UNFIT:
         raise ContractError(f"{letter.place} cannot be sent: {letter.fault}")
     return letter

@@ -21,6 +21,7 @@ BEFORE = {
     Eligibility.QUARANTINED: "quarantined",
     Eligibility.FORGOTTEN: "forgotten",
     Eligibility.UNFIT: "unfit",
+    Eligibility.DISMISSED: "dismissed",
 }
 AFTER = {**BEFORE, Eligibility.READY: "redriven"}
 
