@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
+from sidecar import ui
 from sidecar.printable import printable
 from sidecar.ui.charts import Lane, Minute, across, bar, due_picture, minutes_picture, short
 from sidecar.ui.journey_chart import journey_picture
@@ -116,3 +118,12 @@ def test_words_are_cut_and_never_move_the_reader() -> None:
     assert moment(0) == ""
     assert moment(2**62) == str(2**62)
     assert ago(NOW - 500, NOW) == "0s ago"
+
+
+@pytest.mark.parametrize("state", State)
+def test_each_state_has_a_word_on_every_page(state: State) -> None:
+    """Given any state, then its chip, its line of the picture and its choice in the search have a word."""
+    pages = Path(ui.__file__).parent / "templates"
+    for name in ("words.html", "records.html"):
+        assert f'"{state}": "' in (pages / name).read_text(encoding="utf-8"), name
+    assert state not in " ".join(texts(journey_picture([told(0, state, times=1)], NOW)))
