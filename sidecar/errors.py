@@ -27,7 +27,14 @@ class ConfigError(ReconsumeError):
 
 
 class SetupError(ReconsumeError):
-    """The machine lacks something that we need: a program, a file from the network, a process that starts."""
+    """The machine lacks something that we need: a program, a file from the network, a process that starts.
+
+    `log`: the last lines of that process, which are shown below the sentence.
+    """
+
+    def __init__(self, text: str, log: str = "") -> None:
+        self.log = log
+        super().__init__(text)
 
 
 class BrokerError(ReconsumeError):

@@ -49,6 +49,9 @@ FIELDS = (
     *("topic", "partition", "offset", "timestamp", "first_failed_at", "instance"),
 )
 """An event's fields, in the order in which the sidecar writes them."""
+OPTIONAL = ("text",)
+"""Texts that an event may have behind `v`, or null. Rows do not carry them: the state of a running query is in the form
+of CARRIED, and a checkpoint of another form cannot be read."""
 POSITION = ("topic", "partition", "offset")
 ORIGIN = (*(f"from_{name}" for name in POSITION), "written_at")
 """The position of an event's own record, and the time when it was written there (epoch ms)."""
@@ -109,21 +112,31 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     these types, and is `usual`. The comparison costs a third of the checks that all other records need.
     """
     fields = (*FIELDS, *more)
-    order = ("v", *fields) if more else (*fields, "v")  # the order of the view's rows, and of the sidecar's events
+    # The order of the view's rows, and of the sidecar's events.
+    order = ("v", *fields) if more else (*fields, "v", *OPTIONAL)
     read = raw.select(
         *(fn.col(name).alias(f"from_{name}") for name in POSITION),
         fn.col("timestamp").alias("record_time"),
         fn.unix_millis("timestamp").alias("record_ms"),
         clock(raw).alias("now"),
         "value",
-        fn.col("value").cast("string").alias("text"),
+        fn.col("value").cast("string").alias("record_text"),
         fn.from_json(fn.col("value").cast("string"), types(order)).alias("event"),
     )
-    same = fn.to_json("event", {"ignoreNullFields": "false"}) == fn.col("text")
+    same = written_again(fn.col("event"), () if more else OPTIONAL) == fn.col("record_text")
     event = read.select("*", "event.*", fn.coalesce(same, fn.lit(False)).alias("usual"))
     written = fn.greatest(fn.col("at"), fn.least(fn.col("record_ms"), fn.col("now")))
     fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, more)))
     return event.select(*fields, *ORIGIN[:3], written.alias("written_at"), "record_time", fault.alias("fault"))
+
+
+def written_again(event: Column, optional: Sequence[str]) -> Column:
+    """Return the event as the sidecar writes it: its level also if it is null, and of `optional` only what is there."""
+    whole = {"ignoreNullFields": "false"}
+    if not optional:
+        return fn.to_json(event, whole)
+    told = functools.reduce(operator.or_, (event[name].isNotNull() for name in optional))
+    return fn.when(told, fn.to_json(event, whole)).otherwise(fn.to_json(event.dropFields(*optional), whole))
 
 
 def types(fields: Sequence[str]) -> str:
@@ -133,12 +146,12 @@ def types(fields: Sequence[str]) -> str:
 
 def kind(name: str) -> str:
     """Return the type that a field must have, as `schema_of_variant` writes it."""
-    return "STRING" if name in (*TEXTS, "state", "level") else "BIGINT"
+    return "STRING" if name in (*TEXTS, "state", "level", *OPTIONAL) else "BIGINT"
 
 
 def parsed() -> Column:
     """Return the record and its hash as a variant; null if the record cannot be one."""
-    text = fn.col("text")
+    text = fn.col("record_text")
     # If a name holds half a character, Spark makes a value that it later calls malformed, and ends the query.
     safe = (brackets(text) <= MOST_BRACKETS) & ~half_a_character(text)
     return fn.when(safe, fn.try_parse_json(wrapped(text)))
@@ -180,22 +193,23 @@ def wrong_kinds(fields: Sequence[str]) -> Column:
     wanted = fn.array(*(fn.struct(fn.lit(name).alias("name"), fn.lit(kind(name)).alias("kind")) for name in fields))
 
     def wrong(field: Column) -> Column:
-        unsaid = fn.when(field["name"] == "v", "BIGINT")  # only the version may be missing
+        # Only the version and the optional texts may be missing.
+        unsaid = fn.when(field["name"] == "v", "BIGINT").when(field["name"].isin(*OPTIONAL), "STRING")
         return absent(fn.coalesce(fn.try_element_at(kinds, field["name"]), unsaid) == field["kind"])
 
     return fn.transform(fn.filter(wanted, wrong), lambda field: field["name"])
 
 
 def given_kind(name: Column, found: Column) -> Column:
-    """Return the type of a field; a `level` of null counts as a text."""
-    return fn.when((name == "level") & (found == "VOID"), "STRING").otherwise(found)
+    """Return the type of a field; a `level` or an optional text of null counts as a text."""
+    return fn.when(name.isin("level", *OPTIONAL) & (found == "VOID"), "STRING").otherwise(found)
 
 
 def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
     """Yield each fault as a sentence and its condition, in the order in which they are checked."""
     yield "the value is null", fn.col("value").isNull()
     yield f"longer than {LONGEST} bytes", fn.octet_length("value") > LONGEST
-    unusual, text = ~fn.col("usual"), fn.col("text")
+    unusual, text = ~fn.col("usual"), fn.col("record_text")
     yield "nested too deep", unusual & ((brackets(text) > MOST_BRACKETS) | nests_beyond(text, DEEPEST))
     yield "not UTF-8", unusual & ~fn.is_valid_utf8(text)
     ends = fn.try_variant_get(parsed(), "$.z", "bigint") == fn.xxhash64("value")
@@ -203,7 +217,7 @@ def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
     yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(alone))
     names = [*FIELDS, *more, "v"]
     empty = functools.reduce(operator.or_, (fn.col(name).isNull() for name in names if name != "level"))
-    wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds(names)) > 0)
+    wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds([*names, *OPTIONAL])) > 0)
     yield "a field is missing or of another type", wrong
     yield "not version 1", ~fn.coalesce(fn.col("v") == 1, fn.lit(True))
     yield "not a state", ~fn.col("state").isin([state.value for state in RANKS])

@@ -24,7 +24,8 @@ COUNTED = {
     "dead": State.DLQ,
     "redriven": State.REDRIVEN,
 }
-"""Columns that hold a count (BIGINT), and the state that each of them counts."""
+"""Columns that hold a count (BIGINT), and the state that each of them counts. DISMISSED is in no sum: nothing failed
+or was mended with it."""
 
 
 def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
@@ -40,7 +41,8 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
 
     Raises pyspark.errors.PySparkException if `delay` is not an interval, or if `good` lacks a column.
     """
-    told = good.select("group", "state", "topic", "level", "reason", fn.timestamp_millis("at").alias("happened"))
+    counting = good.where(fn.col("state").isin([state.value for state in COUNTED.values()]))
+    told = counting.select("group", "state", "topic", "level", "reason", fn.timestamp_millis("at").alias("happened"))
     counts = (fn.count_if(fn.col("state") == state.value).alias(name) for name, state in COUNTED.items())
     minutes = fn.window("happened", "1 minute")
     counted = told.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)

@@ -16,7 +16,7 @@ from topics import json_bounds as bounds
 from topics import versions
 from topics.durations import render_duration
 from topics.headers import LARGEST_COUNT, RetryState
-from topics.reasons import reason_class
+from topics.reasons import reason_class, text_of
 
 
 class State(enum.StrEnum):
@@ -26,11 +26,22 @@ class State(enum.StrEnum):
     COMMIT = "COMMIT"
     DLQ = "DLQ"
     REDRIVEN = "REDRIVEN"
+    DISMISSED = "DISMISSED"
+    """A dead letter that a person has seen, and that nobody will mend."""
 
 
-RANKS: dict[State, int] = {State.REDRIVEN: 0, State.WAITING_RETRY: 1, State.COMMIT: 2, State.DLQ: 3}
+RANKS: dict[State, int] = {
+    State.REDRIVEN: 0,
+    State.WAITING_RETRY: 1,
+    State.COMMIT: 2,
+    State.DLQ: 3,
+    State.DISMISSED: 4,
+}
 """The rank of each state. Among events with the same redrives and times, the higher rank is the later state. REDRIVEN
-is the lowest, because the retries start anew with it."""
+is the lowest, because the retries start anew with it. DISMISSED is above DLQ, whose counts it has."""
+DISMISSALS = "dismissed"
+"""What a heartbeat says of an instance that knows the state DISMISSED. Older readers take its events for bad ones, so
+none is written while an instance lives that does not say it."""
 
 LARGEST = 64 * 1024
 """Bytes of an event. Ours have about 400."""
@@ -45,7 +56,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """One change of state. Times are epoch ms; topic, partition and offset are those of the first copy.
 
     `level` is the level's delay as it is written (`10s`), None without a level. `due` is 0 if nothing is due. `reason`
-    is the class alone.
+    is the class alone. `text` is what a person should know beside it, on one line; an event without it is written
+    without the field, and a reader may find null. No sum and no metric has it.
     """
 
     group: str
@@ -64,6 +76,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     first_failed_at: Long
     instance: str
     v: Literal[1] = 1
+    text: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BadEvent(msgspec.Struct, frozen=True):
@@ -132,4 +145,5 @@ def event_of(life: RetryState, state: State, level: int | None, *, group: str, i
         timestamp=life.timestamp,
         first_failed_at=life.first_failed_at,
         instance=instance,
+        text=text_of(life.reason) or msgspec.UNSET,
     )

@@ -18,11 +18,17 @@ KEY = b"policy"
 """The key of the group's policy."""
 INSTANCE = b"instance/"
 """The prefix of the key of an instance's subscription."""
+SETTLE = b"settle/"
+"""The prefix of the key of a settlement, before a record's id."""
 
 LARGEST = 64 * 1024
 """Bytes of a value. Ours have a few hundred. A larger one would only cost every instance memory."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
+LONGEST_ID = 300
+"""Characters of a record's id: a topic has 249, and two numbers follow."""
+LONGEST_WHY = 1_000
+"""Characters of the reason that a person gives."""
 MOST_TOPICS = 1024
 
 LONGEST_REASON = 300
@@ -67,7 +73,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 
     `pace`: None if nothing is delivered, and in records of versions without it. `overdue`: by how many ms the most
     overdue retry was late; 0 in records of versions without it. `well`: it is a member of the group, and its service
-    can be reached; unset in records of versions without it, which count as well.
+    can be reached; unset in records of versions without it, which count as well. `reads`: new forms of records that
+    this version knows (`events.DISMISSALS`); unset in records of versions without it.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -76,6 +83,26 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     overdue: Long = 0
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
+    reads: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SettlementRecord(msgspec.Struct, frozen=True):
+    """A person's decision about one record. It is meant for these `redrives` and `times` alone.
+
+    `how`: `commit`, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new in
+    each settlement, so that one acts once. `place`: where the dead letter is, `topic:partition:offset`; empty for a
+    record that is none.
+    """
+
+    redrives: Long
+    times: Long
+    how: Annotated[str, msgspec.Meta(max_length=32)]
+    why: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_WHY)]
+    who: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    at: Long
+    nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    place: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = ""
+    v: Literal[1] = 1
 
 
 class BadRecord(msgspec.Struct, frozen=True):
@@ -107,11 +134,19 @@ class InstanceHeard(msgspec.Struct, frozen=True):
     record: SubscriptionRecord | None
 
 
-Heard: TypeAlias = PolicyHeard | InstanceHeard | NewerRecord | BadRecord
+class SettlementHeard(msgspec.Struct, frozen=True):
+    """The settlement of the record with this id. `record` is None if it was done, or its letter is gone."""
+
+    id: str
+    record: SettlementRecord | None
+
+
+Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | NewerRecord | BadRecord
 
 _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
 _SUBSCRIPTION = msgspec.json.Decoder(SubscriptionRecord)
+_SETTLEMENT = msgspec.json.Decoder(SettlementRecord)
 
 
 def instance_key(instance: str) -> bytes:
@@ -119,7 +154,12 @@ def instance_key(instance: str) -> bytes:
     return INSTANCE + instance.encode()
 
 
-def render_record(record: PolicyRecord | SubscriptionRecord) -> bytes:
+def settlement_key(ident: str) -> bytes:
+    """Return the key of the settlement of the record with this id."""
+    return SETTLE + ident.encode()
+
+
+def render_record(record: PolicyRecord | SubscriptionRecord | SettlementRecord) -> bytes:
     """Return the record's value, as JSON."""
     return _ENCODER.encode(record)
 
@@ -133,17 +173,38 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         return BadRecord(why)
     if key == KEY:
         return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
+    if key is not None and key.startswith(SETTLE):
+        return _settlement(key, value)
     if key is None or not key.startswith(INSTANCE):
-        return BadRecord(f"the key {shown(key)} is neither policy nor instance/…")
-    try:
-        instance = key[len(INSTANCE) :].decode()
-    except UnicodeDecodeError:
-        instance = ""
-    if not 1 <= len(instance) <= LONGEST_NAME or not instance.isprintable():
+        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/…")
+    instance = _name(key[len(INSTANCE) :], LONGEST_NAME)
+    if not instance:
         return BadRecord(f"the key {shown(key)} names no instance")
     if value is None:
         return InstanceHeard(instance, None)
     return _parse(value, _SUBSCRIPTION, lambda record: InstanceHeard(instance, record), instance)
+
+
+def _name(data: bytes, longest: int) -> str:
+    """Return a printable name; empty if it is none."""
+    try:
+        name = data.decode()
+    except UnicodeDecodeError:
+        return ""
+    return name if len(name) <= longest and name.isprintable() else ""
+
+
+def _settlement(key: bytes, value: bytes | None) -> SettlementHeard | BadRecord:
+    ident = _name(key[len(SETTLE) :], LONGEST_ID)
+    if not ident:
+        return BadRecord(f"the key {shown(key)} names no record")
+    if value is None:
+        return SettlementHeard(ident, None)
+    try:
+        return SettlementHeard(ident, _SETTLEMENT.decode(value))
+    except (msgspec.MsgspecError, UnicodeError) as fault:
+        v = versions.newer(value)
+        return BadRecord(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
 
 
 def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any, instance: str | None) -> Heard:

@@ -23,6 +23,7 @@ from sidecar.cli import (
     inject,
     reference,
     run,
+    settle,
     simulate,
     ui,
     view,
@@ -35,10 +36,12 @@ from sidecar.cli.retries import commands as retries
 from sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import write
+from sidecar.cli.terminal.program import Program
 from sidecar.cli.terminal.std_streams import repair_streams
 from sidecar.cli.topics import commands as topics
 
 app = typer.Typer(
+    cls=Program,
     help="A Kafka retry sidecar: delayed retries, dead letters and a group-wide view, for a service in any language.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help: the same on every terminal, and rich is not loaded for it
@@ -78,24 +81,28 @@ def main() -> None:
         sys.exit(report(error, debug=False))
 
 
+BEGIN, SET_UP, RUN, LOOK = "First steps", "Set up and check", "Run", "Look and repair"
+"""The panels of help, in the order in which a user comes to them."""
+
 take_common(app, root)
-app.add_typer(config.app, name="config")
-app.add_typer(topics.app, name="topics")
-app.add_typer(acls.app, name="acls")
-app.add_typer(policy.app, name="policy")
-app.add_typer(view.app, name="view")
-app.add_typer(retries.app, name="retries")
-app.add_typer(dlq.app, name="dlq")
+command(app, "init", panel=BEGIN)(init.init)
+command(app, "demo", panel=BEGIN)(demo.demo)
+app.add_typer(dev.app, name="dev", rich_help_panel=BEGIN)
+app.add_typer(config.app, name="config", rich_help_panel=SET_UP)
+app.add_typer(topics.app, name="topics", rich_help_panel=SET_UP)
+app.add_typer(acls.app, name="acls", rich_help_panel=SET_UP)
+command(app, "doctor", panel=SET_UP)(doctor.doctor)
+command(app, "explain", panel=SET_UP)(explain.explain)
+command(app, "simulate", panel=SET_UP)(simulate.simulate)
+command(app, "inject", panel=SET_UP)(inject.inject)
+command(app, "run", panel=RUN)(run.run)
+command(app, "drain", panel=RUN)(drain.drain)
+command(app, "ui", panel=RUN)(ui.ui)
+app.add_typer(view.app, name="view", rich_help_panel=RUN)
+app.add_typer(policy.app, name="policy", rich_help_panel=RUN)
+app.add_typer(retries.app, name="retries", rich_help_panel=LOOK)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
+command(app, "settle", panel=LOOK)(settle.settle)
+command(app, "audit", panel=LOOK)(audit.audit)
 command(view.app, "repair")(view_repair.repair)
-command(app, "init")(init.init)
-command(app, "doctor")(doctor.doctor)
-command(app, "explain")(explain.explain)
-command(app, "simulate")(simulate.simulate)
-command(app, "audit")(audit.audit)
-command(app, "run")(run.run)
-command(app, "drain")(drain.drain)
-command(app, "inject")(inject.inject)
-app.add_typer(dev.app, name="dev")
-command(app, "demo")(demo.demo)
 reference.add_to(app)
-command(app, "ui")(ui.ui)

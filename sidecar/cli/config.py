@@ -11,13 +11,14 @@ import typer
 
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, talk, write
+from sidecar.cli.terminal.program import Group
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load
 from sidecar.settings.addresses import is_loopback
 from sidecar.settings.sections.deliver import Deliver
 
-app = typer.Typer(help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 

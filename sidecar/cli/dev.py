@@ -6,25 +6,27 @@ import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from sidecar.cli import dev_produce
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import talk, write
+from sidecar.cli.terminal.program import Group
 from sidecar.dev.kafka.releases import RELEASES, USUAL
 from sidecar.errors import SetupError
 from sidecar.settings import load_with_origins
 
 if TYPE_CHECKING:
-    from sidecar.dev.demo.playground import Links
+    from sidecar.dev.demo.playground import Links, OwnService
     from sidecar.dev.kafka.embedded import EmbeddedKafka
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks that the nodes still run."""
 
-app = typer.Typer(help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 
@@ -65,6 +67,9 @@ def broker(
     return DONE
 
 
+command(app, "produce")(dev_produce.produce)
+
+
 def announce(options: Options, bootstrap: str) -> None:
     """Print the broker's address: alone on a line, or as a row if a format is given."""
     if options.format is None:
@@ -94,7 +99,8 @@ def up(
     links, and runs until Ctrl-C or SIGTERM, which end it all. With -c the sidecar is that of your own service, which
     you start yourself; its section `kafka` is replaced, its topics are created, and no records are produced. It takes
     the usual ports, or free ones where those are in use. Needs Java 17 or later; --view needs reconsume[spark] too.
-    All data is gone afterwards.
+    All data is gone afterwards, but for the sidecar's log of a service of your own: it is beside the configuration, and
+    its row `log` names it.
 
     \b
     Examples:
@@ -102,7 +108,7 @@ def up(
       reconsume dev up --view
       reconsume dev up -c reconsume.yaml --set retry.max_reconsume_times=2
     """
-    own = own_tree(options)
+    own = own_service(options)
     from sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -118,10 +124,12 @@ def up(
     return DONE
 
 
-def own_tree(options: Options) -> dict[str, Any] | None:
-    """Return the configuration of the user's own service. None: the sample service is to run. Raises ConfigError."""
+def own_service(options: Options) -> OwnService | None:
+    """Return the user's own service. None: the sample service is to run. Raises ConfigError."""
     if options.config is not None:
-        return load_with_origins(options.config, options.sets).layers.tree
+        from sidecar.dev.demo.playground import OwnService
+
+        return OwnService(load_with_origins(options.config, options.sets).layers.tree, options.config)
     if options.sets:
         raise typer.BadParameter("--set changes the configuration of a service of your own: give it by -c")
     return None

@@ -12,6 +12,7 @@ import typer
 
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.program import Group
 from sidecar.errors import ConfigError, SetupError
 from sidecar.files import read_plain
 from sidecar.java.kafka_properties import to_java
@@ -88,7 +89,9 @@ Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 ]
 
-app = typer.Typer(help="The group-wide view, kept by a Spark job.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Group, help="The group-wide view, kept by a Spark job.", no_args_is_help=True, rich_markup_mode=None
+)
 take_common(app)
 
 

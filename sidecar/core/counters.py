@@ -65,6 +65,8 @@ class LaneCounters:
         """Retries that are in Kafka, by (topic, level)."""
         self.dead_letters: Counter[tuple[str, str]] = Counter()
         """Dead letters that are in Kafka, by (topic, reason)."""
+        self.failures: Counter[tuple[str, str]] = Counter()
+        """Failed attempts by (main topic, class of the reason), for the log. A repetition in place counts too."""
         self.hops = 0
         self.forwarded = 0
         """Due records copied to the ready topic (relay)."""
@@ -84,6 +86,12 @@ class LaneCounters:
         """Count the outcome of one delivery."""
         topic = record.source.topic if record.life is None else record.life.topic
         self.deliveries[topic, level, label] += 1
+
+    def failed(self, record: Record, reason: str) -> None:
+        """Count a failed attempt. `reason`: its class, already bounded in number."""
+        key = (record.source.topic if record.life is None else record.life.topic, reason)
+        known = key in self.failures or len(self.failures) < MOST_REASONS
+        self.failures[key if known else (OTHERS, OTHERS)] += 1
 
     def late(self, record: Record, wait: int | None, wall: int) -> None:
         """Record how late a retry is released at `wall` (epoch ms) after it waited `wait` ms in its level."""

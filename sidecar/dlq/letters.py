@@ -18,7 +18,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.headers import EDITED, LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.names import LEGAL_NAMES, Kind
-from topics.reasons import reason_class
+from topics.reasons import reason_class, text_of
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
@@ -55,6 +55,11 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         """The class of the last failure."""
         return "" if self.life is None else reason_class(self.life.reason)
 
+    @property
+    def text(self) -> str:
+        """What is said of the last failure beside its class; empty if nothing."""
+        return "" if self.life is None else text_of(self.life.reason)
+
 
 def read_letter(record: Record, policy: Policy) -> Letter:
     """Parse a record of the DLQ. Never raises."""
@@ -75,9 +80,10 @@ def read_letter(record: Record, policy: Policy) -> Letter:
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename=lambda name: name[0]):
     """The conditions by which dead letters are selected. A letter must meet all that are given.
 
-    Of several ids, reasons or topics one is enough; of several headers each is required. `since` (inclusive) and
-    `until` (exclusive) are epoch ms of the record's time in the DLQ. `headers` holds pairs of a name and a value; the
-    value None stands for any. `below` selects only letters with fewer redrives.
+    Of several ids, reasons, topics or keys one is enough; of several headers, and of texts that the value contains,
+    each is required. `since` (inclusive) and `until` (exclusive) are epoch ms of the record's time in the DLQ.
+    `headers` holds pairs of a name and a value; the value None stands for any. `below` selects only letters with fewer
+    redrives. Keys and contained texts are compared as UTF-8; a record without key or value has none of them.
 
     All conditions depend on the record alone and never change. So a filter selects the same letters at any later time.
     """
@@ -89,6 +95,8 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     since: int = msgspec.field(default=0, name="f")
     until: int = LARGEST_LONG
     below: int = LARGEST_COUNT
+    keys: tuple[str, ...] = ()
+    contains: tuple[str, ...] = ()
 
     def selects(self, letter: Letter) -> bool:
         return (
@@ -98,6 +106,8 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             and (not self.reasons or letter.reason in self.reasons)
             and (not self.topics or (letter.life is not None and letter.life.topic in self.topics))
             and all(has_header(letter.record.headers or [], name, value) for name, value in self.headers)
+            and (not self.keys or letter.record.key in [key.encode() for key in self.keys])
+            and all(text.encode() in (letter.record.value or b"") for text in self.contains)
         )
 
     def within(self, wider: Filter) -> bool:
@@ -108,9 +118,15 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             and self.below <= wider.below
             and all(
                 not theirs or (bool(own) and set(own) <= set(theirs))
-                for own, theirs in ((self.ids, wider.ids), (self.reasons, wider.reasons), (self.topics, wider.topics))
+                for own, theirs in (
+                    (self.ids, wider.ids),
+                    (self.reasons, wider.reasons),
+                    (self.topics, wider.topics),
+                    (self.keys, wider.keys),
+                )
             )
             and set(wider.headers) <= set(self.headers)
+            and set(wider.contains) <= set(self.contains)
         )
 
 
@@ -146,6 +162,8 @@ class Eligibility(enum.StrEnum):
     """The letter is so old that Kafka no longer knows whether it was redriven."""
     UNFIT = "unfit"
     """No sidecar would deliver the letter: its headers break their agreed form, or its topic is not configured."""
+    DISMISSED = "dismissed"
+    """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
 
 
 def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:

@@ -74,6 +74,8 @@ def why(kind: LetterGroup, most_redrives: int) -> str:
     match kind.verdict:
         case Eligibility.QUARANTINED:
             return f"came back {most_redrives} times or more; --max-redrives takes more"
+        case Eligibility.DISMISSED:
+            return "dismissed by `settle --commit`"
         case Eligibility.FORGOTTEN:
             return "so old that Kafka no longer knows whether it was redriven; --forgotten takes it too"
         case _:

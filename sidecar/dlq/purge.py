@@ -59,7 +59,7 @@ class Purge:
                 else:
                     part.deleted, part.before = part.deleted + 1, record.offset + 1
                     verdict = eligibility(read_letter(record, policy), ASKED, pasts[place])
-                    part.open += verdict is not Eligibility.REDRIVEN
+                    part.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
 
     @property
     def total(self) -> int:

@@ -77,6 +77,14 @@ class RedriveHistory(msgspec.Struct, frozen=True):
     claims: tuple[RedrivenRange, ...] = ()
     done: frozenset[int] = frozenset()
     """Offsets of letters that were redriven by their id."""
+    dismissed: frozenset[tuple[str, int, int]] = frozenset()
+    """The letters that a person has dismissed, by id, redrives and times. They are kept in the policy topic, not here.
+    """
+
+    def dismisses(self, letter: Letter) -> bool:
+        """Whether a person has dismissed the letter."""
+        life = letter.life
+        return bool(self.dismissed) and life is not None and (life.id, life.redrives, life.times) in self.dismissed
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
@@ -145,6 +153,8 @@ def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory
     """Return what a redrive does with a letter; None if its filter does not select the letter."""
     if not request.filter.selects(letter):
         return None
+    if history.dismisses(letter):
+        return Eligibility.DISMISSED
     if letter.life is None or letter.fault:
         return Eligibility.UNFIT
     if history.covers(letter):

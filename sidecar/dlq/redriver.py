@@ -243,7 +243,8 @@ class Redriver:
         Raises SupersededError if another redrive has committed instead.
         """
         self._renewed()
-        found = self._topics.pasts({place: self._layout[place] for place in after}, self._reader)
+        layout = {place: self._layout[place] for place in after}
+        found = self._topics.pasts(layout, self._reader, dismissals=False)
         if all(_same(found[place], history) for place, history in after.items()):
             return True
         if all(_same(found[place], self._pasts[place]) for place in after):

@@ -20,6 +20,8 @@ from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout, Span
 
+LISTED = frozenset(Eligibility) - {Eligibility.DISMISSED}
+"""The letters that a list has if no states are asked for."""
 STAYS = 10
 """Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
 MOST_BYTES = 16 * 1024 * 1024
@@ -49,7 +51,7 @@ def search(
     most: int,
     scan_most: int,
     told: Told,
-    states: Collection[Eligibility] = frozenset(Eligibility),
+    states: Collection[Eligibility] = LISTED,
     *,
     whole: bool = False,
 ) -> Found:
@@ -116,7 +118,7 @@ def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told:
     request = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     match = PLACE.fullmatch(ident)
     if match is None or match[1] not in topics.topics:
-        return search(topics, policy, request, STAYS, scan_most, told, whole=True)
+        return search(topics, policy, request, STAYS, scan_most, told, frozenset(Eligibility), whole=True)
     place, offset = Partition(match[1], int(match[2])), int(match[3])
     layout = topics.layout()
     if place not in layout or not layout[place].begin <= offset < layout[place].end:

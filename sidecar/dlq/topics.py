@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from msgspec.structs import replace
 
 from sidecar.clock import now
 from sidecar.core.record import Partition
 from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
+from sidecar.dlq.settlements import Settlements, read_settlements
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from sidecar.kafka.admin.descriptions import Place, unled_places
@@ -130,20 +132,23 @@ class DlqTopics:
         }
 
     def pasts(
-        self, layout: Layout, reader: Consumer | None = None, *, only_shown: bool = False
+        self, layout: Layout, reader: Consumer | None = None, *, only_shown: bool = False, dismissals: bool = True
     ) -> dict[Partition, RedriveHistory]:
         """Return what is known of redrives, by partition. Wait for a transaction that is still open.
 
         Raises ContractError if a newer version has stored the history of a partition. With `only_shown` nothing is
-        known of such a partition: its letters are listed as forgotten, and no decision may depend on that.
+        known of such a partition: its letters are listed as forgotten, and no decision may depend on that. Without
+        `dismissals` no letter counts as dismissed.
         """
         consumer = reader or self.reader()
         places = [TopicPartition(place.topic, place.number) for place in layout]
         try:
-            return self._told(layout, self._committed(consumer, places), only_shown)
+            pasts = self._told(layout, self._committed(consumer, places), only_shown)
         finally:
             if reader is None:
                 consumer.close()
+        dismissed = self.settlements().dismissed if dismissals else frozenset()
+        return {place: replace(history, dismissed=dismissed) for place, history in pasts.items()}
 
     def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
         """Return what is committed. Retry while the group's coordinator is not available yet."""
@@ -171,6 +176,10 @@ class DlqTopics:
                 history = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
             pasts[place] = history
         return pasts
+
+    def settlements(self) -> Settlements:
+        """Return what people have settled, as the policy topic has it now."""
+        return read_settlements(self.cluster, self.names)
 
     @staticmethod
     def _unread(place: Partition, only_shown: bool) -> None:

@@ -26,7 +26,15 @@ from sidecar.settings.group_policy import (
 )
 from sidecar.settings.model import Settings
 from topics import versions
-from topics.policy_record import BadRecord, Heard, InstanceHeard, NewerRecord, PolicyHeard, PolicyRecord
+from topics.policy_record import (
+    BadRecord,
+    Heard,
+    InstanceHeard,
+    NewerRecord,
+    PolicyHeard,
+    PolicyRecord,
+    SettlementHeard,
+)
 from topics.removed import removed_topics
 
 KNOWN_WITHIN = 10.0
@@ -172,6 +180,8 @@ class PolicyController:
                 self._peers.hear_newer(name, v)
             case BadRecord():
                 self.bad_records += 1
+            case SettlementHeard():
+                pass  # of a dead letter: only those who list or redrive it obey
 
     def _see(self, look: TopicSnapshot) -> None:
         self._topics, self._unsure = look.topics, bool(look.left.unknown)

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from sidecar.clock import wall
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
+from topics.events import DISMISSALS
 from topics.policy_record import (
     PARTITION,
     Heard,
@@ -28,6 +29,8 @@ from topics.policy_record import (
     render_record,
 )
 
+READS = (DISMISSALS,)
+"""New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
 others drop an instance (SILENT_AFTER)."""
@@ -132,7 +135,7 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well)
+        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, reads=READS)
         self._write(self._producer, render_record(record))
 
     def _write(self, producer: Producer, value: bytes | None) -> None:

@@ -30,6 +30,9 @@ AUDIT = "reconsume.audit"
 """The logger of audit lines, of the API and of the dashboard."""
 CALLER = ("action", "token", "peer")
 """The fields of an audit line that tell one caller and action from another."""
+CAUSE = ("reason",)
+"""The field of a line about one record, which has an `id`, that tells one cause from another. It is a class, of which
+there are few."""
 
 Kind: TypeAlias = tuple[object, ...]
 _NUMBER = re.compile(r"\d+")
@@ -115,16 +118,18 @@ def line_of(record: logging.LogRecord) -> Line:
 
     Two lines are of one kind if their logger, level and event are the same; without an event, their template. Of
     librdkafka's lines its own name counts, which is their first argument. Audit lines of two callers or two actions are
-    two kinds, so that the calls of one never hide those of another.
+    two kinds, so that the calls of one never hide those of another; so are lines with another `kind`, and those about
+    records that failed for another reason.
     """
     event = getattr(record, "event", None) or _NUMBER.sub("#", str(record.msg))
     if isinstance(record.msg, dict):  # structlog's
         event = record.msg.get("event")
     elif record.name == KAFKA and isinstance(record.args, tuple) and record.args:
         event = record.args[0]
-    caller = [getattr(record, name, None) for name in CALLER] if record.name == AUDIT else ()
+    fields = CALLER if record.name == AUDIT else CAUSE if hasattr(record, "id") else ("kind",)
+    apart = [getattr(record, name, None) for name in fields]
     about = about_of(record)
-    return Line((record.name, record.levelno, event, *caller), _subjects(record, about), about)
+    return Line((record.name, record.levelno, event, *apart), _subjects(record, about), about)
 
 
 def about_of(record: logging.LogRecord) -> frozenset[str]:
@@ -135,8 +140,8 @@ def about_of(record: logging.LogRecord) -> frozenset[str]:
 
 def _subjects(record: logging.LogRecord, about: frozenset[str]) -> frozenset[str]:
     """Return what makes a record news. Its text counts without numbers: a cause that lasts counts on in them."""
-    if record.levelno < logging.WARNING or hasattr(record, "was"):
-        return frozenset()  # an event, or a change of state: none of them repeats another
+    if record.levelno < logging.WARNING or hasattr(record, "was") or hasattr(record, "id"):
+        return frozenset()  # an event, a change of state, or one record's end: none of them repeats another
     if about:
         offset = getattr(record, "offset", "")
         return frozenset(f"{one} {offset}" for one in about)

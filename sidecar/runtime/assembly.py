@@ -185,6 +185,7 @@ def build_push(settings: Settings) -> Push:
         forward_headers=deliver.forward_headers,
         envelope=deliver.envelope,
         verdict_bodies=deliver.verdicts == "all",
+        failure_text=deliver.failure_text,
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,

@@ -14,6 +14,7 @@ from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.overdue import Standing
 from sidecar.core.record import Partition
+from sidecar.observability.failure_lines import log_dead_letters
 
 HAND_OVERS = 2
 """Hand-overs that may wait for the loop. One in work and one behind it keep the loop busy; more only take memory."""
@@ -98,6 +99,7 @@ class LoopBridge:
 
     def _committed(self, result: CommitResult) -> None:
         self.lane.committed(result, now())
+        log_dead_letters(result.done)
 
     def _tick(self) -> None:
         self._timer = None

@@ -15,6 +15,7 @@ from sidecar.core.counters import strays_in
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
+from sidecar.observability.failure_lines import FailureSums
 from sidecar.observability.metric_sources import TransactionMeter
 from sidecar.observability.metrics import scraper
 from sidecar.observability.thread_watch import ThreadWatch
@@ -87,6 +88,7 @@ class Sidecar:
         self._controller = build_policy_controller(
             settings, PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
         )
+        self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others)
         works = self._membership.works
         self._policy_topic = build_policy_follower(
@@ -138,6 +140,7 @@ class Sidecar:
         known = self._controller.wait_known
         self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
         self._starting.append(background(self._largest_record.follow(), "largest-record"))
+        self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
@@ -178,6 +181,7 @@ class Sidecar:
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
         left = await self.drain(self._settings.drain_timeout / 1000)
+        self._failure_sums.log()
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
         self._delivery.close()
         if self._post_writer is not None:

@@ -20,14 +20,21 @@ TOP = 44
 HEAD = 46
 """Space for an event's own text."""
 LONGEST = 30
-SIGN = {State.WAITING_RETRY: "✕", State.COMMIT: "✓", State.DLQ: "†", State.REDRIVEN: "↺"}
+SIGN = {State.WAITING_RETRY: "✕", State.COMMIT: "✓", State.DLQ: "†", State.REDRIVEN: "↺", State.DISMISSED: "–"}
 WORD = {
     State.WAITING_RETRY: "failed",
     State.COMMIT: "done",
     State.DLQ: "dead letter",
     State.REDRIVEN: "redriven",
+    State.DISMISSED: "dismissed",
 }
-KIND = {State.WAITING_RETRY: "failed", State.COMMIT: "good", State.DLQ: "dead", State.REDRIVEN: "again"}
+KIND = {
+    State.WAITING_RETRY: "failed",
+    State.COMMIT: "good",
+    State.DLQ: "dead",
+    State.REDRIVEN: "again",
+    State.DISMISSED: "good",
+}
 
 
 def journey_picture(events: Sequence[Event], now: int) -> Markup:
@@ -93,7 +100,8 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
 def _node(event: Event, top: int, before: int | None) -> Iterator[Markup]:
     kind = KIND[event.state]
     clock = moment(event.at)
-    told = WORD[event.state] + (f" · {event.reason}" if event.reason else "")
+    why = f"{event.reason}: {event.text}" if event.text else event.reason
+    told = WORD[event.state] + (f" · {why}" if why else "")
     yield Markup(
         '<text class="small" x="0" y="{}">{}</text><circle class="node {}" cx="{}" cy="{}" r="11"/>'
         '<text class="sign" x="{}" y="{}" text-anchor="middle">{}</text>'

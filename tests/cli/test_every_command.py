@@ -35,6 +35,8 @@ NEEDED = {
     "dlq import": ["reconsume.yaml", "--yes"],
     "dlq purge": ["--until=30d", "--confirm=billing"],
     "dlq redrive": ["--yes"],
+    "dev produce": ["orders", "{}"],
+    "settle": ["orders:0:1", "--commit", "--why", "a test record", "--yes"],
 }
 """What a command must be given; without --yes those that ask would be wrong usage here, where there is no terminal."""
 NO_CONFIGURATION = {"config schema", "reference", "dev broker", "dev up", "demo", "init", "inject"}

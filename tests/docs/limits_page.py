@@ -11,6 +11,7 @@ from sidecar.core import counters, progress, progress_codec, reason_classes
 from sidecar.core.lane import outbox
 from sidecar.delivery.push import forwarded_headers, request, response_reader, settings, verdict_fields
 from sidecar.delivery.relay import post_writer
+from sidecar.dlq import settlements
 from sidecar.http import bodies, connections, json_body, protocol
 from sidecar.kafka import client_config
 from sidecar.kafka.committer import record_form, transaction
@@ -198,6 +199,18 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "`topics check` compares",
             ),
             Limit("`RETRY_REASON`", bytes_(reasons.LONGEST_REASON), "", "cut"),
+            Limit(
+                "text of a failure, from an answer and in an event",
+                bytes_(reasons.LONGEST_TEXT),
+                "`deliver.failure_text`",
+                "cut",
+            ),
+            Limit(
+                "dismissed dead letters of a group",
+                number(settlements.MOST),
+                "",
+                "`settle` refuses; `dlq purge` makes room",
+            ),
             Limit("retries and redrives that are counted", number(headers.LARGEST_COUNT), "", "the count stays there"),
             Limit(
                 "classes of reasons of an instance, by UTC day",

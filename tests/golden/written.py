@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sidecar.core.copies import Copy, redriven_writes, writes_of
 from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
@@ -20,9 +20,18 @@ from sidecar.dlq.archive import export_line
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
 from tests.sim.samples import policy
-from topics.events import Event, State, encode_event, event_of
+from topics.events import DISMISSALS, Event, State, encode_event, event_of
 from topics.headers import Headers, RetryState, render_retry_headers
-from topics.policy_record import KEY, PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
+from topics.policy_record import (
+    KEY,
+    PaceTold,
+    PolicyRecord,
+    SettlementRecord,
+    SubscriptionRecord,
+    instance_key,
+    render_record,
+    settlement_key,
+)
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
 NOW = 1_763_690_000_000
@@ -59,7 +68,10 @@ PASTS: Mapping[str, RedriveHistory] = {
         NOW,
         (
             RedrivenRange(
-                Filter((), ("http-500", "timeout"), ("orders",), (("n", None), ("tenant", "7")), NOW - 5, NOW, 3),
+                Filter(
+                    *((), ("http-500", "timeout"), ("orders",), (("n", None), ("tenant", "7")), NOW - 5, NOW, 3),
+                    *(("ann",), ("A-99", "é")),
+                ),
                 40,
                 (31, 35),
             ),
@@ -72,6 +84,8 @@ EVENTS: tuple[Event, ...] = (
     event_of(LIFE, State.COMMIT, None, group="billing", instance="billing-0", at=NOW),
     event_of(LIFE, State.DLQ, None, group="billing", instance="billing-0", at=NOW),
     event_of(LIFE, State.REDRIVEN, None, group="billing", instance="redrive:ann@host", at=NOW),
+    event_of(LIFE, State.DISMISSED, None, group="billing", instance="redrive:ann@host", at=NOW),
+    event_of(replace(LIFE, reason="http-500"), State.DLQ, None, group="billing", instance="billing-0", at=NOW),
 )
 DECISIONS: Mapping[str, Commit | Written] = {
     "retry": Retry(LIFE, 10_000),
@@ -128,6 +142,10 @@ def policies() -> Any:
         KEY: PolicyRecord(values, "ann@host", NOW, {"max_reconsume_times": 16}),
         instance_key("billing-0.default"): SubscriptionRecord({"orders": "*", "invoices": "A||B"}, NOW, pace),
         instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
+        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True, reads=(DISMISSALS,)),
+        settlement_key("orders:3:1024"): SettlementRecord(
+            1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
+        ),
     }
     return [{"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()]
 
@@ -148,7 +166,8 @@ def redrives() -> Any:
 def past_meaning(past: RedriveHistory) -> dict[str, Any]:
     """A past, as JSON has it."""
     claims = [{"filter": asdict(claim.filter), "next": claim.next, "left": claim.left} for claim in past.claims]
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(past) | {"claims": claims, "done": sorted(past.done)}))
+    stored = {name: value for name, value in asdict(past).items() if name != "dismissed"}  # that is in the policy topic
+    plain: dict[str, Any] = json.loads(json.dumps(stored | {"claims": claims, "done": sorted(past.done)}))
     return plain
 
 

@@ -78,6 +78,12 @@ def test_a_query_without_its_checkpoint_tells_the_same_sums(spark: SparkSession,
     assert told(rows) == truth(records)
 
 
+def test_a_dismissal_is_in_no_sum(spark: SparkSession) -> None:
+    good = written([changed()])
+    dismissed = written([changed(state=State.DISMISSED, level=None, due=0)])
+    assert told(sums_of(batch(spark, [*good, *dismissed])).collect()) == truth(good)
+
+
 def test_bad_events_are_in_no_sum(spark: SparkSession) -> None:
     good = written([changed()])
     assert told(sums_of(batch(spark, [*good, Record(b"{}", 8)])).collect()) == truth(good)

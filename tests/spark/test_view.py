@@ -91,6 +91,20 @@ def test_a_later_success_leaves_the_failures_times(spark: SparkSession) -> None:
     assert (row["retries"], row["updated_at"]) == (2, BASE + 9)
 
 
+def test_a_dismissed_letter_is_dismissed_until_it_is_redriven(spark: SparkSession) -> None:
+    """Given a dead letter that a person dismissed, in any order of its events, then only a redrive is later."""
+    dead = changed(state=State.DLQ, times=2, level=None, due=0, at=BASE + 9)
+    dismissed = changed(state=State.DISMISSED, times=2, level=None, due=0, at=BASE + 1)
+    redriven = changed(state=State.REDRIVEN, times=0, redrives=1, level=None, due=0, at=BASE + 2)
+    for life, state in {
+        (dismissed, dead): "DISMISSED",
+        (dead, dismissed): "DISMISSED",
+        (redriven, dismissed): "REDRIVEN",
+    }.items():
+        row = values(view_of(batch(spark, written([EVENT, *life]))))[EVENT.group, EVENT.id]
+        assert row["state"] == state
+
+
 def test_a_record_of_the_view_is_the_documented_json(spark: SparkSession) -> None:
     ended = changed(state=State.COMMIT, level=None, due=0, reason='"|é')
     row = view.records(view_of(batch(spark, written([ended])))).collect()[0]

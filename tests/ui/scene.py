@@ -131,7 +131,7 @@ def hostile_journey(group: GroupTopics, now: int, attacks: Sequence[str]) -> Ite
     for number, attack in enumerate(attacks):
         yield event(
             group.group, number, times=number, id=f"{TOGETHER[0]}:0", topic=attack, level=attack, reason=attack,
-            instance=attack, at=now - 60_000 + number, due=now + 60_000, first_failed_at=now - 60_000,
+            text=attack, instance=attack, at=now - 60_000 + number, due=now + 60_000, first_failed_at=now - 60_000,
         )  # fmt: skip
 
 

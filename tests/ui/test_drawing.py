@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
+from sidecar import ui
 from sidecar.printable import printable
 from sidecar.ui.charts import Lane, Minute, across, bar, due_picture, minutes_picture, short
 from sidecar.ui.journey_chart import journey_picture
@@ -49,6 +51,18 @@ def test_a_minute_is_as_tall_as_what_happened_in_it() -> None:
     svg = ET.fromstring(minutes_picture([Minute(0, 6, 3, 1), Minute(60_000, 5, 0, 0)], 0, 60))
     heights = [float(one.attrib["height"]) for one in svg.iter("rect")]
     assert sum(heights[:3]) == pytest.approx(2 * heights[3], abs=0.2)
+
+
+def test_a_journey_says_why_and_who_dismissed_it() -> None:
+    events = [
+        told(0, State.WAITING_RETRY, times=1, reason="http-422", text="unknown sku: A-99"),
+        told(1, State.DLQ, times=1, reason="http-422", text=None),
+        told(2, State.DISMISSED, times=1, reason="http-422"),
+    ]
+    shown = texts(journey_picture(events, NOW))
+    assert any(text.startswith("failed · http-422: unknown sku: A-99 by ") for text in shown)
+    assert any(text.startswith("dead letter · http-422 by ") for text in shown)
+    assert any(text.startswith("dismissed · http-422 by ") for text in shown)
 
 
 def test_a_journey_shows_each_event_once_and_in_order() -> None:
@@ -104,3 +118,12 @@ def test_words_are_cut_and_never_move_the_reader() -> None:
     assert moment(0) == ""
     assert moment(2**62) == str(2**62)
     assert ago(NOW - 500, NOW) == "0s ago"
+
+
+@pytest.mark.parametrize("state", State)
+def test_each_state_has_a_word_on_every_page(state: State) -> None:
+    """Given any state, then its chip, its line of the picture and its choice in the search have a word."""
+    pages = Path(ui.__file__).parent / "templates"
+    for name in ("words.html", "records.html"):
+        assert f'"{state}": "' in (pages / name).read_text(encoding="utf-8"), name
+    assert state not in " ".join(texts(journey_picture([told(0, state, times=1)], NOW)))

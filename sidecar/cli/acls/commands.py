@@ -18,6 +18,7 @@ from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk, write
+from sidecar.cli.terminal.program import Group
 from sidecar.settings import Settings, load
 from sidecar.settings.model import group_of
 from topics.acls import Permission, User, permissions_of
@@ -53,7 +54,7 @@ Direct = Annotated[
 ]
 Logins = Annotated[Authentication, typer.Option("--authentication", help="Strimzi: how the users log in.")]
 
-app = typer.Typer(help="The group's access rights on Kafka.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="The group's access rights on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 

@@ -12,9 +12,11 @@ import typer
 
 from sidecar.cli.dlq.filters import (
     Asked,
+    Contains,
     DryRun,
     Headers,
     Ids,
+    Keys,
     Reasons,
     Since,
     Topics,
@@ -30,7 +32,7 @@ from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, Letter
-from sidecar.errors import ConfigError
+from sidecar.errors import BrokerError, ConfigError
 from sidecar.files import open_plain
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ def export(
     reasons: Reasons = None,
     topics: Topics = None,
     headers: Headers = None,
+    keys: Keys = None,
+    contains: Contains = None,
     since: Since = None,
     until: Until = None,
     most: Most = None,
@@ -77,7 +81,8 @@ def export(
     """
     if options.format not in (None, Format.JSONL):
         raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
-    unreadable = write_letters(options, filter_of(Asked(ids, reasons, topics, headers, since, until)), most)
+    asked = Asked(ids, reasons, topics, headers, since, until, keys, contains)
+    unreadable = write_letters(options, filter_of(asked), most)
     if unreadable:
         talk(f"the headers of {unreadable} could not be read and are missing")
     return PARTLY if unreadable else DONE
@@ -218,13 +223,26 @@ def purge(
     if dry_run or not planned.total:
         options.output.rows(PURGE, rows_of(planned))
         return DONE
-    options.output.talk_rows(PURGE, rows_of(planned))
+    plan = list(rows_of(planned))
+    options.output.talk_rows(PURGE, plan)
     if confirm is None:
         ask(f"Type {settings.group} to delete {planned.total} dead letters for good", settings.group)
     with stop_signal():
         planned.carry_out()
-    options.output.rows(PURGE, rows_of(planned))
+        forget_settled(there)
+    options.output.rows_after(plan, PURGE, rows_of(planned))
     return code_of(planned)
+
+
+def forget_settled(there: DlqTopics) -> None:
+    """Delete the settlements of letters that are gone, so that others can be dismissed."""
+    from sidecar.dlq.settlements import SettlementWriter, gone_of
+
+    try:
+        if gone := gone_of(there.settlements(), there.layout()):
+            SettlementWriter(there.kafka, there.names).forget(gone)
+    except BrokerError as fault:  # the letters are deleted all the same, and the next purge or settlement tries again
+        talk(f"warning: {fault}")
 
 
 def code_of(planned: Purge) -> int:

@@ -12,8 +12,10 @@ from sidecar.cli.dlq import redrive as back
 from sidecar.cli.dlq.filters import (
     SCANNED,
     Asked,
+    Contains,
     Headers,
     Ids,
+    Keys,
     Reasons,
     ScanMost,
     Since,
@@ -27,6 +29,7 @@ from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk, write
+from sidecar.cli.terminal.program import Group
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
 from sidecar.printable import printable
 
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 5_000_000
 
-app = typer.Typer(help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Group, help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None
+)
 take_common(app)
 
 
@@ -48,6 +53,8 @@ def list_(
     reasons: Reasons = None,
     topics: Topics = None,
     headers: Headers = None,
+    keys: Keys = None,
+    contains: Contains = None,
     since: Since = None,
     until: Until = None,
     state: Annotated[
@@ -56,6 +63,7 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
     scan: ScanMost = SCANNED,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were dismissed.")] = False,
     most_redrives: Annotated[
         int, typer.Option("--max-redrives", min=1, help="What came back so often is quarantined.")
     ] = MOST_REDRIVES,
@@ -63,14 +71,17 @@ def list_(
     """List the dead letters, the newest first.
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
-    forgotten (so old that Kafka no longer knows) or unfit. When not all was looked at or shown, it says so.
+    forgotten (so old that Kafka no longer knows) or unfit. What was dismissed (`settle --commit`) is shown by --all
+    alone. When not all was looked at or shown, it says so.
 
     \b
     Examples:
       reconsume dlq list -o table
       reconsume dlq list --reason http-500 --since 2h --state ready
+      reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
-    asked, states = filter_of(Asked(ids, reasons, topics, headers, since, until)), states_of(state)
+    asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
+    states = states_of(state, everything=everything)
     _, there, policy = open_dlq(options)
     from sidecar.dlq.search import search
 
@@ -114,12 +125,13 @@ def show(
     return DONE
 
 
-def states_of(text: str | None) -> frozenset[Eligibility]:
-    """Parse `--state`; None selects all. Raises BadParameter if a state is unknown."""
+def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
+    """Parse `--state`; None selects all but the dismissed ones, and `everything` all. Raises BadParameter if a state is
+    unknown."""
+    if text is None:
+        return frozenset(Eligibility) - (frozenset() if everything else {Eligibility.DISMISSED})
     try:
-        return (
-            frozenset(Eligibility) if text is None else frozenset(Eligibility(word.strip()) for word in text.split(","))
-        )
+        return frozenset(Eligibility(word.strip()) for word in text.split(","))
     except ValueError as fault:
         raise typer.BadParameter(f"--state is {', '.join(Eligibility)}") from fault
 

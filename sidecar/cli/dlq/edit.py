@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from sidecar.cli.dlq.difference import difference
 from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
 from sidecar.cli.dlq.redrive import code_of
 from sidecar.cli.terminal.arguments import author, read_bytes
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk
+from sidecar.cli.terminal.output import Row, plural, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 LARGEST_VALUE = 32 * 1024 * 1024
 """Bytes of a new value. Kafka takes 1 MB by default."""
-CHANGE = ("id", "place", "target", "was", "is", "bytes")
+CHANGE = ("id", "place", "target", "bytes")
 
 
 def edit(
@@ -66,27 +67,34 @@ def edit(
     if value == (letter.record.value or b""):
         talk("the value is as it was: nothing is done; `dlq redrive --id` brings it back unchanged")
         return DONE
-    row = change_row(letter, value, settings.names.ready)
+    row, by = change_row(letter, value, settings.names.ready), author(who)
+    for line in difference(letter.record.value, value):
+        talk(line)
     if dry_run:
         options.output.rows(CHANGE, [row])
+        talk("nothing was sent")
         return DONE
     options.output.talk_rows(CHANGE, [row])
     if not yes:
         ask(f"Send the changed record to {settings.names.ready}?")
-    return resend(options, there, policy, edited(letter, value, audit_of(author(who), row)), row)
+    code = resend(there, policy, letter, edited(letter, value, audit_of(by, row)))
+    if code == DONE:
+        talk(f"sent {letter.id} to {settings.names.ready} with {plural(len(value), 'byte')}, changed by {by}")
+    options.output.rows_after([row], CHANGE, [row])
+    return code
 
 
-def resend(options: Options, there: DlqTopics, policy: Policy, letter: Letter, row: Row) -> int:
-    """Redrive the changed letter. Raises ContractError if it was redriven in the meantime."""
+def resend(there: DlqTopics, policy: Policy, found: Letter, letter: Letter) -> int:
+    """Redrive `letter`, which is `found` with another value. Raises ContractError if it was redriven meanwhile."""
     from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
     request = RedriveRequest(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
     with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
-        if eligibility(letter, request, redriver.past_of(letter)) is not Eligibility.READY:
+        # As it was found: an earlier redrive may have been by a text that the new value has no more.
+        if eligibility(found, request, redriver.past_of(found)) is not Eligibility.READY:
             raise ContractError(f"{letter.place} was redriven meanwhile, and is not sent twice")
         redriver.commit([letter])
-    options.output.rows(CHANGE, [row])
     return code_of(redriver.counts)
 
 
@@ -101,6 +109,8 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
     letter, verdict = found.letters[0]
     if verdict is Eligibility.REDRIVEN:
         raise ContractError(f"{letter.place} was redriven before, and is not sent twice")
+    if verdict is Eligibility.DISMISSED:
+        raise ContractError(f"{letter.place} was dismissed, and is not sent")
     if verdict is Eligibility.UNFIT:
         raise ContractError(f"{letter.place} cannot be sent: {letter.fault}")
     return letter

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
+LONGEST_FILTER = 1_024
+"""Characters of one filter. A redrive stores its filters in a committed offset's metadata, which has 4 KiB, packed."""
 
 Ids = Annotated[
     list[str] | None,
@@ -34,6 +36,13 @@ Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", he
 Headers = Annotated[
     list[str] | None,
     typer.Option("--header", metavar="NAME[=VALUE]", help="Has this header, with this value; repeated: all of them."),
+]
+Keys = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="The record's key, as text; may be repeated.")
+]
+Contains = Annotated[
+    list[str] | None,
+    typer.Option("--contains", metavar="TEXT", help="Its value has this text; repeated: all of them."),
 ]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="WHEN", help="Died since: 1h ago, say, or at an RFC 3339 time.")
@@ -53,13 +62,23 @@ class Asked(NamedTuple):
     headers: Sequence[str] | None = None
     since: str | None = None
     until: str | None = None
+    keys: Sequence[str] | None = None
+    contains: Sequence[str] | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """Return every text of the filter."""
+        given = (self.ids, self.reasons, self.topics, self.headers, self.keys, self.contains)
+        return [text for texts in given for text in texts or ()]
 
 
 def filter_of(asked: Asked) -> Filter:
     """Build the filter from the options. Raises BadParameter if one is invalid."""
-    for text in (*(asked.ids or ()), *(asked.reasons or ()), *(asked.topics or ()), *(asked.headers or ())):
+    for text in asked.texts:
         if not text or any("\ud800" <= sign <= "\udfff" for sign in text):
             raise typer.BadParameter(f"a filter must be text in UTF-8, and this one is {text[:40]!r}")
+        if len(text) > LONGEST_FILTER:
+            raise typer.BadParameter(f"a filter has at most {LONGEST_FILTER} characters, and this one {len(text)}")
     pairs = [text.partition("=") for text in asked.headers or ()]
     return Filter(
         ids=unique(asked.ids),
@@ -68,6 +87,8 @@ def filter_of(asked: Asked) -> Filter:
         headers=tuple(sorted({(name, value if sign else None) for name, sign, value in pairs}, key=str)),
         since=0 if asked.since is None else before(asked.since, "--since"),
         until=LARGEST_LONG if asked.until is None else before(asked.until, "--until"),
+        keys=unique(asked.keys),
+        contains=unique(asked.contains),
     )
 
 

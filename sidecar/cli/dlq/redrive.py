@@ -9,9 +9,11 @@ import typer
 
 from sidecar.cli.dlq.filters import (
     Asked,
+    Contains,
     DryRun,
     Headers,
     Ids,
+    Keys,
     Reasons,
     Since,
     Topics,
@@ -54,6 +56,8 @@ def redrive(
     reasons: Reasons = None,
     topics: Topics = None,
     headers: Headers = None,
+    keys: Keys = None,
+    contains: Contains = None,
     since: Since = None,
     until: Until = None,
     most: Most = None,
@@ -78,8 +82,10 @@ def redrive(
       reconsume dlq redrive --reason http-503 --since 6h --dry-run
       reconsume dlq redrive --topic orders --rate 50 --yes
       reconsume dlq redrive --id orders:3:1024
+      reconsume dlq redrive --contains '"sku": "A-99"'
     """
-    request = RedriveRequest(filter_of(Asked(ids, reasons, topics, headers, since, until)), most_redrives, forgotten)
+    asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
+    request = RedriveRequest(asked, most_redrives, forgotten)
     return plan_and_redrive(options, request, most, rate, yes=yes, dry_run=dry_run)
 
 

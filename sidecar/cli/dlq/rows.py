@@ -21,6 +21,7 @@ BEFORE = {
     Eligibility.QUARANTINED: "quarantined",
     Eligibility.FORGOTTEN: "forgotten",
     Eligibility.UNFIT: "unfit",
+    Eligibility.DISMISSED: "dismissed",
 }
 AFTER = {**BEFORE, Eligibility.READY: "redriven"}
 
@@ -32,6 +33,7 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
         "id": letter.id,
         "died": clock(letter.record.timestamp),
         "reason": letter.reason,
+        "text": letter.text,
         "topic": None if life is None else life.topic,
         "times": None if life is None else life.times,
         "redrives": letter.redrives,

@@ -12,6 +12,7 @@ from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import clock, plural, talk
+from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
 from sidecar.errors import ContractError
 from sidecar.settings.group_policy import (
@@ -34,7 +35,7 @@ PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
 HISTORY = ("at", "who", "policy", "was", "offset", "fault")
 
-app = typer.Typer(help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 
@@ -123,7 +124,9 @@ def set_(
         was = {str(row["key"]): row["old"] for row in rows}
         offset = store.write(fitting(PolicyRecord(new, by, wall(), was)))
         talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
-    options.output.rows(PLAN, rows)
+    if dry_run:
+        talk("nothing was written")
+    options.output.rows_after(rows, PLAN, rows)
     return None
 
 

@@ -17,6 +17,7 @@ from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk
+from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
 from sidecar.settings import Settings
 from topics.events import State
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_SCANNED = 5_000_000
 
-app = typer.Typer(help="What is in retry, in the whole group.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="What is in retry, in the whole group.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 StateOption = Annotated[

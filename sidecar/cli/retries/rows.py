@@ -14,7 +14,7 @@ from topics.events import Event
 
 LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "waiting", "committed", "dead", "redriven")
-JOURNEY = ("at", "state", "times", "redrives", "after", "level", "waits", "due", "reason", "instance")
+JOURNEY = ("at", "state", "times", "redrives", "after", "level", "waits", "due", "reason", "text", "instance")
 TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp")
 OLD = 60_000
 """ms after which the user is warned that the view is behind."""
@@ -69,6 +69,7 @@ def journey(events: Sequence[Event]) -> Iterator[Row]:
             "waits": span(event.due - event.at) if event.due > 0 else None,
             "due": event.due,
             "reason": event.reason,
+            "text": event.text or "",
             "instance": event.instance,
         }
         before = event.at

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.retries.rows import LIST, age_text, for_people, row_of, storm_text
 from sidecar.cli.terminal.output import Format, cell
+from sidecar.cli.terminal.table import drawn, layout
 from sidecar.clock import wall
 from sidecar.printable import printable
 from sidecar.view.storm import Rule
@@ -49,15 +50,17 @@ def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, *,
         while end is None or time.monotonic() < end:
             if time.monotonic() - drawn >= DRAW_EVERY:
                 drawn = time.monotonic()
-                live.update(screen(look, filters, rule, max(LEAST_ROWS, console.height - FRAME)), refresh=True)
+                height = max(LEAST_ROWS, console.height - FRAME)
+                live.update(screen(look, filters, rule, height, console.width), refresh=True)
             look.turn(POLL)
 
 
-def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int) -> Any:
-    """Return the picture: the counts of each state, whether there is a storm, and the records that are due first."""
-    from rich.box import SIMPLE_HEAD
+def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int, width: int | None) -> Any:
+    """Return the picture: the counts of each state, whether there is a storm, and the records that are due first.
+
+    `height`: rows of the table, `width`: its characters; None if it may go beyond the terminal's edge.
+    """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     moment = wall()
@@ -65,10 +68,9 @@ def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int) -> Any
         counts = ask.counts()
         storm = storm_text(ask.failures(moment - rule.window, moment), rule)
         page = ask.messages(filters, height)
-    table = Table(*LIST, box=SIMPLE_HEAD, pad_edge=False)
-    for value in page.values:
-        row = for_people(row_of(value), Format.TABLE)
-        table.add_row(*(Text(printable(cell(row.get(column)))) for column in LIST))
+    shown = [for_people(row_of(value), Format.TABLE) for value in page.values]
+    cells = [[printable(cell(row.get(column))) for column in LIST] for row in shown]
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no records"
     lines = (states, storm, age_text(look.as_of, moment), "more are waiting" if page.cursor else "")
+    table = drawn(LIST, cells, layout(LIST, cells, width))
     return Group(*(Text(printable(line)) for line in lines if line), table)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ import typer
 
 from sidecar.cli.terminal.output import flush, talk
 from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
+from sidecar.printable import printable_json
 
 DONE = 0
 FAILED = 1
@@ -39,22 +41,26 @@ MEANINGS = {
 """The meaning of each code, for people."""
 SILENCE = logging.NullHandler()
 
-CODES: tuple[tuple[type[BaseException], int, str], ...] = (
-    (ConfigError, BAD_CONFIGURATION, "configuration: {}"),
-    (SetupError, FAILED, "setup: {}"),
-    (BrokerError, FAILED, "Kafka: {}; `reconsume doctor` looks for the cause"),
-    (ContractError, FAILED, "topics: {}"),
-    (ReconsumeError, FAILED, "{}"),
-    (KeyboardInterrupt, INTERRUPTED, ""),
-    (BrokenPipeError, READER_GONE, ""),
-    (OSError, FAILED, "the system refused: {}"),
-    (Exception, FAILED, "a fault of reconsume itself, please report it with the output of --debug: {}"),
+CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
+    (ConfigError, BAD_CONFIGURATION, "bad configuration", "configuration: {}"),
+    (SetupError, FAILED, "setup", "setup: {}"),
+    (BrokerError, FAILED, "Kafka", "Kafka: {}; `reconsume doctor` looks for the cause"),
+    (ContractError, FAILED, "topics", "topics: {}"),
+    (ReconsumeError, FAILED, "failed", "{}"),
+    (KeyboardInterrupt, INTERRUPTED, "interrupted", ""),
+    (BrokenPipeError, READER_GONE, "", ""),
+    (OSError, FAILED, "the system refused", "the system refused: {}"),
+    (
+        *(Exception, FAILED, "a fault of reconsume itself"),
+        "a fault of reconsume itself, please report it with the output of --debug: {}",
+    ),
 )
-"""From the most specific class to the most general: the first class that fits decides."""
+"""From the most specific class to the most general: the first class that fits decides. The third is the title in JSON,
+the last the sentence for people; empty where nothing is said."""
 
 
-def exit_code(call: Callable[[], int | None], *, debug: bool) -> int:
-    """Run a command and return its exit code; an error becomes a sentence on stderr.
+def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = False) -> int:
+    """Run a command and return its exit code; an error becomes a sentence on stderr, or with `as_json` a line of JSON.
 
     Raises typer's own exceptions (wrong usage: 2; a chosen code): typer ends the program with them.
     """
@@ -67,7 +73,7 @@ def exit_code(call: Callable[[], int | None], *, debug: bool) -> int:
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user: report all
-        return report(interrupt_in(error), debug=debug)
+        return report(interrupt_in(error), debug=debug, as_json=as_json)
     if code is not None and not isinstance(code, int):
         raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
     return code or DONE
@@ -79,20 +85,34 @@ def interrupt_in(error: BaseException) -> BaseException:
     return error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
 
 
-def report(error: BaseException, *, debug: bool) -> int:
+def report(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     """Print what went wrong, and return the exit code for it."""
     if debug:
         traceback.print_exception(error)
-    code, sentence = next((code, sentence) for kind, code, sentence in CODES if isinstance(error, kind))
+    code, title, sentence = next((code, title, text) for kind, code, title, text in CODES if isinstance(error, kind))
     try:
         sys.stdout.flush()
     except OSError:
         # Python flushes stdout again at exit, and would report the error a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if sentence:
-        for text in error.problems if isinstance(error, ConfigError) else [described(error)]:
-            talk(f"reconsume: {sentence.format(text)}")
+    texts = error.problems if isinstance(error, ConfigError) else [described(error)] if sentence else []
+    log = error.log.splitlines() if isinstance(error, SetupError) else []
+    if as_json:
+        if title:
+            json_error(title, "; ".join([*texts, *log]), code)
+        return code
+    for text in texts:
+        talk(f"reconsume: {sentence.format(text)}")
+    for line in log:
+        talk(f"  {line}")
     return code
+
+
+def json_error(title: str, detail: str, code: int) -> None:
+    """Print an error for a program: one object on one line of stderr."""
+    error = json.dumps({"title": title, "detail": detail, "exit": code}, ensure_ascii=False)
+    sys.stderr.write(f"{printable_json(error)}\n")
+    sys.stderr.flush()
 
 
 def described(error: BaseException) -> str:

@@ -31,6 +31,7 @@ class Options:
     format: Format | None = None
     no_color: bool = False
     debug: bool = False
+    wide: bool = False
 
     def then(self, later: Options) -> Options:
         """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
@@ -41,12 +42,13 @@ class Options:
             format=self.format if later.format is None else later.format,
             no_color=self.no_color or later.no_color,
             debug=self.debug or later.debug,
+            wide=self.wide or later.wide,
         )
 
     @property
     def output(self) -> Output:
         """The printer of the command's data."""
-        return Output(self.format, color=not self.no_color)
+        return Output(self.format, color=not self.no_color, wide=self.wide)
 
     def expect_no_format(self, instead: str) -> None:
         """Raise BadParameter if `-o` is given to a command that prints no rows: its output is for another program."""
@@ -67,11 +69,12 @@ def common(
         Format | None,
         typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
     ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="Tables with all columns, wider than the terminal.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> Options:
     """The common options from what the command line gave."""
-    return Options(config, tuple(sets or ()), output, no_color, debug)
+    return Options(config, tuple(sets or ()), output, no_color, debug, wide)
 
 
 COMMON = {
@@ -100,20 +103,22 @@ def with_common(
 
 
 def command(
-    app: typer.Typer, name: str, *, hidden: bool = False
+    app: typer.Typer, name: str, *, hidden: bool = False, panel: str | None = None
 ) -> Callable[[Callable[Concatenate[Options, P], int | None]], Callable[Concatenate[Options, P], int | None]]:
-    """Register a function as a command of `app`."""
+    """Register a function as a command of `app`. `panel`: the heading under which help lists it."""
 
     def register(
         function: Callable[Concatenate[Options, P], int | None],
     ) -> Callable[Concatenate[Options, P], int | None]:
         def call(context: typer.Context, here: Options, given: dict[str, Any]) -> None:
             options = above(context).then(here)
-            code = exit_code(lambda: typing.cast(Any, function)(options, **given), debug=options.debug)
+            as_json = options.format in (Format.JSON, Format.JSONL)
+            work = functools.partial(typing.cast(Any, function), options, **given)
+            code = exit_code(work, debug=options.debug, as_json=as_json)
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 
-        app.command(name, hidden=hidden)(with_common(function, call))
+        app.command(name, hidden=hidden, rich_help_panel=panel)(with_common(function, call))
         return function
 
     return register

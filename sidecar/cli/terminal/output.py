@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ParamSpec
 
+from sidecar.cli.terminal.table import drawn, layout
 from sidecar.clock import utc
 from sidecar.errors import SetupError
 from sidecar.printable import printable, printable_json
@@ -40,6 +41,8 @@ class Output:
 
     asked: Format | None = None
     color: bool = True
+    wide: bool = False
+    """Whether tables are as wide as they need to be, whatever the terminal is."""
 
     @property
     def format(self) -> Format:
@@ -65,17 +68,22 @@ class Output:
         """Print rows for a person on stderr, such as a plan before it is carried out."""
         self._table(columns, rows, sys.stderr)
 
-    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object) -> None:
-        from rich.box import SIMPLE_HEAD  # rich is slow to import and costs memory: only when a table is drawn
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+    def rows_after(self, shown: Iterable[Row], columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Print the rows of what was done, whose plan was `shown` by `talk_rows`.
 
-        table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
-        for row in rows:
-            table.add_row(*(Text(printable(cell(row.get(column)))) for column in columns))
-        if not table.rows:
+        Nobody reads the same table twice: on a terminal that shows both streams, equal rows are not printed again.
+        """
+        done = list(rows)
+        on_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        if self.format is not Format.TABLE or not on_one_terminal or done != list(shown):
+            self.rows(columns, done)
+
+    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object) -> None:
+        cells = [[printable(cell(row.get(column))) for column in columns] for row in rows]
+        if not cells:
             return
+        from rich.console import Console  # rich is slow to import and costs memory: only when a table is drawn
+
         on_terminal = stream.isatty()  # type: ignore[attr-defined]
 
         class Plain(Console):
@@ -87,8 +95,12 @@ class Output:
             no_color=True if not self.color else None,
             width=None if on_terminal or "COLUMNS" in os.environ else WIDEST,
         )
+        placed = layout(columns, cells, None if self.wide else console.width)
+        console.width = max(console.width, placed.width)
         with taken():
-            console.print(table)
+            console.print(drawn(columns, cells, placed))
+        if placed.left_out:
+            talk(f"too narrow for the columns {', '.join(placed.left_out)}: --wide shows them")
 
 
 def write(text: str) -> None:

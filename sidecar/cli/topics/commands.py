@@ -17,6 +17,7 @@ from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Row, plural, talk
+from sidecar.cli.terminal.program import Group
 from sidecar.cli.topics.export import commands, terraform
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
 from sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
@@ -33,7 +34,7 @@ RESULT_COLUMNS = ("topic", "result", "error")
 LARGEST_PLAN = 16 * 1024 * 1024
 """Bytes of a plan: some 20 000 topics."""
 
-app = typer.Typer(help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from sidecar.core.commit_batch import CommitResult, SettledRecord
 from sidecar.core.copies import writes_of
 from sidecar.core.decide import (
+    LEASE_EXPIRED,
     Commit,
     Decision,
     Forward,
@@ -33,7 +34,7 @@ from sidecar.core.lane.parts import LaneCalls, build_parts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
 from sidecar.core.lane.timer import LaneTimer
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected, label_of
+from sidecar.core.outcome import CANCELLED, COMMITTED, Expired, Failed, Outcome, Rejected, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
@@ -174,6 +175,9 @@ class Lane:
             self.counters.odd_requests += 1
         if isinstance(outcome, Failed | Rejected):
             outcome = self._reasons.bounded(outcome, now.wall)
+            self.counters.failed(record, outcome.reason)
+        elif isinstance(outcome, Expired):
+            self.counters.failed(record, LEASE_EXPIRED.reason)
         rule = decide_draining if self._dispatcher.closed else decide
         decision: Decision = rule(record, outcome, self._policy, now.wall)
         match decision:

@@ -59,6 +59,7 @@ class Push:
             longest_throttle_ms=settings.longest_throttle_ms,
             longest_body=settings.longest_body,
             bodies=settings.verdict_bodies,
+            failure_text=settings.failure_text,
         )
         self.odd_verdicts = OddVerdicts()
         self._plain: Plain = {}

@@ -14,6 +14,7 @@ import httptools
 from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
 from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
+from sidecar.delivery.push.failure_text import failure_text, says_why, with_text
 from sidecar.delivery.push.repeated_length import without_repeated_length
 from sidecar.delivery.push.verdict import (
     CONTENT_ENCODING,
@@ -75,8 +76,10 @@ class ResponseReader:
         "_plain",
         "_received",
         "_rules",
+        "_says_why",
         "_size",
         "_status",
+        "_type",
         "_undecided",
         "judge",
         "keep_alive",
@@ -100,7 +103,8 @@ class ResponseReader:
 
     def _restart(self) -> None:
         self._received = self._size = self._status = self._bare = 0
-        self._framed = self._undecided = self._breaks = False
+        self._framed = self._undecided = self._breaks = self._says_why = False
+        self._type = b""
         self._outcome: Judged | None = None
         self._noted: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
@@ -196,9 +200,11 @@ class ResponseReader:
         self._breaks = False
         if isinstance(judged, OddAnswer):
             self._odd(judged.kinds)
-            found: Judged = judged.judged
-            return found
-        return judged
+            judged = judged.judged
+        if self._says_why and (text := failure_text(self._type, self._noted, body, self._rules.failure_text)):
+            judged = with_text(judged, text)
+        found: Judged = judged
+        return found
 
     # Called by the parser.
 
@@ -215,17 +221,20 @@ class ResponseReader:
         small = name.lower()
         if small in FRAMING:
             self._framed = True
-        elif small in DECIDING or (small == CONTENT_TYPE and self._rules.bodies and is_json(value)):
+        elif small == CONTENT_TYPE:
+            self._type = self._type or value
+        if small in DECIDING or (small == CONTENT_TYPE and self._rules.bodies and is_json(value)):
             self._noted.append((small, value))
 
     def on_headers_complete(self) -> None:
         """Read the status, and whether the body matters."""
         self._status = self._parser.get_status_code()
         self._undecided = bool(self._noted) and may_be_verdict(self._noted)
+        self._says_why = self._status >= 300 and says_why(self._type, self._rules.failure_text)
 
     def on_body(self, data: bytes) -> None:
-        """Count the body's bytes; keep those of a verdict, and of one too long to be one, its beginning."""
-        if self._undecided and self._size <= self._rules.longest_body:
+        """Count the body's bytes; keep those of a verdict or a reason, and of one too long for it, its beginning."""
+        if (self._undecided or self._says_why) and self._size <= self._rules.longest_body:
             self._body.append(data)
         self._size += len(data)
 
@@ -234,7 +243,7 @@ class ResponseReader:
         if self._outcome is not None:
             return
         if self._status < 200:
-            self._status, self._framed, self._noted = 0, False, []
+            self._status, self._framed, self._noted, self._type = 0, False, [], b""
             return
         self.keep_alive = self._parser.should_keep_alive()
         self._outcome = self._judge()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sidecar.delivery.push.verdict import FailureText
+
 LONGEST_BODY = 64 * 1024
 LONGEST_ENTRY = 1024
 """Bytes for each record of a batch: its verdict has an id of 280 characters at most and a reason of 256."""
@@ -23,6 +25,8 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Names or globs of the record's own headers to send as HTTP headers, without regard to case."""
     verdict_bodies: bool = True
     """Whether an answer's body may be a verdict (`deliver.verdicts`)."""
+    failure_text: FailureText = "none"
+    """What is taken from the body of a failing answer, for people (`deliver.failure_text`)."""
     envelope: bool = False
     """Send the JSON envelope instead of the bare value: it carries header order, duplicates and nulls faithfully."""
     dead_letter_statuses: frozenset[int] = frozenset()

@@ -3,14 +3,14 @@
 The rule, from top to bottom: the header `Reconsume-Verdict`, else a body that is a verdict of ours, else the status. A
 body changes an outcome only if it is such a verdict: an answer of the service's own that looks like one says nothing.
 The words that decide must match exactly. The fields beside them are read leniently: a request to retry with an
-unreadable delay still is a request to retry. Nothing of the answer's body reaches an outcome's text, except a `reason`
-that the service wrote for this purpose.
+unreadable delay still is a request to retry. Nothing of the answer's body reaches an outcome's text here, except a
+`reason` that the service wrote for this purpose; `failure_text.py` adds what the operator wants of the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +20,9 @@ from sidecar.delivery.push.verdict_fields import USUAL_THROTTLE_MS, delay_of, le
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""
+
+FailureText: TypeAlias = Literal["none", "problem", "body"]
+"""`deliver.failure_text`: nothing; title and detail of a problem (RFC 9457); also the begin of a text or JSON body."""
 
 VERDICT = b"reconsume-verdict"
 CONTENT_TYPE = b"content-type"
@@ -57,6 +60,8 @@ class VerdictRules(msgspec.Struct, frozen=True):
     """Bytes of a body that may be a verdict, at most."""
     bodies: bool = True
     """Whether a body may be a verdict (`deliver.verdicts: all`)."""
+    failure_text: FailureText = "none"
+    """What is taken from the body of a failing answer, for people (`failure_text.py`)."""
 
 
 class VerdictFields(msgspec.Struct, gc=False):

@@ -20,6 +20,7 @@ from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Record
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.messages import foreign_reading_of, reading_of
+from sidecar.observability.failure_lines import log_dead_letters
 from topics.names import Kind
 
 
@@ -69,6 +70,7 @@ class FailurePosts:
         await self._poster.post(entry)
         decision, copy = entry.decision, entry.writes[0]
         self._counters.count(decision)
+        log_dead_letters([entry])
         assert isinstance(decision, Retry | DeadLetter | Hop)
         life = decision.life
         due = None if isinstance(decision, DeadLetter) else life.due_at
@@ -92,7 +94,9 @@ class FailurePosts:
             decision = after_wait(record, policy, wall)
         else:
             self._counters.odd_requests += not policy.understands(failure.delay, failure.level)
-            decision = decide(record, self._reasons.bounded(failure, wall), policy, wall)
+            failure = self._reasons.bounded(failure, wall)
+            self._counters.failed(record, failure.reason)
+            decision = decide(record, failure, policy, wall)
         # Outside ordered mode a failure has no other result, and neither has an unknown topic.
         assert isinstance(decision, Retry | DeadLetter | Hop)
         return SettledRecord(record, decision, writes_of(record, decision, policy, wall))

@@ -48,6 +48,8 @@ class Additions(NamedTuple):
     settings: Callable[[Path], Mapping[str, Any]] = lambda _home: {}
     own: Mapping[str, Any] | None = None
     """The configuration of a user's own service, which runs elsewhere. None: the sample service is started."""
+    log: Path | None = None
+    """The file for the sidecar's log. None: one beside its configuration, which is gone at the end."""
 
 
 class Environment:
@@ -135,14 +137,14 @@ class EnvironmentBuilder:
         return self._crew.start("shop", "sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
-        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file))
+        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file), log=self._additions.log)
 
     def _job(self, group: str) -> Child | None:
         """Start the Spark job if there are jars for it."""
         if not self._additions.jars:
             return None
         self._say("Spark starts, which takes a while")
-        job = start_job(self._crew, self._home, self._kafka.bootstrap, group, self._additions.jars)
+        job = start_job(self._crew, self._home, self._kafka.bootstrap, group, self._additions.jars, self._say)
         self._say("Spark keeps the view: reconsume view run")
         return job
 
@@ -190,7 +192,7 @@ def await_port(ledger: LedgerReader, service: Child) -> int:
                 return line.port
         service.check()
         time.sleep(0.02)
-    raise SetupError(f"the sample service did not start within {START_SECONDS:.0f} s:\n{service.log_tail()}")
+    raise SetupError(f"the sample service did not start within {START_SECONDS:.0f} s:", service.log_tail())
 
 
 def write_settings(file: Path, tree: dict[str, Any]) -> Settings:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,11 +27,6 @@ KAFKA_PORT, API_PORT, DASHBOARD_PORT = 9092, 8471, 8473
 LOOK_SECONDS = 0.2
 """Seconds between two checks that every process still runs."""
 NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
-PRODUCE = (
-    'import sys; from confluent_kafka import Producer; p = Producer({{"bootstrap.servers": "{servers}"}}); '
-    'p.produce("{topic}", sys.argv[1], headers=dict(pair.split("=") for pair in sys.argv[2:])); p.flush()'
-)
-"""Without single quotes, so that a shell takes it in a pair of them and a user can read it."""
 VALUE = '{"sku": "A-17"}'
 
 
@@ -39,7 +34,7 @@ class Links(NamedTuple):
     """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
 
     `is_own`: whether the service is the user's own, and not the sample service. `has_view`: whether Spark keeps the
-    view, without which the dashboard's first page is empty.
+    view, without which the dashboard's first page is empty. `log`: the file with the sidecar's log.
     """
 
     dashboard: str
@@ -50,6 +45,7 @@ class Links(NamedTuple):
     topic: str = TOPIC
     is_own: bool = False
     has_view: bool = False
+    log: Path = Path("sidecar.log")
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
@@ -58,14 +54,15 @@ class Links(NamedTuple):
         yield "metrics", f"{self.api}/metrics"
         yield "brokers", self.brokers
         yield "configuration", str(self.file)
+        yield "log", str(self.log)
 
     def producing(self, case: str) -> tuple[str, ...]:
-        """Return a command that produces one record, and needs nothing but what is installed.
+        """Return a command that produces one record; its last word is the value.
 
         `case` selects the answer of the sample service.
         """
-        program = PRODUCE.format(servers=self.brokers, topic=self.topic)
-        return sys.executable, "-c", program, VALUE, *([] if self.is_own else [f"{CASE_HEADER}={case}"])
+        header = () if self.is_own else ("--header", f"{CASE_HEADER}={case}")
+        return "reconsume", "dev", "produce", "--brokers", self.brokers, *header, self.topic, VALUE
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -90,14 +87,26 @@ class Playground:
             time.sleep(LOOK_SECONDS)
 
 
+class OwnService(NamedTuple):
+    """A user's own service: its configuration, and the file that it was read from."""
+
+    tree: Mapping[str, Any]
+    file: Path
+
+    @property
+    def log(self) -> Path:
+        """Return the file for the sidecar's log: beside the configuration, where it stays when all else is gone."""
+        return self.file.resolve().with_suffix(".dev-up.log")
+
+
 @contextmanager
 def open_playground(
-    orders: int, own: Mapping[str, Any] | None, *, view: bool, say: Callable[[str], None]
+    orders: int, own: OwnService | None, *, view: bool, say: Callable[[str], None]
 ) -> Iterator[Playground]:
     """Start everything, and end it afterwards.
 
-    `orders`: how many sample records `run` produces. `own`: the configuration of a user's own service, which gets no
-    sample records. Raises SetupError or BrokerError if something cannot be started.
+    `orders`: how many sample records `run` produces. `own`: a user's own service, which gets no sample records. Raises
+    SetupError or BrokerError if something cannot be started.
     """
     if view and find_spec("pyspark") is None:
         say(NO_SPARK)
@@ -106,15 +115,31 @@ def open_playground(
     plan = make_plan(Mode.PUSH, LADDER, orders)
     token = secrets.token_urlsafe()
     ports = usual_or_free(API_PORT), usual_or_free(DASHBOARD_PORT)
-    additions = Additions(jars, usual_or_free(KAFKA_PORT), lambda home: sections(home, ports, token, view=view), own)
+    additions = Additions(
+        jars,
+        usual_or_free(KAFKA_PORT),
+        lambda home: sections(home, ports, token, view=view),
+        None if own is None else own.tree,
+        None if own is None else new_log(own.log),
+    )
     with open_environment(plan, (), None, additions, say) as stage:
         for port in ports:
             await_listener(port, stage)
         api, dashboard = (f"http://{HOST}:{port}" for port in ports)
         topic = stage.settings.topic_names[0]
-        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, view)
+        log = stage.sidecar.log
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, view, log)
         samples = plan.make_orders() if own is None else ()
         yield Playground(stage, links, Traffic(stage.bootstrap, samples, plan.produce_seconds))
+
+
+def new_log(file: Path) -> Path:
+    """Make the log empty, for its owner alone, and return it. Raises SetupError if it cannot be written."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+    except OSError as error:
+        raise SetupError(f"{file}: the sidecar's log cannot be written: {error.strerror}") from error
+    return file
 
 
 def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> Mapping[str, Any]:

@@ -19,18 +19,18 @@ TAIL_LINES = 30
 
 
 class Child:
-    """A process of the demo; its output goes to a file."""
+    """A process of the demo; its output goes to the file `log`."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], folder: Path, log: Path | None = None) -> None:
         self.name = name
-        self._log = folder / f"{name}.log"
+        self.log = log or folder / f"{name}.log"
         # Settings come only from the generated file, not from variables in the user's shell.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("RECONSUME_")}
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=file,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=environ,
@@ -45,7 +45,7 @@ class Child:
         """Raise SetupError, with the end of its log, if it has ended by itself."""
         code = self._process.poll()
         if code is not None:
-            raise SetupError(f"the {self.name} ended by itself with code {code}:\n{self.log_tail()}")
+            raise SetupError(f"the {self.name} ended by itself with code {code}:", self.log_tail())
 
     def stop(self) -> int:
         """Send SIGTERM, wait, and return the exit code. A process that does not end is killed (negative code). May
@@ -59,7 +59,7 @@ class Child:
 
     def log_tail(self) -> str:
         """Return the last lines of its output."""
-        return "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:])
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:])
 
 
 class ProcessGroup:
@@ -69,9 +69,9 @@ class ProcessGroup:
         self._stack, self._home, self._guard = stack, home, guard
         self._pids: list[int] = []
 
-    def start(self, name: str, *command: str) -> Child:
-        """Start a module of the project with its options."""
-        child = Child(name, command, self._home)
+    def start(self, name: str, *command: str, log: Path | None = None) -> Child:
+        """Start a module of the project with its options. `log`: the file for its output; None: one in the folder."""
+        child = Child(name, command, self._home, log)
         self._stack.callback(child.stop)
         self._pids.append(child.pid)
         self._guard.watch(self._pids)

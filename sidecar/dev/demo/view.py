@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,26 +16,65 @@ from sidecar.view.snapshot import ViewSnapshot, looking
 from topics.events import Event, State, latest
 from topics.view_record import ViewRow, view_order
 
-START_SECONDS = 120.0
-"""Seconds; Spark needs some ten, and compiles its first batch. A busy machine needs several times that."""
+STILL_SECONDS = 120.0
+"""Seconds without any step of the job's start after which it counts as stuck. Spark needs some ten for all of it, and
+compiles its first batch, which is one step; a busy machine needs several times that."""
+TELL_EVERY = 15.0
+"""Seconds between two lines that say how far the job is."""
 SETTLE_SECONDS = 60.0
+COMPARED = tuple(name for name in Event.__struct_fields__ if name != "text")
+"""The fields of an event that the rows of the Spark job have."""
 POLL = 0.1
 FIRST_BATCH = "view/commits/0"
 """The file in the checkpoint that exists once the first batch of the view is done."""
 
 
-def start_job(crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: Sequence[Path]) -> Child:
-    """Start the job, and wait until its first batch is done: later events are then shown at once. Raises SetupError."""
+def start_job(
+    crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: Sequence[Path], say: Callable[[str], None]
+) -> Child:
+    """Start the job, and wait until its first batch is done: later events are then shown at once.
+
+    Waits as long as there is progress. `say`: called now and then with how far the job is. Raises SetupError.
+    """
     checkpoint = home / "checkpoint"
     words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
     job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
-    until = time.monotonic() + START_SECONDS
+    patience, began = Patience(STILL_SECONDS), time.monotonic()
+    told = began
     while not (checkpoint / FIRST_BATCH).exists():
         job.check()
-        if time.monotonic() > until:
-            raise SetupError(f"the view's job did not start within {START_SECONDS:.0f} s:\n{job.log_tail()}")
+        now = time.monotonic()
+        if patience.over(steps_of(job, checkpoint), now):
+            raise SetupError(
+                f"the view's job has not moved for {STILL_SECONDS:.0f} s, {now - began:.0f} s after its start:",
+                job.log_tail(),
+            )
+        if now - told >= TELL_EVERY:
+            told = now
+            say(f"Spark starts: {now - began:.0f} s, {steps_of(job, checkpoint)[1]} files of its checkpoint")
         time.sleep(POLL)
     return job
+
+
+class Patience:
+    """Wait for something as long as it moves."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: object = None
+        self._moved_at: float | None = None
+
+    def over(self, steps: object, now: float) -> bool:
+        """Return whether `steps` has been the same for too long at `now` (seconds of a steady clock)."""
+        if self._moved_at is None or steps != self._seen:
+            self._seen, self._moved_at = steps, now
+        return now - self._moved_at > self._seconds
+
+
+def steps_of(job: Child, checkpoint: Path) -> tuple[int, int]:
+    """Return how far the start of the job is: bytes of its log, files of its checkpoint."""
+    # os.walk passes over folders that are removed meanwhile.
+    return job.log.stat().st_size, sum(len(files) for *_, files in os.walk(checkpoint))
 
 
 class View:
@@ -92,6 +132,6 @@ def differences(rows: Mapping[str, ViewRow], expected: Mapping[str, Event]) -> l
         row = rows.get(id_)
         if row is None:
             found.append(f"{id_}: not in the view, which should say {event.state}")
-        elif wrong := [name for name in Event.__struct_fields__ if getattr(row, name) != getattr(event, name)]:
+        elif wrong := [name for name in COMPARED if getattr(row, name) != getattr(event, name)]:
             found.append(f"{id_}: the view is wrong in {', '.join(wrong)}")
     return found

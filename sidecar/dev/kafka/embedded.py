@@ -170,11 +170,11 @@ class EmbeddedKafka:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if not node.running:
-                raise SetupError(_why_ended(node))
+                raise _why_ended(node)
             if _listens(node.plan.port) and wanted <= _brokers(node.address, self._cluster):
                 return
             time.sleep(0.03)
-        raise SetupError(f"Kafka node {node.id} did not answer within {seconds:g} s:\n{node.log_tail()}")
+        raise SetupError(f"Kafka node {node.id} did not answer within {seconds:g} s:", node.log_tail())
 
     def _tell_guard(self) -> None:
         self._guard.watch([node.pid for node in self.nodes if node.running])
@@ -216,11 +216,11 @@ def _free_ports() -> Iterator[int]:
         yield port
 
 
-def _why_ended(node: Node) -> str:
+def _why_ended(node: Node) -> SetupError:
     log = node.log_tail()
     if (taken := TAKEN.search(log)) is not None:
-        return f"Kafka node {node.id} cannot listen on {taken[1]}: another program has that port"
-    return f"Kafka node {node.id} ended while it started:\n{log}"
+        return SetupError(f"Kafka node {node.id} cannot listen on {taken[1]}: another program has that port")
+    return SetupError(f"Kafka node {node.id} ended while it started:", log)
 
 
 def _listens(port: int) -> bool:

@@ -77,7 +77,7 @@ def _run(node: Node, tool: Sequence[str], cluster: str, features: Mapping[str, i
         with node.plan.log.open("ab") as log:
             subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # its text is the whole class path
-        raise SetupError(f"Kafka node {node.id} cannot format its data folder:\n{node.log_tail()}") from None
+        raise SetupError(f"Kafka node {node.id} cannot format its data folder:", node.log_tail()) from None
 
 
 def _keep(checkpoint: Path, kept: Path) -> None:

@@ -165,6 +165,14 @@ class Deliver(Section):
             "header alone. With `header` no body is read: for a service whose own answers have a field `verdict`."
         ),
     )
+    failure_text: Literal["none", "problem", "body"] = Field(
+        default="problem",
+        description=(
+            "What is kept of a failing answer's body, for people: nothing; title and detail of an "
+            "`application/problem+json` answer; or the first 256 bytes of any text or JSON answer (body). It stands "
+            "behind the class in RETRY_REASON, and in events, log lines, commands and pages; never in a metric."
+        ),
+    )
     dead_letter_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(
         default=(),
         description=(

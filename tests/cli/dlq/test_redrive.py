@@ -110,10 +110,14 @@ def test_an_edited_letter_comes_back_changed_once_and_says_who_did_it(
     assert (same.exit_code, "nothing is done" in same.stderr, ready(group)) == (0, True, [])
     failed = call("edit", ident, "--yes", EDITOR="false", VISUAL="")
     assert (failed.exit_code, "ended with 1: nothing is done" in failed.stderr, ready(group)) == (1, True, [])
-    assert call("edit", ident, "--dry-run", **environ).exit_code == 0
-    assert ready(group) == []
+    planned = call("edit", ident, "--dry-run", **environ)
+    assert (planned.exit_code, ready(group)) == (0, [])
+    assert '- {\n-   "sku": "?"\n- }\n+ mended\n' in planned.stderr
+    assert "nothing was sent" in planned.stderr
     done = call("edit", ident, "--yes", "--who", "ann", **environ)
     assert done.exit_code == 0, done.stderr
+    assert f"sent {ident} to {group.names.ready} with 6 bytes, changed by ann" in done.stderr
+    assert "sha" not in done.stderr
     (row,) = ready(group)
     audit = json.loads(dict(row.headers)["RETRY_EDITED"] or b"")
     assert (row.value, dict(row.headers)["a"], audit["who"]) == (b"mended", b"1", "ann")
@@ -124,3 +128,30 @@ def test_an_edited_letter_comes_back_changed_once_and_says_who_did_it(
     assert (twice.exit_code, "was redriven before, and is not sent twice" in twice.stderr) == (1, True)
     assert actions(call("redrive", "--yes")) == [("redriven before", 1)]
     assert len(ready(group)) == 1
+
+
+def test_letters_are_chosen_by_key_and_by_what_their_value_contains(call: Call, group: GroupTopics) -> None:
+    """Given four letters, when one key and one text are asked for, then list and redrive take the same ones, once."""
+    plant(
+        group,
+        dead_letter(group, 1, b'{"sku": "A-99", "n": "\xc3\xa9"}', key=b"ann"),
+        dead_letter(group, 2, b'{"sku": "A-17"}', key=b"ann"),
+        dead_letter(group, 3, b'{"sku": "A-99"}', key=b"\xff"),
+        dead_letter(group, 4, None, key=b"bob"),
+    )
+
+    def listed(*words: str) -> list[int]:
+        return sorted(int(row["id"].rpartition(":")[2]) for row in rows(call("list", *words)))
+
+    assert listed("--key", "ann") == [1, 2]
+    assert listed("--key", "ann", "--key", "bob") == [1, 2, 4]
+    assert listed("--contains", "A-99") == [1, 3]
+    assert listed("--contains", "A-99", "--contains", "é") == [1]
+    assert listed("--contains", "A-99", "--key", "ann") == [1]
+    assert listed("--contains", "a-99") == []
+    assert actions(call("redrive", "--contains", "A-99", "--yes")) == [("redriven", 2)]
+    assert actions(call("redrive", "--contains", "A-99", "--key", "ann", "--yes")) == [("redriven before", 1)]
+    assert actions(call("redrive", "--key", "ann", "--yes")) == [("redriven", 1), ("redriven before", 1)]
+    assert len(ready(group)) == 3
+    assert call("list", "--contains", "x" * 2_000).exit_code == 2
+    assert call("list", "--key", "").exit_code == 2

@@ -72,7 +72,7 @@ def test_bash_offers_the_words_after_installing(installed: Path, words: str, off
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("reconsume dev ", {"broker", "up"}),
+        ("reconsume dev ", {"broker", "up", "produce"}),
         ("reconsume topics plan -o ts", {"tsv"}),
         ("reconsume policy s", {"show", "set"}),
     ],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sidecar.cli.terminal.options import Options, command
+from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.program import Program
 from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
 
 
@@ -79,3 +81,71 @@ def test_ctrl_c_that_c_code_swallowed_is_ctrl_c() -> None:
 
     result = run_command(body)
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "")
+
+
+JSON_ERRORS = [
+    (ConfigError(["a: bad", "b: bad"]), 78, "bad configuration", "a: bad; b: bad"),
+    (SetupError("no Java"), 1, "setup", "no Java"),
+    (SetupError("it ended:", "one\ntwo"), 1, "setup", "it ended:; one; two"),
+    (BrokerError("no broker"), 1, "Kafka", "no broker"),
+    (ContractError("no topic"), 1, "topics", "no topic"),
+    (ReconsumeError("a\nb\x1b[2J"), 1, "failed", "a\nb\x1b[2J"),
+    (PermissionError(13, "Permission denied", "/x"), 1, "the system refused", "/x: Permission denied"),
+    (ZeroDivisionError("0"), 1, "a fault of reconsume itself", "ZeroDivisionError: 0"),
+    (KeyboardInterrupt(), 130, "interrupted", ""),
+    (typer.BadParameter("it cannot be"), 2, "wrong usage", "Invalid value: it cannot be"),
+]
+
+
+def run_with(form: list[str], body: Any) -> Result:
+    """A program with two commands, called with these words before the first one."""
+    app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)
+    take_common(app)
+
+    @command(app, "it")
+    def it(_options: Options, _number: Annotated[int, typer.Option("--number")] = 0) -> int | None:
+        result: int | None = body()
+        return result
+
+    return CliRunner().invoke(app, form)
+
+
+@pytest.mark.parametrize(
+    "form", [["-o", "json", "it"], ["it", "-ojsonl"], ["it", "--output=json"], ["it", "-o", "json"]]
+)
+@pytest.mark.parametrize(("error", "code", "title", "detail"), JSON_ERRORS, ids=lambda value: repr(value)[:40])
+def test_with_json_each_error_is_one_object_on_one_line(
+    error: BaseException, code: int, title: str, detail: str, form: list[str]
+) -> None:
+    result = run_with(form, fail(error))
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr[:-1].isprintable()
+    assert json.loads(result.stderr) == {"title": title, "detail": detail, "exit": code}
+
+
+@pytest.mark.parametrize(
+    "words", [["nope"], ["it", "--nope"], ["it", "--number", "x"], ["it", "extra"], ["it", "-o", "xml"]]
+)
+def test_with_json_wrong_usage_is_an_object_too(words: list[str]) -> None:
+    """Given words that cannot be parsed, then the last format that is asked for decides, before or behind the fault."""
+    for place in (["-o", "json", *words], [*words[:1], "-o", "jsonl", *words[1:]]):
+        result = run_with(place, lambda: 0)
+        if words[-1] == "xml":
+            assert result.exit_code == 2
+            continue
+        error = json.loads(result.stderr)
+        assert (result.exit_code, result.stdout, error["title"], error["exit"]) == (2, "", "wrong usage", 2)
+    told = run_with(words, lambda: 0)
+    assert "Usage:" in told.stderr, "without JSON it is for people"
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_with_json_the_codes_of_results_stay(code: int) -> None:
+    result = run_with(["-o", "json", "it"], lambda: code)
+    assert (result.exit_code, result.stderr) == (code, "")
+
+
+def test_the_log_of_a_process_that_did_not_start_is_shown_line_by_line() -> None:
+    result = run_command(fail(SetupError("the job has not moved:", "one\x1b[2J\ntwo")))
+    assert result.stderr == "reconsume: setup: the job has not moved:\n  one\\x1b[2J\n  two\n"

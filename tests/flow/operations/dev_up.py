@@ -56,7 +56,9 @@ def hint(folder: Path) -> list[str]:
     """The command that is said to produce a record."""
     found = re.search(r"^produce a record: (.*)$", (folder / "talk").read_text("utf-8"), re.M)
     assert found is not None
-    return shlex.split(found[1])
+    name, *words = shlex.split(found[1])
+    assert name == "reconsume"
+    return [*RECONSUME, *words]
 
 
 def failed_deliveries(metrics: str) -> int:

@@ -25,7 +25,7 @@ from tests.support.deadline import until
 from tests.support.processes import lives
 from tests.support.service.service import free_port
 
-PARTS = {"dashboard", "api", "metrics", "brokers", "configuration"}
+PARTS = {"dashboard", "api", "metrics", "brokers", "configuration", "log"}
 QUICK = ("--set", "retry.ladder=[1s]", "--set", "retry.max_reconsume_times=1")
 
 
@@ -45,6 +45,7 @@ def test_everything_runs_until_sigterm(tmp_path: Path) -> None:
         assert json.loads(page(links["api"]))["group"] == "billing"
         assert "<html" in page(links["dashboard"])
         assert failed_deliveries(links["metrics"]) == 0
+        assert len(" ".join(hint(tmp_path))) < 200, "a command that a user can read"
         subprocess.run(hint(tmp_path), check=True, timeout=SECONDS)
         until(lambda: failed_deliveries(links["metrics"]), SECONDS, "the service has failed the flaky record once")
 
@@ -109,6 +110,8 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
         with service(code.replace('b"{"', 'b"no"'), tmp_path):
             told("dlq", "redrive", "--id", letter["id"], "--yes", "-c", file, folder=tmp_path)
             until(lambda: answered(tmp_path, 200) == 3, SECONDS, "the mended service has the redriven record")
+        assert Path(links["log"]) == tmp_path / "reconsume.dev-up.log", "beside the configuration"
+        assert f"{letter['id']} is a dead letter after 1 retries: http-500" in Path(links["log"]).read_text("utf-8")
         assert answered(tmp_path, 500) == 2, "one delivery and one retry of the refused record; the outage cost none"
 
         process.send_signal(signal.SIGTERM)

@@ -132,6 +132,11 @@ def test_an_edited_redrive_is_held_against_itself_and_not_against_the_first_reco
 DEAD = (dead(0), told("DLQ", 0, 5_000, due=5_000))
 
 
+def test_a_dismissal_of_a_dead_letter_breaks_nothing() -> None:
+    assert kinds((*DEAD, told("DISMISSED", 0, 9_000, due=5_000))) == []
+    assert kinds((*DEAD, *(told("DISMISSED", 0, at, due=5_000) for at in (9_000, 9_500)))) == [], "it may be told twice"
+
+
 def test_a_life_is_in_the_dlq_once() -> None:
     assert kinds(DEAD) == []
     assert kinds((*DEAD, replace(dead(0), offset=1))) == [Breach.DEAD_TWICE]

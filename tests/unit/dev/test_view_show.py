@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from sidecar.dev.demo.view import differences, fold, newer
+from sidecar.dev.demo.view import Patience, differences, fold, newer
 from topics.events import Event, State
 from topics.view_record import ViewRow
 
@@ -52,3 +52,11 @@ def test_each_row_that_is_missing_wrong_or_from_nowhere_is_told() -> None:
 def test_an_older_row_that_comes_late_is_not_newer() -> None:
     assert newer(row(DONE), row(WAITS))
     assert not newer(row(WAITS), row(DONE))
+
+
+def test_patience_ends_after_a_time_without_any_step_however_long_it_took_before() -> None:
+    """Given a job that moves once a minute for an hour and then stands, then it is given up two minutes later."""
+    patience = Patience(120.0)
+    assert not any(patience.over((minute, 0), 60.0 * minute) for minute in range(60))
+    assert not patience.over((59, 0), 59 * 60.0 + 120)
+    assert patience.over((59, 0), 59 * 60.0 + 121)

@@ -138,3 +138,30 @@ def test_a_line_that_is_held_back_keeps_no_exception_alive() -> None:
     kept = [told(), told()]
     gc.collect()
     assert [one() for one in kept] == [None, None]
+
+
+def test_each_dead_letter_is_a_line_five_times_a_minute_for_each_reason() -> None:
+    """Given 200 letters a minute of one reason for three minutes, when one of another reason comes, it is written."""
+    repeats = Repeats()
+    told = written(
+        repeats,
+        (
+            (n * 0.3, line("t:0:%d is dead", n, event="dead-letter", id=f"t:0:{n}", reason="http-500"))
+            for n in range(600)
+        ),
+    )
+    assert sum(1 for *_, count in told if count == 1) == 3 * BURST
+    assert [count for *_, count in told if count > 1] == [200 - BURST] * 2
+    assert repeats.admit(line("t:0:9 is dead", event="dead-letter", id="t:0:9", reason="timeout"), 200.0)
+
+
+def test_each_kind_of_an_odd_verdict_has_a_line() -> None:
+    """Given eight kinds that come together for a minute, then each is written once, and each has a sum of its own."""
+    repeats = Repeats()
+    kinds = [f"kind-{letter}" for letter in "abcdefgh"]
+    told = written(
+        repeats,
+        ((n / 10, line("it has %s", kind, event="odd-verdict", kind=kind)) for n in range(601) for kind in kinds),
+    )
+    assert sorted(text for when, text, _ in told if when == 0.0) == [f"it has {kind}" for kind in kinds]
+    assert len([when for when, *_ in told if when == WINDOW]) == len(kinds)

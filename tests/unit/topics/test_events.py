@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.events import BadEvent, Event, State, decode_event, encode_event, latest, order
+from topics.events import BadEvent, Event, State, decode_event, encode_event, event_of, latest, order
+from topics.headers import RetryState
 
 EVENT = Event(
     group="billing",
@@ -46,6 +47,7 @@ EVENTS = st.builds(
     timestamp=st.integers(-1, 2**63 - 1),
     first_failed_at=LONG,
     instance=st.text(),
+    text=st.text() | st.none() | st.just(msgspec.UNSET),
 )
 # Few values, so that lives cross and places are shared.
 CROWDED = st.builds(
@@ -89,6 +91,33 @@ def test_an_event_is_the_json_of_the_interface() -> None:
 @given(EVENTS)
 def test_an_event_is_read_back(event: Event) -> None:
     assert decode_event(encode_event(event)) == event
+
+
+REASONS = {
+    "http-500": None,
+    "http-400: Bad sku: no sku 7": "Bad sku: no sku 7",
+    "http-400: " + "é" * 500: "é" * 128,
+    "http-400: a\nb\x1b[31m\u202ec": "a b [31m c",
+    "http-400:  ": None,
+    "no class at all": None,
+}
+
+
+@pytest.mark.parametrize(("reason", "text"), REASONS.items(), ids=range(len(REASONS)))
+def test_the_text_of_a_reason_is_in_the_event_and_never_in_its_class(reason: str, text: str | None) -> None:
+    """Given a reason, then its event has the text in 256 bytes on one line, and no field where there is none."""
+    life = RetryState("orders:3:1024", "orders", 1, 0, 0, 1, 1, reason)
+    written = json.loads(encode_event(event_of(life, State.DLQ, None, group="g", instance="i", at=1)))
+    assert written.get("text") == text
+    assert ("text" in written) == (text is not None)
+    assert written["reason"] == reason.partition(": ")[0][:64]
+
+
+def test_an_event_may_have_a_text_or_null_or_none() -> None:
+    assert decode_event(changed(text="no sku")) == msgspec.structs.replace(EVENT, text="no sku")
+    assert decode_event(changed(text=None)) == msgspec.structs.replace(EVENT, text=None)
+    assert isinstance(decode_event(changed(text=5)), BadEvent)
+    assert isinstance(decode_event(changed(text=["x"])), BadEvent)
 
 
 def test_unknown_fields_are_ignored() -> None:

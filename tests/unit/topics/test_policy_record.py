@@ -15,11 +15,14 @@ from topics.policy_record import (
     PaceTold,
     PolicyHeard,
     PolicyRecord,
+    SettlementHeard,
+    SettlementRecord,
     SubscriptionRecord,
     instance_key,
     parse_record,
     render_record,
     same_subscription,
+    settlement_key,
 )
 
 NESTED = b'{"v": 1, "who": "ann", "at": 5, "policy": {"ladder": ' + b"[" * 700 + b"]" * 700 + b"}}"
@@ -127,3 +130,36 @@ def test_subscriptions_are_the_same_when_they_want_the_same_records(
     one: dict[str, str], other: dict[str, str], same: bool
 ) -> None:
     assert same_subscription(one, other) is same
+
+
+SETTLEMENT = SettlementRecord(1, 2, "commit", "cancelled", "ann@host", 7, "00ff", "billing-DLQ:0:17")
+
+
+def test_a_settlement_is_read_back_and_withdrawn() -> None:
+    key = settlement_key("orders:3:1024")
+    assert parse_record(key, render_record(SETTLEMENT)) == SettlementHeard("orders:3:1024", SETTLEMENT)
+    assert parse_record(key, None) == SettlementHeard("orders:3:1024", None)
+
+
+BAD_SETTLEMENTS: list[dict[str, object]] = [
+    *({name: wrong} for name in ("redrives", "times", "at") for wrong in (-1, "1", None, 2**63)),
+    *({name: wrong} for name in ("how", "why", "who", "nonce") for wrong in (5, None, "x" * 5_000)),
+    *({"why": ""}, {"nonce": ""}, {"v": 2}, {"place": "x" * 400}),
+]
+
+
+@pytest.mark.parametrize("fields", BAD_SETTLEMENTS, ids=str)
+def test_a_settlement_of_another_form_is_bad_and_never_a_policy(fields: dict[str, object]) -> None:
+    value = json.dumps({**json.loads(render_record(SETTLEMENT)), **fields}).encode()
+    assert isinstance(parse_record(settlement_key("orders:3:1024"), value), BadRecord)
+
+
+@pytest.mark.parametrize("ident", ["", "\x1b[2J", "x" * 301])
+def test_a_settlement_of_no_record_is_bad(ident: str) -> None:
+    assert isinstance(parse_record(settlement_key(ident), render_record(SETTLEMENT)), BadRecord)
+
+
+def test_a_heartbeat_says_what_its_version_reads() -> None:
+    told = SubscriptionRecord({"orders": "*"}, 7, reads=("dismissed",))
+    assert parse_record(b"instance/a", render_record(told)) == InstanceHeard("a", told)
+    assert b"reads" not in render_record(SubscriptionRecord({"orders": "*"}, 7))

@@ -31,7 +31,7 @@ from tests.golden.written import (
 from topics.events import decode_event
 from topics.headers import parse_retry_headers
 from topics.headers_fast import parse_rendered
-from topics.policy_record import InstanceHeard, PolicyHeard, parse_record, render_record
+from topics.policy_record import InstanceHeard, PolicyHeard, SettlementHeard, parse_record, render_record
 from topics.view_record import decode_stats, decode_view
 
 
@@ -64,7 +64,7 @@ def test_its_events_are_read() -> None:
 def test_its_policies_and_heartbeats_are_read() -> None:
     for one in golden("policies"):
         heard = parse_record(one["key"].encode(), one["value"].encode())
-        assert isinstance(heard, PolicyHeard | InstanceHeard)
+        assert isinstance(heard, PolicyHeard | InstanceHeard | SettlementHeard)
         assert heard.record is not None
         assert render_record(heard.record).decode() == one["value"], "and nothing of it is lost"
 

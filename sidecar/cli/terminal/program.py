@@ -1,0 +1,104 @@
+"""The root of the command line, and its groups: help with the commands in panels, and wrong usage as JSON if asked.
+
+typer draws panels only with rich, whose help differs from terminal to terminal and takes 100 ms more.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from sidecar.cli.terminal.exit_codes import WRONG_USAGE, json_error
+from sidecar.cli.terminal.output import Format
+
+DOCS = "docs"
+"""Where the pages are: a folder of the repository, or the address of the site that `make docs` builds."""
+PAGES = {
+    "acls": "security.md",
+    "config": "configuration.md",
+    "dev": "demo.md",
+    "dlq": "dead-letters.md",
+    "policy": "running.md",
+    "retries": "running.md",
+    "topics": "topics.md",
+    "view": "spark.md",
+}
+"""The page of each group of commands; any other help names the reference."""
+OTHER = "Commands"
+
+
+class Group(TyperGroup):
+    """A group of commands. Help lists the commands by their panels, in the order of the first one of each."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, each panel under its name."""
+        panels: dict[str, list[tuple[str, Any]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                panels.setdefault(getattr(command, "rich_help_panel", None) or OTHER, []).append((name, command))
+        longest = max(len(name) for commands in panels.values() for name, _ in commands)
+        limit = formatter.width - 6 - longest
+        for panel, commands in panels.items():
+            with formatter.section(panel):
+                rows = [(name.ljust(longest), command.get_short_help_str(limit)) for name, command in commands]
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write where the documentation is."""
+        formatter.write_paragraph()
+        formatter.write_text(f"Documentation: {DOCS}/{PAGES.get(ctx.info_name or '', 'reference.md')}")
+
+
+class Program(Group):
+    """The root. With `-o json` or `-o jsonl` wrong usage is one line of JSON on stderr, as all errors are."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line, as typer does."""
+        words = list(sys.argv[1:] if args is None else args)
+        run = functools.partial(super().main, args, prog_name, complete_var)
+        if not standalone_mode or not asks_json(words):
+            return run(standalone_mode, windows_expand_args, **extra)
+        try:
+            code = run(False, windows_expand_args, **extra)
+        except typer.Abort:
+            json_error("aborted", "there was no answer", 1)
+            sys.exit(1)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # the class is typer's own, and differs between its versions
+                raise
+            json_error("wrong usage", error.format_message(), WRONG_USAGE)
+            sys.exit(WRONG_USAGE)
+        sys.exit(code or 0)
+
+
+def asks_json(words: Sequence[str]) -> bool:
+    """Return whether the words of a command line ask for JSON, also if they cannot be parsed."""
+    asked = list(formats(words))
+    return bool(asked) and asked[-1] in (Format.JSON, Format.JSONL)
+
+
+def formats(words: Sequence[str]) -> Iterator[str]:
+    """Yield what stands behind each `-o` and `--output`."""
+    for number, word in enumerate(words):
+        if word == "--":
+            return
+        if word in ("-o", "--output"):
+            yield words[number + 1] if number + 1 < len(words) else ""
+        elif word.startswith("--output="):
+            yield word.removeprefix("--output=")
+        elif word.startswith("-o") and not word.startswith("--"):
+            yield word[2:]

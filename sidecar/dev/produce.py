@@ -1,0 +1,64 @@
+"""Produce one record, for first steps: what a service's own producer would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from sidecar.errors import BrokerError, ContractError
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.client_config import teller_config
+
+WITHIN = 10.0
+"""Seconds for the broker to take the record."""
+CLIENT = "reconsume-dev-produce"
+
+
+class Produced(NamedTuple):
+    """The place where a record was written."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def id(self) -> str:
+        """The id of the record, if it fails later."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+def produce(
+    kafka: Mapping[str, str],
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes]],
+) -> Produced:
+    """Write one record, and return its place once the broker has it.
+
+    The topic is never created. `kafka`: librdkafka's properties. Raises ContractError if there is no such topic,
+    BrokerError if the broker does not take the record.
+    """
+    if not Cluster(kafka, CLIENT).find([topic]):
+        raise ContractError(f"there is no topic {topic}")
+    faults: list[str] = []
+    landed: list[Message] = []
+
+    def done(error: KafkaError | None, message: Message) -> None:
+        landed.append(message)
+        if error is not None:
+            faults.append(error.str())
+
+    config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(WITHIN * 1000), "log_level": 0}
+    try:
+        producer = Producer({**config, "allow.auto.create.topics": False})
+        producer.produce(topic, value, key, headers=list(headers), on_delivery=done)
+    except (KafkaException, BufferError) as error:
+        raise BrokerError(f"the record cannot be produced: {error}") from error
+    producer.flush(WITHIN + 1)
+    if faults or not landed:
+        raise BrokerError(f"the record is not in {topic}: {faults[0] if faults else 'the broker does not answer'}")
+    message = landed[0]
+    return Produced(topic, message.partition() or 0, message.offset() or 0)

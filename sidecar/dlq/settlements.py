@@ -1,0 +1,159 @@
+"""The settlements of dead letters: read from the policy topic, written to it, and forgotten with their letters.
+
+A settlement names the redrives and times that it is for. So it dismisses one stay of a record in the DLQ, and never a
+later one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from sidecar.clock import wall
+from sidecar.core.record import Partition
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.client_config import follower_config, teller_config
+from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
+from sidecar.kafka.range_reader import HasSpan, RangeReader
+from topics.events import DISMISSALS, Event, encode_event
+from topics.names import Names
+from topics.policy_record import (
+    PARTITION,
+    InstanceHeard,
+    SettlementHeard,
+    SettlementRecord,
+    parse_record,
+    render_record,
+    settlement_key,
+)
+
+MOST = 10_000
+"""Settlements of a group: each has some 300 bytes, which every instance reads when it starts."""
+SILENT_AFTER = 180_000
+"""ms after which an instance without a heartbeat counts as gone, as for the instances themselves."""
+CLIENT = "reconsume-settle"
+BY_KEY = -1
+"""The partition that a record's key chooses, as for all events."""
+
+
+class Life(NamedTuple):
+    """One stay of a record in the DLQ: its id, and the redrives and times that its headers have."""
+
+    id: str
+    redrives: int
+    times: int
+
+
+class Settlements(NamedTuple):
+    """What the policy topic holds for dead letters.
+
+    `commits`: the settlements that dismiss a letter, by its stay. `unaware`: instances that live, and do not know the
+    state DISMISSED.
+    """
+
+    commits: Mapping[Life, SettlementRecord]
+    unaware: tuple[str, ...] = ()
+
+    @property
+    def dismissed(self) -> frozenset[Life]:
+        """The stays that were dismissed."""
+        return frozenset(self.commits)
+
+
+NONE = Settlements({})
+
+
+def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWER_SECONDS) -> Settlements:
+    """Return the settlements of the group; none if it has no policy topic.
+
+    Raises BrokerError if the topic cannot be read to its end within `within` seconds.
+    """
+    if not cluster.find([names.policy]):
+        return NONE
+    settled: dict[str, SettlementRecord] = {}
+    instances: dict[str, bool] = {}
+    for message in _messages(cluster, names, within):
+        match parse_record(message.key(), message.value()):
+            case SettlementHeard(id=ident, record=None):
+                settled.pop(ident, None)
+            case SettlementHeard(id=ident, record=SettlementRecord() as record):
+                settled[ident] = record
+            case InstanceHeard(instance=instance, record=None):
+                instances.pop(instance, None)
+            case InstanceHeard(instance=instance, record=heartbeat) if heartbeat is not None:
+                gone = heartbeat.at < wall() - SILENT_AFTER
+                instances[instance] = gone or (bool(heartbeat.reads) and DISMISSALS in (heartbeat.reads or ()))
+    commits = {
+        Life(ident, record.redrives, record.times): record
+        for ident, record in settled.items()
+        if record.how == "commit" and record.place
+    }
+    return Settlements(commits, tuple(sorted(name for name, aware in instances.items() if not aware)))
+
+
+def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
+    spans = cluster.spans([(names.policy, PARTITION)])
+    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
+    try:
+        reader = RangeReader(consumer, spans)
+        yield from reader.records(deadline=time.monotonic() + within)
+    finally:
+        consumer.close()
+    if reader.left:
+        raise BrokerError(f"{names.policy} could not be read to its end within {within:g} s")
+
+
+def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
+    """Return the ids of the settlements whose letters are not in the topics any more. `layout`: their spans now."""
+    begins = {f"{place.topic}:{place.number}": span.begin for place, span in layout.items()}
+    found = []
+    for life, record in settled.commits.items():
+        place, _, offset = record.place.rpartition(":")
+        if not offset.isdecimal() or int(offset) < begins.get(place, int(offset) + 1):
+            found.append(life.id)
+    return found
+
+
+class SettlementWriter:
+    """Writes settlements, and the events that tell of them."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+        self._names = names
+        config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
+        # The partitioner of all that write events, so that those of a record are in one partition.
+        own = {"queue.buffering.max.messages": 2 * MOST, "partitioner": "murmur2_random"}
+        self._producer = Producer({**config, **own})
+        self._faults: list[str] = []
+
+    def write(self, ident: str, record: SettlementRecord) -> None:
+        """Write a settlement. Raises BrokerError if it is not known to be in the topic."""
+        self._produce(self._names.policy, settlement_key(ident), render_record(record))
+        self._settle(f"the settlement of {ident} is not written, as far as is known")
+
+    def tell(self, event: Event) -> None:
+        """Write the event of a dismissal. Raises BrokerError if it is not known to be in the topic."""
+        self._produce(self._names.events, event.id.encode(), encode_event(event), BY_KEY)
+        self._settle(f"the event of {event.id} is not written, as far as is known")
+
+    def forget(self, idents: Iterable[str]) -> None:
+        """Delete settlements whose letters are gone. Raises BrokerError."""
+        for ident in idents:
+            self._produce(self._names.policy, settlement_key(ident), None)
+        self._settle("settlements of deleted letters are still there")
+
+    def _produce(self, topic: str, key: bytes, value: bytes | None, partition: int = PARTITION) -> None:
+        def landed(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                self._faults.append(error.str())
+
+        self._producer.produce(topic, value, key, partition, on_delivery=landed)
+
+    def _settle(self, otherwise: str) -> None:
+        left = self._producer.flush(ANSWER_SECONDS + 1)
+        faults, self._faults = self._faults, []
+        if faults or left:
+            raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")

@@ -1,0 +1,63 @@
+"""Log why records fail: a line for each dead letter, and once a minute a sum of all failures by topic and class."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.counters import LaneCounters
+from sidecar.core.decide import DeadLetter
+from topics.reasons import text_of
+
+_LOG = logging.getLogger("reconsume.failures")
+
+EVERY = 60.0
+"""Seconds between two sums."""
+MOST_NAMED = 20
+"""Pairs of topic and class that one sum names, the most frequent first. The line stays below 4 KiB with them."""
+
+
+def log_dead_letters(entries: Iterable[SettledRecord]) -> None:
+    """Log each dead letter among records whose copies are in Kafka. The log keeps the lines to a few a minute."""
+    for entry in entries:
+        if isinstance(entry.decision, DeadLetter):
+            log_dead_letter(entry.decision)
+
+
+def log_dead_letter(letter: DeadLetter) -> None:
+    """Log one dead letter: its id, the class of its reason, and the text of the service, which may be anything."""
+    life = letter.life
+    text = text_of(life.reason)
+    extra = {"event": "dead-letter", "id": life.id, "reason": letter.reason, "text": text, "times": life.times}
+    why = f"{letter.reason}: {text}" if text else letter.reason
+    _LOG.warning("%s is a dead letter after %d retries: %s", life.id, life.times, why, extra=extra)
+
+
+class FailureSums:
+    """Sum up the failures of some lanes. Used on the event loop."""
+
+    def __init__(self, lanes: Sequence[LaneCounters]) -> None:
+        self._lanes = lanes
+        self._before: Counter[tuple[str, str]] = Counter()
+
+    async def follow(self) -> NoReturn:
+        """Log a sum each minute, without end."""
+        while True:
+            await asyncio.sleep(EVERY)
+            self.log()
+
+    def log(self) -> None:
+        """Log the failures since the last sum, in one line; nothing if there were none."""
+        total: Counter[tuple[str, str]] = Counter()
+        for counters in self._lanes:
+            total.update(counters.failures)
+        failed, self._before = total - self._before, total
+        if failed:
+            told = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}
+            extra = {"event": "failures", "failed": failed.total(), "by": told}
+            text = ", ".join(f"{count} of {what}" for what, count in told.items())
+            _LOG.info("%d deliveries failed: %s", failed.total(), text, extra=extra)

@@ -1,0 +1,172 @@
+"""`settle --commit` on a real broker: one dead letter leaves lists and redrives, and stays where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.dlq_calls import Call, now, plant, rows
+from tests.support.sidecar.redrive import dead_letter
+from topics.events import DISMISSALS, State, decode_event, order
+from topics.names import Kind
+from topics.policy_record import (
+    SettlementHeard,
+    SettlementRecord,
+    SubscriptionRecord,
+    instance_key,
+    parse_record,
+    render_record,
+    settlement_key,
+)
+
+
+@pytest.fixture
+def group(kafka: Broker) -> GroupTopics:
+    return create_group(fresh_group(kafka.bootstrap, delays=(1_000,)), partitions=1, also=[Kind.POLICY])
+
+
+@pytest.fixture
+def settle(call: Call) -> Call:
+    """`settle("ID", …)`: `reconsume settle` for the group of `call`."""
+    (file,) = [cell.cell_contents for cell in call.__closure__ or ()]
+    return lambda *words, **more: reconsume("settle", *words, "-c", file, **more)
+
+
+def listed(call: Call, *words: str) -> dict[str, str]:
+    """The state of each letter in a list, by its number."""
+    return {row["id"].rpartition(":")[2]: row["state"] for row in rows(call("list", *words))}
+
+
+def actions(ended: object) -> list[tuple[str, int]]:
+    return [(row["action"], row["letters"]) for row in rows(ended)]  # type: ignore[arg-type]
+
+
+def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
+    call: Call, settle: Call, group: GroupTopics
+) -> None:
+    """Given two letters, when one is dismissed, then only the other is listed and redriven, and all is written down."""
+    plant(group, dead_letter(group, 1), dead_letter(group, 2))
+    ident = f"{group.main}:0:1"
+    planned = settle(ident, "--commit", "--why", "cancelled", "--dry-run")
+    assert (planned.exit_code, listed(call)) == (0, {"1": "ready", "2": "ready"})
+    done = settle(ident, "--commit", "--why", "cancelled", "--who", "ann", "--yes")
+    assert (done.exit_code, rows(done)[0]["id"], rows(done)[0]["is"]) == (0, ident, "dismissed"), done.stderr
+    assert listed(call) == {"2": "ready"}
+    assert listed(call, "--all") == {"1": "dismissed", "2": "ready"}
+    assert listed(call, "--state", "dismissed") == {"1": "dismissed"}
+    assert rows(call("show", ident))[0]["state"] == "dismissed"
+    assert rows(call("show", ident))[0]["journey"][-1]["state"] == "DISMISSED"
+    assert call("edit", ident, "--yes", EDITOR="true", VISUAL="").exit_code == 1
+    assert actions(call("redrive", "--yes")) == [("redriven", 1), ("dismissed", 1)]
+    assert actions(call("redrive", "--id", ident, "--yes")) == [("dismissed", 1)]
+    assert len(dump(group.bootstrap, group.dlq)) == 2
+    (row,) = dump(group.bootstrap, group.names.policy)
+    heard = parse_record(row.key, row.value)
+    assert isinstance(heard, SettlementHeard)
+    record = heard.record
+    assert record is not None
+    assert (heard.id, record.how, record.why, record.who) == (ident, "commit", "cancelled", "ann")
+    assert (record.place, record.redrives) == (f"{group.dlq}:0:0", 0)
+    told = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events) if row.key == ident.encode()]
+    assert [event.state for event in told] == [State.DISMISSED]  # type: ignore[union-attr]
+
+
+def test_it_is_about_this_death_alone(call: Call, settle: Call, group: GroupTopics) -> None:
+    """Given a dismissed letter that an older version redrove, when it dies again, then it is listed again."""
+    plant(group, dead_letter(group, 1))
+    ident = f"{group.main}:0:1"
+    assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 0
+    plant(group, dead_letter(group, 1, redrives=1))
+    assert [row["redrives"] for row in rows(call("list"))] == [1]
+    assert actions(call("redrive", "--yes")) == [("redriven", 1), ("dismissed", 1)]
+    assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 1, "it was redriven"
+
+
+def test_a_second_time_writes_only_the_event_again(settle: Call, group: GroupTopics) -> None:
+    plant(group, dead_letter(group, 1))
+    ident = f"{group.main}:0:1"
+    for _ in range(2):
+        assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 0
+    assert len(dump(group.bootstrap, group.names.policy)) == 1
+    events = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
+    assert len({order(event)[:3] for event in events}) == 1  # type: ignore[arg-type]
+
+
+def beat(group: GroupTopics, name: str, at: int, **more: object) -> Out:
+    return Out(render_record(SubscriptionRecord({group.main: "*"}, at, **more)), instance_key(name))  # type: ignore[arg-type]
+
+
+def test_nothing_is_written_while_an_instance_lives_that_does_not_know_it(
+    call: Call, settle: Call, group: GroupTopics
+) -> None:
+    """Given an old instance that lives and one that is gone, then it is refused with the name of the first."""
+    plant(group, dead_letter(group, 1))
+    ident, at = f"{group.main}:0:1", now()
+    known = beat(group, "new", at, reads=(DISMISSALS,))
+    produce(group.bootstrap, group.names.policy, [known, beat(group, "old", at), beat(group, "gone", at - 600_000)])
+    refused = settle(ident, "--commit", "--why", "x", "--yes")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "do not know dismissed letters: old; finish the roll-out first" in refused.stderr
+    assert listed(call) == {"1": "ready"}
+    produce(group.bootstrap, group.names.policy, [Out(None, instance_key("old"))])
+    assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 0
+
+
+def settlements(group: GroupTopics, count: int, place: Callable[[int], str]) -> list[Out]:
+    return [
+        Out(
+            render_record(SettlementRecord(0, 2, "commit", "x", "ann", 1, f"n{number}", place(number))),
+            settlement_key(f"{group.main}:0:{1_000 + number}"),
+        )
+        for number in range(count)
+    ]
+
+
+def test_at_ten_thousand_it_is_refused_and_a_purge_makes_room(call: Call, settle: Call, group: GroupTopics) -> None:
+    plant(group, dead_letter(group, 1, at=now() - 90_000_000), dead_letter(group, 2))
+    ident = f"{group.main}:0:2"
+    full = settlements(group, 10_000, lambda number: f"{group.dlq}:0:0")
+    produce(group.bootstrap, group.names.policy, full)
+    refused = settle(ident, "--commit", "--why", "x", "--yes")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "reconsume dlq purge" in refused.stderr
+    purged = call("purge", "--until", "1d", "--confirm", group.group)
+    assert purged.exit_code == 0, purged.stderr
+    assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 0
+    kept: dict[bytes | None, bytes | None] = {}
+    for row in dump(group.bootstrap, group.names.policy):
+        kept[row.key] = row.value
+    assert [key for key, value in kept.items() if value is not None] == [settlement_key(ident)]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--why", "x"], 2, "say what to do with the record: --commit"),
+        (["--commit"], 2, "--why"),
+        (["--commit", "--why", " "], 2, "printable"),
+        (["--commit", "--why", "x" * 2_000], 2, "1000"),
+        (["--commit", "--why", "x"], 2, "there is no terminal to ask on"),
+    ],
+)
+def test_wrong_usage_changes_nothing(
+    words: list[str], code: int, said: str, settle: Call, call: Call, group: GroupTopics
+) -> None:
+    plant(group, dead_letter(group, 1))
+    ended = settle(f"{group.main}:0:1", *words)
+    assert (ended.exit_code, said in ended.stderr) == (code, True), ended.stderr
+    assert dump(group.bootstrap, group.names.policy) == []
+
+
+def test_an_unknown_id_and_a_letter_without_headers_are_refused(settle: Call, group: GroupTopics) -> None:
+    plant(group, Out(b"foreign", b"k", (), 0, now()))
+    unknown = settle(f"{group.main}:0:9", "--commit", "--why", "x", "--yes", "-o", "json")
+    assert (unknown.exit_code, json.loads(unknown.stderr.splitlines()[-1])["title"]) == (1, "topics")
+    nameless = settle(f"{group.dlq}:0:0", "--commit", "--why", "x", "--yes")
+    assert (nameless.exit_code, "has no readable headers" in nameless.stderr) == (1, True)

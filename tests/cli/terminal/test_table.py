@@ -1,0 +1,122 @@
+"""Tables in a narrow terminal: an id is never cut or folded, whatever else gives way."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
+from sidecar.cli.dlq.edit import CHANGE
+from sidecar.cli.dlq.rows import LIST as LETTERS
+from sidecar.cli.retries.rows import JOURNEY
+from sidecar.cli.retries.rows import LIST as RETRIES
+from sidecar.cli.terminal.output import Format, Output
+from sidecar.cli.terminal.table import layout
+from sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
+
+ID = "orders-of-a-long-name.prod:3:1024"
+TABLES = {
+    "dlq list": LETTERS,
+    "retries list": RETRIES,
+    "journey": JOURNEY,
+    "topics": TOPICS,
+    "acls": ACLS,
+    "edit": CHANGE,
+}
+"""Columns of tables that commands print; each gets an id in its column `id`, or in its first one."""
+
+
+def printed(columns: tuple[str, ...], width: int, capsys: pytest.CaptureFixture[str], **rows: str) -> tuple[str, str]:
+    where = "id" if "id" in columns else columns[0]
+    row = {name: f"some words of {name}" for name in columns} | {where: ID, **rows}
+    old = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width)
+    try:
+        Output(Format.TABLE).rows(columns, [row, row])
+    finally:
+        os.environ.pop("COLUMNS") if old is None else os.environ.update(COLUMNS=old)
+    shown = capsys.readouterr()
+    return shown.out, shown.err
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 140])
+@pytest.mark.parametrize("name", TABLES)
+def test_the_id_of_each_row_can_be_copied_at_any_width(
+    name: str, width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given the tables of the commands, then no width cuts an id, and no line is longer than it must be for it."""
+    out, err = printed(tuple(TABLES[name]), width, capsys)
+    assert out.count(ID) == 2
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= max(width, len(ID) + 2)
+    shown = set(re.findall(r"\w+", out.splitlines()[1]))
+    told = set(re.findall(r"\w+", err.partition("columns ")[2].partition(":")[0]))
+    assert shown | told == set(TABLES[name]), "what is left out is named"
+
+
+def test_empty_columns_go_first_and_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = printed(("id", "fault", "reason", "place"), 60, capsys, fault="", place=f"dlq-{ID}")
+    assert "fault" not in out + err
+    assert "place" in err or f"dlq-{ID}" in out
+
+
+def test_wide_has_all_columns_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    os.environ["COLUMNS"] = "20"
+    try:
+        Output(Format.TABLE, wide=True).rows(("id", "text"), [{"id": ID, "text": "word " * 30}])
+    finally:
+        del os.environ["COLUMNS"]
+    shown = capsys.readouterr()
+    assert ("word " * 30).strip() in shown.out
+    assert shown.err == ""
+
+
+TEXT = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Zs")), max_size=60)
+
+
+@given(st.lists(st.lists(TEXT, min_size=4, max_size=4), min_size=1, max_size=4), st.integers(10, 200))
+def test_a_layout_fits_unless_one_table_of_ids_cannot(cells: list[list[str]], width: int) -> None:
+    """Given any cells, then the columns fit into the width, or only one is left, and its name is whole."""
+    placed = layout(("id", "reason", "topic", "when"), cells, width)
+    assert placed.width <= width or len(placed.widths) == 1
+    assert set(placed.left_out).isdisjoint(("id", "reason", "topic", "when")[number] for number in placed.widths)
+
+
+PROGRAM = """
+from sidecar.cli.terminal.output import Format, Output
+rows = [{"key": "ladder", "new": "10s"}]
+output = Output(Format.TABLE)
+output.talk_rows(("key", "new"), rows)
+output.rows_after(rows, ("key", "new"), [%s])
+"""
+
+
+def on_a_terminal(program: str, stdout: int | None = None) -> tuple[str, str]:
+    """What a program writes to a terminal; with `stdout` that stream goes to a pipe instead, and is given too."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=stdout or theirs, stderr=theirs, stdin=theirs
+    ) as process:
+        os.close(theirs)
+        piped = process.stdout.read().decode() if process.stdout else ""
+        process.wait(60)
+        shown = os.read(ours, 65_536).decode()
+    os.close(ours)
+    return shown, piped
+
+
+def test_a_plan_that_was_carried_out_as_it_stood_is_shown_once() -> None:
+    """Given a plan and an equal result on one terminal, then the table is there once; changed or piped, twice."""
+    same, changed = '{"key": "ladder", "new": "10s"}', '{"key": "ladder", "new": "refused"}'
+    assert on_a_terminal(PROGRAM % same)[0].count("ladder") == 1
+    assert on_a_terminal(PROGRAM % changed)[0].count("ladder") == 2
+    shown, piped = on_a_terminal(PROGRAM % same, subprocess.PIPE)
+    assert (shown.count("ladder"), piped.count("ladder")) == (1, 1)

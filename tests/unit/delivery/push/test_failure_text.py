@@ -1,0 +1,163 @@
+"""Why an answer fails: what is taken from its body, and what a hostile one cannot do."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
+from sidecar.core.record import Now
+from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer, read_envelope_answer
+from sidecar.delivery.push.failure_text import LONGEST_TEXT, failure_text
+from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
+from sidecar.delivery.push.verdict import FailureText, VerdictRules, verdict_from_response
+from tests.support.sidecar.push_requests import a_record
+from topics.reasons import reason_class, reason_text
+
+PROBLEM, JSON, TEXT = "application/problem+json", "application/json", "text/plain; charset=utf-8"
+RECORDS = [a_record(offset=offset) for offset in (7, 8)]
+READERS: dict[str, Interpret] = {
+    "bare": verdict_from_response,
+    "envelope": partial(read_envelope_answer, RECORDS[0].id),
+    "batch": partial(read_batch_answer, RECORDS),
+}
+
+
+def answer(status: int, kind: str, body: bytes, more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{more}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def read(data: bytes, wanted: FailureText, reader: str = "bare", cut: int = 0) -> Judged:
+    rules = VerdictRules(frozenset({422}), failure_text=wanted)
+    reading = ResponseReader(rules, lambda: Now(0, 0), {}, lambda kinds: None)
+    reading.judge = READERS[reader]
+    pieces = [data] if cut == 0 else [data[:cut], data[cut:]]
+    judged = None
+    for piece in pieces:
+        judged = reading.feed(piece)
+    assert judged is not None, "the answer is whole"
+    return judged.outcome if isinstance(judged, WholeRefused) else judged
+
+
+TAKEN: list[tuple[str, bytes, str, str]] = [
+    (PROBLEM, b'{"title": "Bad sku", "detail": "no sku 7"}', "Bad sku: no sku 7", "Bad sku: no sku 7"),
+    (PROBLEM + "; charset=utf-8", b'{"detail": "no sku 7", "status": 400}', "no sku 7", "no sku 7"),
+    ("Application/Problem+JSON", b'{"title": "Bad sku"}', "Bad sku", "Bad sku"),
+    (PROBLEM, b'{"title": 7, "detail": ["x"]}', "", '{"title": 7, "detail": ["x"]}'),
+    (PROBLEM, b'["no", "object"]', "", '["no", "object"]'),
+    (PROBLEM, b'{"title": "cut', "", '{"title": "cut'),
+    (PROBLEM, b'{"title": " ", "detail": ""}', "", '{"title": " ", "detail": ""}'),
+    (PROBLEM, b"", "", ""),
+    (JSON, b'{\n  "error": "no sku",\n\t"id": 7\n}', "", '{ "error": "no sku", "id": 7 }'),
+    ("application/vnd.shop+json", b'{"error": "x"}', "", '{"error": "x"}'),
+    (TEXT, b"no such sku\r\nX-Evil: 1\n", "", "no such sku X-Evil: 1"),
+    ("text/html", b"<h1>Oh</h1><script>alert(1)</script>", "", "<h1>Oh</h1><script>alert(1)</script>"),
+    (TEXT, b"\x1b[31mred\x1b[0m\x00\x07 \xe2\x80\xaegnp", "", "[31mred [0m gnp"),
+    (TEXT, b"\xff\xfe caf\xe9", "", "�� caf�"),
+    (TEXT, "café ".encode() * 200, "", ("café " * 200).encode()[:LONGEST_TEXT].decode(errors="ignore").rstrip()),
+    (
+        TEXT,
+        b"cannot reach https://ann:secret@db.local/orders?key=1 now",
+        "",
+        "cannot reach https://********@db.local/orders?******** now",
+    ),
+    ("application/octet-stream", b"raw", "", ""),
+    ("image/png", b"\x89PNG", "", ""),
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(("kind", "body", "problem", "whole"), TAKEN)
+def test_what_is_taken_stands_beside_the_class(kind: str, body: bytes, problem: str, whole: str, reader: str) -> None:
+    """Given a failing answer, then each setting takes its part, for a bare record, an envelope and a batch alike."""
+    said: dict[FailureText, str] = {"none": "", "problem": problem, "body": whole}
+    for wanted, text in said.items():
+        assert read(answer(500, kind, body), wanted, reader) == Failed("http-500", text)
+        assert read(answer(422, kind, body), wanted, reader) == Rejected("http-422", text)
+
+
+@given(st.binary(max_size=3_000), st.sampled_from([PROBLEM, JSON, TEXT]), st.sampled_from(["problem", "body"]))
+def test_whatever_the_body_is_the_text_is_short_printable_and_on_one_line(body: bytes, kind: str, wanted: Any) -> None:
+    text = failure_text(kind.encode(), [], body, wanted)
+    assert text.isprintable()
+    assert len(text.encode()) <= LONGEST_TEXT
+    reason = reason_text("http-500", text)
+    assert reason_class(reason) == "http-500", "no text reaches the class"
+
+
+DEEP = b'{"title": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+BOMBS = [
+    *(b"x" * size for size in (300, 64 * 1024, 70 * 1024, 900 * 1024)),
+    *(DEEP, b'{"title": "' + b"\\ud800" * 5_000 + b'"}', b'{"title": "' + b"x" * 60_000 + b'"}'),
+]
+
+
+@pytest.mark.parametrize("kind", [PROBLEM, JSON, TEXT])
+@pytest.mark.parametrize("body", BOMBS, ids=lambda body: f"{body[:12]!r} {len(body)}")
+def test_a_bomb_costs_a_bounded_buffer_and_the_connection_serves_on(kind: str, body: bytes) -> None:
+    """Given bodies up to a MiB, deep or long, in pieces, then the class stands and what is kept is bounded."""
+    rules = VerdictRules(failure_text="body")
+    reading = ResponseReader(rules, lambda: Now(0, 0), {}, lambda kinds: None)
+    data, judged = answer(500, kind, body), None
+    for begin in range(0, len(data), 4_096):
+        judged = reading.feed(data[begin : begin + 4_096])
+        assert sum(map(len, reading._body)) <= rules.longest_body + 4_096
+    assert isinstance(judged, Failed)
+    assert judged.reason == "http-500"
+    assert len(judged.text.encode()) <= LONGEST_TEXT
+    assert reading.keep_alive
+    assert reading.feed(b"HTTP/1.1 204 X\r\n\r\n") is COMMITTED
+
+
+@given(st.integers(1, 200))
+def test_the_text_is_the_same_however_the_answer_is_cut(cut: int) -> None:
+    data = answer(400, PROBLEM, b'{"title": "Bad sku", "detail": "no sku 7, and no other one of this kind"}')
+    assert read(data, "problem", cut=min(cut, len(data) - 1)) == read(data, "problem")
+
+
+def test_a_body_that_is_cut_off_gives_what_came() -> None:
+    """Given a failing answer whose connection breaks in its body, then its begin is the text: its head has decided."""
+    rules = VerdictRules(failure_text="body")
+    reading = ResponseReader(rules, lambda: Now(0, 0), {}, lambda kinds: None)
+    assert reading.feed(answer(500, "text/plain", b"no such sku")[:-4]) is None
+    assert reading.end(whole=False) == Failed("http-500", "no such")
+
+
+def test_a_packed_body_is_not_read() -> None:
+    packed = answer(500, PROBLEM, b'{"title": "x"}', "Content-Encoding: gzip\r\n")
+    assert read(packed, "body") == Failed("http-500")
+
+
+def test_a_text_that_the_service_wrote_for_us_stands() -> None:
+    """Given a verdict with a reason of its own, then the body adds nothing; without one it does."""
+    body = b'{"title": "Bad sku"}'
+    told = answer(500, PROBLEM, body, "Reconsume-Verdict: retry; reason=stock is locked\r\n")
+    assert read(told, "problem") == Failed("retry-asked", "stock is locked", asked=True)
+    bare = answer(500, PROBLEM, body, "Reconsume-Verdict: dead-letter\r\n")
+    assert read(bare, "problem") == Rejected("dead-letter-asked", "Bad sku")
+    word = answer(500, PROBLEM, body, "Reconsume-Verdict: retry; reason=busy\r\n")
+    assert read(word, "problem") == Failed("busy", "Bad sku", asked=True)
+
+
+def test_what_is_no_failure_takes_no_text() -> None:
+    body = b'{"title": "wait"}'
+    assert read(answer(200, PROBLEM, body), "body") is COMMITTED
+    assert isinstance(read(answer(429, PROBLEM, body), "body"), Throttled)
+    assert read(answer(500, PROBLEM, body, "Reconsume-Verdict: commit\r\n"), "body") is COMMITTED
+
+
+def test_each_record_of_a_batch_keeps_what_its_own_verdict_says() -> None:
+    """Given a failing batch with a list of verdicts, then no text of the whole stands on a single record."""
+    ids = [record.id for record in RECORDS]
+    entries = [
+        {"id": ids[0], "verdict": "retry", "reason": "stock is locked"},
+        {"id": ids[1], "verdict": "commit"},
+    ]
+    judged = read(answer(500, JSON, json.dumps({"verdicts": entries}).encode()), "body", "batch")
+    assert judged == Verdicts([Failed("retry-asked", "stock is locked", asked=True), COMMITTED])

@@ -1,0 +1,90 @@
+"""What the log says of failures: a line for each dead letter, and one a minute for all of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from sidecar.core.counters import MOST_REASONS, LaneCounters
+from sidecar.core.decide import DeadLetter
+from sidecar.observability.failure_lines import MOST_NAMED, FailureSums, log_dead_letter
+from sidecar.observability.logs import Format, configure
+from tests.support.sidecar.push_requests import a_record
+from topics.headers import RetryState
+
+
+def written(form: Format, *letters: DeadLetter) -> str:
+    """What the log has of these letters."""
+    stream = io.StringIO()
+    handler = configure("info", form, stream)
+    try:
+        for letter in letters:
+            log_dead_letter(letter)
+    finally:
+        handler.close()
+        logging.getLogger().removeHandler(handler)
+    return stream.getvalue()
+
+
+def letter(reason: str, kind: str = "http-400") -> DeadLetter:
+    return DeadLetter(RetryState("orders:3:1024", "orders", 16, 0, 0, 1, 1, reason), kind, 17)
+
+
+def test_a_dead_letter_is_a_line_with_id_reason_and_text() -> None:
+    line = json.loads(written("json", letter("http-400: Bad sku: no sku 7")))
+    assert {name: line[name] for name in ("event", "level", "id", "reason", "text", "times")} == {
+        "event": "dead-letter",
+        "level": "warning",
+        "id": "orders:3:1024",
+        "reason": "http-400",
+        "text": "Bad sku: no sku 7",
+        "times": 16,
+    }
+    assert line["message"] == "orders:3:1024 is a dead letter after 16 retries: http-400: Bad sku: no sku 7"
+
+
+HOSTILE = 'x\n2026-11-26 error forged\r\x1b[2J\u202e\x9b31m" level=error'
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_text_of_a_service_makes_a_second_line_or_moves_a_cursor(form: Format) -> None:
+    told = written(form, letter(f"http-400: {HOSTILE}"))
+    assert told.count("\n") == 1
+    assert told[:-1].isprintable()
+
+
+def sums(lane: LaneCounters, caplog: pytest.LogCaptureFixture) -> tuple[FailureSums, Any]:
+    caplog.set_level(logging.INFO, "reconsume.failures")
+    return FailureSums([lane, LaneCounters()]), lambda: [vars(record) for record in caplog.records]
+
+
+def test_a_minute_is_one_line_with_the_failures_by_topic_and_class(caplog: pytest.LogCaptureFixture) -> None:
+    """Given failures, then each minute tells of its own alone, the most frequent first, and a quiet one of nothing."""
+    lane = LaneCounters()
+    told, lines = sums(lane, caplog)
+    for reason, count in {"http-500": 3, "timeout": 1}.items():
+        for _ in range(count):
+            lane.failed(a_record(), reason)
+    told.log()
+    told.log()
+    lane.failed(a_record(), "timeout")
+    told.log()
+    assert [(line["failed"], line["by"]) for line in lines()] == [
+        (4, {"orders http-500": 3, "orders timeout": 1}),
+        (1, {"orders timeout": 1}),
+    ]
+    assert lines()[0]["message"] == "4 deliveries failed: 3 of orders http-500, 1 of orders timeout"
+
+
+def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    lane = LaneCounters()
+    told, lines = sums(lane, caplog)
+    for number in range(3 * MOST_REASONS):
+        lane.failed(a_record(), f"class-{number}")
+    told.log()
+    assert len(lane.failures) == MOST_REASONS + 1
+    assert (lines()[0]["failed"], len(lines()[0]["by"])) == (3 * MOST_REASONS, MOST_NAMED)
