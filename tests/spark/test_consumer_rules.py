@@ -8,7 +8,7 @@ import pytest
 
 from spark.consumer.rules import build_rules
 from spark.consumer.verdict import retry
-from topics.levels import TABLE, Exponential, build_ladder
+from topics.levels import Exponential, build_ladder
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from topics.levels import TABLE, Exponential, build_ladder
     ],
 )
 def test_a_ladder_is_read_as_in_the_policy(ladder: Any, spec: Any) -> None:
-    assert build_rules("billing", ["orders"], ladder=ladder).ladder == build_ladder(spec, TABLE)
+    assert build_rules("billing", ["orders"], ladder=ladder).ladder == build_ladder(spec)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,11 @@ def test_rules_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
         build_rules(**{"group": "billing", "topics": ["orders"], **wrong})
 
 
-def test_every_delay_of_ladder_and_table_has_its_level_topic() -> None:
+def test_levels_are_the_ladders_or_a_list_as_the_sidecar_has_them() -> None:
     rules = build_rules("billing", ["orders"], ladder=["7s"], levels=["5s", "10s"])
-    assert rules.levels == {"billing-RETRY-5s": 5_000, "billing-RETRY-7s": 7_000, "billing-RETRY-10s": 10_000}
+    assert rules.levels == {"billing-RETRY-5s": 5_000, "billing-RETRY-10s": 10_000}
+    assert build_rules("billing", ["orders"], ladder=["7s"]).levels == {"billing-RETRY-7s": 7_000}
+    assert len(build_rules("billing", ["orders"], ladder=["7s"], levels="table").levels) == 19
 
 
 def test_with_a_prefix_per_topic_each_topic_has_its_levels() -> None:
