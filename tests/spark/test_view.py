@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark import schema, session, view
 from spark.java import classes
-from tests.spark.frames import BASE, EVENT, TOPIC, Reader, Record, batch, changed, written
-from tests.spark.histories import disturbed, few, histories, randoms, truth
+from tests.spark.frames import Reader, batch
+from tests.spark.histories import few, randoms
 from tests.spark.streams import Played
+from tests.support.event_histories import BASE, EVENT, TOPIC, Record, changed, disturbed, histories, truth, written
 from tests.support.rings import inner
 from topics.events import Event, State, decode_event, encode_event
 
