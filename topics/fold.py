@@ -7,7 +7,8 @@ are counts, so each event must be added once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,6 @@ from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
 
 FAILURES = (State.WAITING_RETRY, State.DLQ)
 """The states that a failure causes."""
-COLUMN = {state: column for column, state in COUNTED.items()}
 
 
 class Folded(NamedTuple):
@@ -30,7 +30,7 @@ class Folded(NamedTuple):
 
 
 class SumsKey(NamedTuple):
-    """What events are counted by. `minute`: its begin (epoch ms)."""
+    """What events are counted by, in the order of `StatsRow`. `minute`: its begin (epoch ms)."""
 
     minute: int
     topic: str
@@ -85,14 +85,18 @@ def merged(one: Folded, other: Folded) -> Folded:
 
 def sums_of(events: Iterable[Event]) -> dict[SumsKey, StatsRow]:
     """Return the sums of events of one group."""
-    found: dict[SumsKey, dict[str, int]] = {}
+    found: dict[SumsKey, Counter[State]] = {}
     group = ""
     for event in events:
         group = event.group
         key = SumsKey(event.at - event.at % MINUTE, event.topic, event.level, event.reason)
-        counts = found.setdefault(key, dict.fromkeys(COUNTED, 0))
-        counts[COLUMN[event.state]] += 1
-    return {key: StatsRow(group=group, **key._asdict(), **counts) for key, counts in found.items()}
+        found.setdefault(key, Counter())[event.state] += 1
+    return {key: _row(group, key, counts) for key, counts in found.items()}
+
+
+def _row(group: str, key: SumsKey, counts: Mapping[State, int]) -> StatsRow:
+    waiting, committed, dead, redriven = (counts[state] for state in COUNTED.values())
+    return StatsRow(group, *key, waiting, committed, dead, redriven)
 
 
 def added(one: StatsRow, other: StatsRow) -> StatsRow:

@@ -19,7 +19,8 @@ from sidecar.errors import ReconsumeError
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from topics.names import Kind, Names
 
 POLL = 0.2

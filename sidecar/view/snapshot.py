@@ -16,7 +16,8 @@ from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from sidecar.view.query import ViewQuery, questions
 from sidecar.view.reader import ViewReader
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from sidecar.view.tables import Item
 from topics.names import Names
 

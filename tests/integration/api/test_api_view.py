@@ -16,7 +16,8 @@ from sidecar.http.access import LOOPBACK_NAMES
 from sidecar.view.follower import CopyStatus
 from sidecar.view.query import ViewQuery
 from sidecar.view.query_pool import MOST_WAITING, QueryPool, UnknownError
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from sidecar.view.storm import Rule
 from sidecar.view.storm_watch import StormWatch
 from sidecar.view.tables import Item

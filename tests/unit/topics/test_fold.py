@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from random import Random
 from typing import Any
 
@@ -80,8 +79,8 @@ def test_a_record_with_two_first_failures_is_one_row() -> None:
     assert values(folded(records_of(events))) == truth(events)
 
 
-def test_a_row_is_one_that_readers_of_the_view_take(random: Random = Random(3)) -> None:
-    for (group, identity), one in folded(records_of(histories(random, 20))).items():
+def test_a_row_is_one_that_readers_of_the_view_take() -> None:
+    for (group, identity), one in folded(records_of(histories(Random(3), 20))).items():
         assert decode_view(group, identity.encode(), encode_row(one.row)) == one.row
 
 
