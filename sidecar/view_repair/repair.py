@@ -27,6 +27,7 @@ from sidecar.kafka.errors import ANSWER_SECONDS
 from sidecar.settings import Settings
 from sidecar.view.query import Filters, ViewQuery
 from sidecar.view.snapshot import looking
+from sidecar.view.source import Source
 from sidecar.view_repair.missing import WAITING, missing_event
 from topics.events import Event, encode_event
 from topics.names import Kind
@@ -69,7 +70,7 @@ class ViewRepair:
         Raises ContractError if there is no view, or if the Spark job has not read the events of the last minute.
         """
         settings = self._settings
-        look = self._stack.enter_context(looking(settings.kafka, settings.names))
+        look = self._stack.enter_context(looking(settings.kafka, settings.names, Source.SPARK))
         look.read_all(lambda read, total: self._tell("reading the view", read, total))
         began = wall()
         if began - look.as_of > STALE_AFTER:

@@ -70,5 +70,11 @@ def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int) -> Any
         row = for_people(row_of(value), Format.TABLE)
         table.add_row(*(Text(printable(cell(row.get(column)))) for column in LIST))
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no records"
-    lines = (states, storm, age_text(look.as_of, moment), "more are waiting" if page.cursor else "")
+    lines = (
+        states,
+        storm,
+        age_text(look.source, look.as_of, moment),
+        look.shortfall,
+        "more are waiting" if page.cursor else "",
+    )
     return Group(*(Text(printable(line)) for line in lines if line), table)

@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Iterator[ViewStore]:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False))
+@given(st.randoms(use_true_random=True))
 def test_any_order_repeats_splits_and_restarts_give_the_rows_of_the_fold_and_count_each_event_once(
     tmp_path: Path, random: Random
 ) -> None:

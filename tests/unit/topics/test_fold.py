@@ -21,7 +21,7 @@ from topics.events import AHEAD, BadEvent, Event, State, decode_event, encode_ev
 from topics.fold import Folded, added, merged, read_event, row_of, sums_of
 from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 
-randoms = st.randoms(use_true_random=False)
+randoms = st.randoms(use_true_random=True)
 
 
 def folded(records: Iterable[Record]) -> dict[tuple[str, str], Folded]:
