@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import talk
 from sidecar.errors import ConfigError, SetupError
 from sidecar.files import read_plain
 from sidecar.java.kafka_properties import to_java
@@ -148,13 +150,17 @@ def views_of(
 @command(app, "sql")
 def sql(
     options: Options,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark's SQL over the table `view`.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL over the table `view`.")],
     kafka_properties: KafkaProperties = None,
+    most: Annotated[
+        int | None, typer.Option("--most", min=1, help="Read at most so many events, the newest; not for Spark.")
+    ] = None,
 ) -> int:
     """Ask the present state, in SQL.
 
     The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
-    themselves, so it takes some ten seconds; `view run` need not be running. Needs what `view run` needs.
+    themselves; `view run` need not be running. It is Spark's SQL, which needs what `view run` needs and some ten
+    seconds. With view.source: events, or auto where PySpark is not installed, it is SQLite's, over the events.
 
     A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
 
@@ -164,12 +170,34 @@ def sql(
       reconsume view sql "SELECT id FROM view WHERE state = 'DLQ'" -o tsv
     """
     settings = load(options.config, (*options.sets, *UNUSED))
+    if without_spark(settings):
+        if kafka_properties is not None:
+            raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
+        ask_events(options, settings, query, most)
+        return DONE
     cluster = reached(settings, kafka_properties)
     from sidecar.java.spark_job import run_query
 
     with run_query(query, settings.group, cluster) as answer:
+        talk("from the events and Spark's view, by Spark")
         options.output.rows(answer.columns, answer.rows)
     return DONE
+
+
+def without_spark(settings: Settings) -> bool:
+    """Whether a query is answered from the events by SQLite."""
+    source = settings.view.source
+    return source == "events" or (source == "auto" and importlib.util.find_spec("pyspark") is None)
+
+
+def ask_events(options: Options, settings: Settings, query: str, most: int | None) -> None:
+    """Fold the events into a temporary file, and print what the query finds there."""
+    from sidecar.cli.retries.whole_view import whole_view  # the Kafka client is slow to import
+    from sidecar.view.source import Source
+    from sidecar.view.sql import answers
+
+    with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, rows):
+        options.output.rows(columns, rows)
 
 
 def reached(settings: Settings, file: Path | None) -> Cluster:

@@ -172,7 +172,7 @@ class ViewReader:
         for topic in {place[0] for place, span in spans.items() if stored.get(place, 0) > span.end}:
             self._clear(topic, self._store.identity(self._form.kinds[topic]) or "")
             stored = self._store.positions()
-        self._begins = begins_of(spans, self._most)
+        self._begins = begins_of(spans, self._most if self._form.source is Source.EVENTS else None)
         self._skipped = sum(begin - spans[place].begin for place, begin in self._begins.items())
         self._intake.gaps.find(self._begins, stored)
         self._positions = {place: max(begin, stored.get(place, begin)) for place, begin in self._begins.items()}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +18,6 @@ from sidecar.cli.retries.rows import (
     for_people,
     journey,
     row_of,
-    source_lines,
     storm_text,
 )
 from sidecar.cli.terminal.arguments import duration
@@ -27,7 +25,6 @@ from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk
-from sidecar.cli.terminal.progress import progress_bar
 from sidecar.clock import wall
 from sidecar.settings import Settings
 from sidecar.view.source import Source
@@ -105,7 +102,7 @@ def show(
     from sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)
-    with view(settings, most) as look, look.questions() as ask:
+    with view(settings, None if most == MOST_SCANNED else most) as look, look.questions() as ask:
         value = ask.message(record)
     row = {} if value is None else row_of(value)
     scan = read_journey(
@@ -186,20 +183,11 @@ def watch(
             options.output.rows(LIST, rows)
 
 
-@contextmanager
-def view(settings: Settings, most: int | None) -> Iterator[ViewSnapshot]:
-    """Yield the view, read to its end; print what it is made from, how old it is, and what it lacks."""
-    from sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
+def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:
+    """Return the view, read to its end, from what the configuration says."""
+    from sidecar.cli.retries.whole_view import whole_view  # the Kafka client is slow to import, and --help needs none
 
-    with looking(settings.kafka, settings.names, Source(settings.view.source), most) as look:
-        what = "events" if look.source is Source.EVENTS else "records of the view"
-        with progress_bar(what) as told:
-            look.read_all(told)
-        for line in source_lines(look.source, look.as_of, look.since, look.shortfall, wall()):
-            talk(line)
-        if look.bad:
-            talk(f"warning: {look.bad} {what} are no such, and passed over")
-        yield look
+    return whole_view(settings, Source(settings.view.source), most)
 
 
 def print_record(options: Options, record: str, row: Row, events: list[Row], missing: str) -> None:
