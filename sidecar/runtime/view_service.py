@@ -56,7 +56,14 @@ class ViewService:
     def status(self) -> dict[str, object]:
         """Return the view's part of `/status`."""
         seen = self.topic.seen
-        return {"as_of": seen.as_of, "age_seconds": self.lag(), "problem": seen.problem or None}
+        return {
+            "source": str(seen.source),
+            "as_of": seen.as_of,
+            "age_seconds": self.lag(),
+            "complete_since": seen.since or None,
+            "shortfall": seen.shortfall or None,
+            "problem": seen.problem or None,
+        }
 
     def lag(self) -> float | None:
         """Return the seconds by which the local copy may be behind; None while nothing is known."""
