@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from spark import schema, stats
 from tests.spark.frames import batch
 from tests.spark.streams import Played
-from tests.support.event_histories import BASE, Record, changed, disturbed, histories, written
+from tests.support.event_histories import BASE, GROUPS, Record, changed, disturbed, histories, written
 from topics.events import Event, State, decode_event
+from topics.fold import sums_of as sums_of_events
 from topics.view_record import COUNTED
 
 MINUTE = 60_000
@@ -97,3 +98,14 @@ def test_a_record_of_the_sums_is_the_documented_json(spark: SparkSession) -> Non
     }
     assert list(found[f"{minute}|orders||http-500"]) == ["v", *stats.KEYS, *COUNTED]
     assert {row.topic for row in rows} == {"billing-RETRY-STATS"}
+
+
+def test_the_sums_of_both_forms_are_the_same(spark: SparkSession) -> None:
+    records = written(disturbed(Random(8), histories(Random(7), 60)))
+    folded: dict[tuple[Key, State], int] = {}
+    for group in GROUPS:
+        events = [event for record in records if isinstance(event := decode_event(record.value), Event)]
+        for row in sums_of_events(event for event in events if event.group == group).values():
+            place = (row.group, row.minute, row.topic, row.level, row.reason)
+            folded |= {(place, state): count for name, state in COUNTED.items() if (count := getattr(row, name))}
+    assert folded == told(sums_of(batch(spark, records)).collect())
