@@ -34,6 +34,9 @@ POLL = 0.2
 AGAIN = 1.0
 """Seconds to wait after an error."""
 LONGEST_REST = 0.1
+REST = {Source.SPARK: 1.0, Source.EVENTS: 0.5}
+"""Seconds of rest for each second of work while it catches up. The thread shares the interpreter with the records'
+event loop. To fold an event costs twice as much as to copy a row, and 100 000 should take less than 10 s."""
 WATCH_EVERY = 15.0
 """Seconds between two questions whether the Spark job keeps up."""
 WHY = {
@@ -167,9 +170,11 @@ class ViewFollower(threading.Thread):
         if not copy.reader.problem:
             self._said = ""
         if items:
-            # The thread shares the interpreter with the records' event loop. While it catches up, it uses half of the
-            # time at most.
-            self._stopping.wait(min(copy.reader.took, LONGEST_REST))
+            self._rest(copy)
+
+    def _rest(self, copy: LocalCopy) -> None:
+        assert copy.reader is not None
+        self._stopping.wait(min(copy.reader.took * REST[copy.source], LONGEST_REST))
 
     # --- from one source to the other --------------------------------------------------------------------------------
 
@@ -190,7 +195,7 @@ class ViewFollower(threading.Thread):
             return False
         try:
             if self._next.reader.turn(0):
-                self._stopping.wait(min(self._next.reader.took, LONGEST_REST))
+                self._rest(self._next)
             return self._next.complete
         except (sqlite3.Error, OSError, KafkaException, ReconsumeError) as failure:
             self._give_up_next(failure)

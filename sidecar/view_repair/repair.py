@@ -67,9 +67,11 @@ class ViewRepair:
     def missing(self) -> Iterator[Event]:
         """Read everything, then yield the events that the view lacks.
 
-        Raises ContractError if there is no view, or if the Spark job has not read the events of the last minute.
+        Raises ContractError if there is no view of Spark's, or if the Spark job has not read the events of the last minute.
         """
         settings = self._settings
+        if settings.view.source == "events":
+            raise ContractError("the view is made from the events here (view.source), and has no rows to repair")
         look = self._stack.enter_context(looking(settings.kafka, settings.names, Source.SPARK))
         look.read_all(lambda read, total: self._tell("reading the view", read, total))
         began = wall()

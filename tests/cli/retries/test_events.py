@@ -127,6 +127,12 @@ def test_a_missing_events_topic_is_said_with_the_command_that_creates_it(
     assert f"{group}-RETRY-EVENTS does not exist; `reconsume topics apply` creates it" in refused.stderr
 
 
+def test_there_is_nothing_to_repair_where_there_are_no_rows(call: Call) -> None:
+    refused = call("view", "repair", "--set", "view.source=events")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "the view is made from the events here (view.source), and has no rows to repair" in refused.stderr
+
+
 SQL = ("view", "sql", "--set", "view.source=events")
 
 
