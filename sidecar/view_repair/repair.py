@@ -67,7 +67,7 @@ class ViewRepair:
     def missing(self) -> Iterator[Event]:
         """Read everything, then yield the events that the view lacks.
 
-        Raises ContractError if there is no view of Spark's, or if the Spark job has not read the events of the last minute.
+        Raises ContractError if there is no view of Spark's, or if its job has not read the events of the last minute.
         """
         settings = self._settings
         if settings.view.source == "events":
