@@ -193,9 +193,9 @@ def following(group: GroupShape) -> Iterator[Permission]:
     """
     names = group.names
     yield from on_topics(group.rows, READ, DESCRIBE_CONFIGS)
+    yield from on_topics([names.events], DESCRIBE_CONFIGS)
     if group.source != "spark":
         yield from on_topics([names.events], READ)
-    yield from on_topics([names.events], DESCRIBE_CONFIGS)
     if group.rows:
         yield on_group(names.view_group, DESCRIBE)
 

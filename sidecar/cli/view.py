@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import talk
+from sidecar.cli.view_sql import ask_events, without_spark
 from sidecar.errors import ConfigError, SetupError
 from sidecar.files import read_plain
 from sidecar.java.kafka_properties import to_java
@@ -182,22 +182,6 @@ def sql(
         talk("from the events and Spark's view, by Spark")
         options.output.rows(answer.columns, answer.rows)
     return DONE
-
-
-def without_spark(settings: Settings) -> bool:
-    """Whether a query is answered from the events by SQLite."""
-    source = settings.view.source
-    return source == "events" or (source == "auto" and importlib.util.find_spec("pyspark") is None)
-
-
-def ask_events(options: Options, settings: Settings, query: str, most: int | None) -> None:
-    """Fold the events into a temporary file, and print what the query finds there."""
-    from sidecar.cli.retries.whole_view import whole_view  # the Kafka client is slow to import
-    from sidecar.view.source import Source
-    from sidecar.view.sql import answers
-
-    with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, rows):
-        options.output.rows(columns, rows)
 
 
 def reached(settings: Settings, file: Path | None) -> Cluster:

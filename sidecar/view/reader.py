@@ -227,5 +227,7 @@ class ViewReader:
         if not error.retriable():
             self._consumer.unassign()
             self._positions = {}
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._checked = None  # else the next look would say that all is well
             self.problem = f"the view cannot be read: {error.str()}"
             self._survey_at = time.monotonic() + HURRY
