@@ -11,7 +11,7 @@ from collections.abc import Callable
 from topics.events import Event
 
 PORT = 19_998
-SETTINGS = (f"api.listen=127.0.0.1:{PORT}", "api.probe_listen=null", "view.enabled=true")
+SETTINGS = (f"api.listen=127.0.0.1:{PORT}", "api.probe_listen=null", "view.enabled=true", "view.source=spark")
 EVERY = 0.25
 """Seconds between two events that are asked for: so that they fall anywhere in the job's batches."""
 PAUSE = 0.02

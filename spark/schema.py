@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
-from topics.events import LARGEST, RANKS
+from topics.events import AHEAD, LARGEST, RANKS
 from topics.json_bounds import DEEPEST
 
 LONGEST = LARGEST
@@ -32,8 +32,6 @@ topic."""
 MOST_BRACKETS = 100
 """The most `{` and `[` in a record; an event has one. Spark's functions recurse, and a stack overflow ends the
 driver."""
-AHEAD = 5 * 60_000
-"""ms that an event may be ahead of its record's timestamp, or of `clock`."""
 LOG_APPEND_TIME = 1
 """The `timestampType` of a record whose timestamp is the broker's."""
 OBSERVED = "events"

@@ -11,29 +11,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from spark.names import STATS_SUFFIX
-from topics.events import State
+from topics.view_record import COUNTED
 
 DELAY = "10 minutes"
 """How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""
 KEYS = ("group", "minute", "topic", "level", "reason")
 """Columns that the events are grouped by. `minute` (BIGINT) is the start of the minute in epoch ms; the others are
 STRING."""
-COUNTED = {
-    "waiting": State.WAITING_RETRY,
-    "committed": State.COMMIT,
-    "dead": State.DLQ,
-    "redriven": State.REDRIVEN,
-}
-"""Columns that hold a count (BIGINT), and the state that each of them counts. DISMISSED is in no sum: nothing failed
-or was mended with it."""
 
 
 def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
     """Return the sums of good events: one row for each group, minute, topic, level and reason.
 
     `good` is `schema.Parsed.good`, from a batch or a stream. `delay` is a Spark interval such as `10 minutes`. The
-    columns of the result are KEYS and then COUNTED; `minute` is the minute of the event's `at`. `level` is null where
-    an event has none.
+    columns of the result are KEYS and then COUNTED (BIGINT); `minute` is the minute of the event's `at`. `level` is
+    null where an event has none.
 
     Write a stream in output mode update: each batch gives the rows that it changed. A row is final when an event was
     read that is `delay` newer than the end of the minute. That event may be of any group. An event that comes later is

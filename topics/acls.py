@@ -65,9 +65,10 @@ class Permission(msgspec.Struct, frozen=True, order=True):
 class GroupShape(msgspec.Struct, frozen=True):
     """The properties of a group that its users' rights depend on. `delays`: of its level topics, in ms.
 
-    `view`: the sidecar follows the view. `ui`: the sidecar serves the dashboard. `redrives`: the dashboard can redrive.
-    `direct`: the service of a relay writes copies, dead letters and events itself, as the Spark consumer does, and does
-    not post them. `removed`: level topics of main topics that left the configuration.
+    `view`: the sidecar follows the view. `source`: what it is made from (`view.source`). `ui`: the sidecar serves the
+    dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
+    events itself, as the Spark consumer does, and does not post them. `removed`: level topics of main topics that left
+    the configuration.
     """
 
     names: Names
@@ -80,6 +81,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     redrives: bool = False
     direct: bool = False
     removed: tuple[str, ...] = ()
+    source: Literal["auto", "events", "spark"] = "auto"
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -94,7 +96,12 @@ class GroupShape(msgspec.Struct, frozen=True):
     def own(self) -> tuple[str, ...]:
         """All topics that belong to the group, without the main topics."""
         names = self.names
-        return (*self.levels, names.ready, *self.dlqs, names.events, names.view, names.stats, names.policy)
+        return (*self.levels, names.ready, *self.dlqs, names.events, *self.rows, names.policy)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The topics of the Spark job's rows and sums. Without the job there are none."""
+        return () if self.source == "events" else (self.names.view, self.names.stats)
 
 
 READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -120,7 +127,7 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     # Each instance follows the policy, and publishes its subscription there.
     yield from on_topics([names.policy], READ, WRITE)
     if group.view:
-        yield from following(names)
+        yield from following(group)
     yield from (on_group(name, READ) for name in ([] if relay else [names.group]) + [names.retry_group])
     for lane in ("retry", "post") if relay else ("main", "retry"):
         yield on_transactions(f"{names.group}-{lane}-")
@@ -144,8 +151,11 @@ def service(group: GroupShape) -> Iterator[Permission]:
 def spark(group: GroupShape) -> Iterator[Permission]:
     """Yield the rights of the view's job: it reads events, and writes present states and sums (contract §8).
 
-    Spark's reader joins no group. Its progress is committed under another name.
+    Spark's reader joins no group. Its progress is committed under another name. A group without the job has no user for
+    it.
     """
+    if not group.rows:
+        return
     names = group.names
     yield from on_topics([names.events], READ)
     yield from on_topics([names.view, names.stats], WRITE)
@@ -166,7 +176,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
 def ui(group: GroupShape) -> Iterator[Permission]:
     """Yield the rights to read what is in retry, dead letters, the policy, and the progress of each lane."""
     names = group.names
-    yield from following(names)
+    yield from following(group)
     yield from on_topics([names.events], READ)
     yield from on_topics([*group.dlqs, names.policy], READ, DESCRIBE_CONFIGS)
     yield from on_topics([*group.topics, *group.levels, names.ready], DESCRIBE)
@@ -176,14 +186,18 @@ def ui(group: GroupShape) -> Iterator[Permission]:
 RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.ADMIN: admin, User.UI: ui}
 
 
-def following(names: Names) -> Iterator[Permission]:
-    """Yield the rights to read the view.
+def following(group: GroupShape) -> Iterator[Permission]:
+    """Yield the rights to read the view: its rows, or the events that it is made from.
 
     The settings of its topics say how long a row is kept, and the events topic says how new the view is.
     """
-    yield from on_topics([names.view, names.stats], READ, DESCRIBE_CONFIGS)
+    names = group.names
+    yield from on_topics(group.rows, READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.events], DESCRIBE_CONFIGS)
-    yield on_group(names.view_group, DESCRIBE)
+    if group.source != "spark":
+        yield from on_topics([names.events], READ)
+    if group.rows:
+        yield on_group(names.view_group, DESCRIBE)
 
 
 def redriving(names: Names) -> Iterator[Permission]:

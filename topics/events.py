@@ -45,6 +45,8 @@ none is written while an instance lives that does not say it."""
 
 LARGEST = 64 * 1024
 """Bytes of an event. Ours have about 400."""
+AHEAD = 5 * 60_000
+"""ms that an event may be ahead of the clock that it is compared with. A later time would stand above all others."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

@@ -62,10 +62,13 @@ class Source(msgspec.Struct, frozen=True):
     min_insync_replicas: int
 
 
-def group_specs(names: Names, sources: Sequence[Source], delays: tuple[int, ...]) -> tuple[TopicSpec, ...]:
+def group_specs(
+    names: Names, sources: Sequence[Source], delays: tuple[int, ...], *, rows: bool = True
+) -> tuple[TopicSpec, ...]:
     """Return every topic of the group, for the main topics `sources` and level delays in ms.
 
-    Raises ValueError without a source.
+    `rows`: whether a Spark job may write the view, so that there are topics for its rows and sums. Raises ValueError
+    without a source.
     """
     if not sources:
         raise ValueError("a group without main topics needs no topics of its own")
@@ -76,7 +79,8 @@ def group_specs(names: Names, sources: Sequence[Source], delays: tuple[int, ...]
         topic = share[0].name
         specs += (level_spec(names.level(delay, topic), delay, share) for delay in sorted(set(delays)))
         specs.append(dlq_spec(names.dlq(topic), share))
-    return (*specs, ready_spec(names.ready, sources), *small_specs(names, sources))
+    small = (spec for spec in small_specs(names, sources) if rows or spec.kind not in (Kind.VIEW, Kind.STATS))
+    return (*specs, ready_spec(names.ready, sources), *small)
 
 
 def level_spec(name: str, delay: int, sources: Sequence[Source]) -> TopicSpec:

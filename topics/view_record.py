@@ -12,13 +12,21 @@ import msgspec
 
 from topics import json_bounds as bounds
 from topics import versions
-from topics.events import Count, Event, Long, order
+from topics.events import Count, Event, Long, State, order
 
 LARGEST = 16 * 1024
 """Bytes of a value. Ours have about 500. A larger one would only cost every reader memory and disk."""
 LONGEST_KEY = 1024
 """Bytes of a key. An id is a topic's name and two numbers. A key of the sums is three names and a minute."""
 MINUTE = 60_000
+COUNTED = {
+    "waiting": State.WAITING_RETRY,
+    "committed": State.COMMIT,
+    "dead": State.DLQ,
+    "redriven": State.REDRIVEN,
+}
+"""The counts of the sums, and the state that each of them counts. DISMISSED is in no sum: nothing failed or was mended
+with it."""
 
 
 class ViewRow(Event, frozen=True, gc=False, kw_only=True):

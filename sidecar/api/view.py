@@ -19,7 +19,7 @@ from sidecar.clock import now
 from sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
 from sidecar.http.problems import problem
 from sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
-from sidecar.view.query_pool import QueryPool, UnknownError, age
+from sidecar.view.query_pool import Origin, QueryPool, UnknownError, age
 from sidecar.view.storm import Rule, Storm, storm_of
 from topics.durations import parse_duration
 from topics.events import State
@@ -44,10 +44,11 @@ class ViewCalls:
         """Return one message's VIEW value."""
         read_query(request, ())
         key = request.path_params["id"]
-        value, as_of = await self._readers.ask(lambda query: query.message(key))
+        value, origin = await self._readers.ask(lambda query: query.message(key))
         if value is None:
-            return problem(404, "The view has no such message: it never failed, or it is forgotten.", headers_of(as_of))
-        return Response(value, media_type=MEDIA_TYPE, headers=headers_of(as_of))
+            text = "The view has no such message: it never failed, or it is forgotten."
+            return problem(404, text, headers_of(origin))
+        return Response(value, media_type=MEDIA_TYPE, headers=headers_of(origin))
 
     async def messages(self, request: Request) -> Response:
         """Return a page of messages; those that are due first come first."""
@@ -57,8 +58,8 @@ class ViewCalls:
             read_state(asked.get("state")), asked.get("level"), asked.get("topic"), asked.get("reason"), due_before
         )
         limit, cursor = read_limit(asked.get("limit")), asked.get("cursor")
-        page, as_of = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
-        return page_response("messages", page, as_of, {})
+        page, origin = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
+        return page_response("messages", page, origin, {})
 
     async def stats(self, request: Request) -> Response:
         """Return sums by minute, and whether there is a storm."""
@@ -70,9 +71,9 @@ class ViewCalls:
         def question(query: ViewQuery) -> tuple[Page, Storm | None]:
             return query.sums(since, limit, cursor), storm_of(query.failures(moment - rule.window, moment), rule)
 
-        (page, storm), as_of = await self._readers.ask(question)
+        (page, storm), origin = await self._readers.ask(question)
         told = None if storm is None else storm._asdict()
-        return page_response("stats", page, as_of, {"storm": storm is not None, "storm_reason": told})
+        return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": told})
 
 
 def view_routes(readers: QueryPool, rule: Rule) -> list[Route]:
@@ -164,14 +165,26 @@ def read_moment(text: str) -> int:
 # --- answering it -----------------------------------------------------------------------------------------------------
 
 
-def headers_of(as_of: int) -> dict[str, str]:
-    """Return the headers with the age of an answer: `Age` in seconds, and the moment itself (epoch ms)."""
-    return {"cache-control": "no-store", "age": str(int(age(as_of))), "reconsume-as-of": str(as_of)}
+def headers_of(origin: Origin) -> dict[str, str]:
+    """Return the headers with the origin of an answer: `Age` in seconds, the moment itself (epoch ms), the source."""
+    as_of = origin.as_of
+    told = {"reconsume-as-of": str(as_of), "reconsume-view-source": str(origin.source)}
+    return {"cache-control": "no-store", "age": str(int(age(as_of))), **told}
 
 
-def page_response(name: str, page: Page, as_of: int, more: dict[str, object]) -> Response:
+def page_response(name: str, page: Page, origin: Origin, more: dict[str, object]) -> Response:
     """Return the response with a page. Its rows are JSON already."""
-    rest = {"cursor": page.cursor, **more, "as_of": as_of, "age_seconds": age(as_of)}
     rows = msgspec.Raw(b"[" + b",".join(page.values) + b"]")
-    body = msgspec.json.encode({name: rows, **rest})
-    return Response(body, media_type=MEDIA_TYPE, headers=headers_of(as_of))
+    rest = {"cursor": page.cursor, **more, **told_origin(origin)}
+    return Response(msgspec.json.encode({name: rows, **rest}), media_type=MEDIA_TYPE, headers=headers_of(origin))
+
+
+def told_origin(origin: Origin) -> dict[str, object]:
+    """Return the fields that say where an answer comes from, how old it is and what it lacks."""
+    return {
+        "source": str(origin.source),
+        "as_of": origin.as_of,
+        "age_seconds": age(origin.as_of),
+        "complete_since": origin.since or None,
+        "shortfall": origin.shortfall or None,
+    }

@@ -12,7 +12,9 @@ import typer
 
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
+from sidecar.cli.terminal.output import talk
 from sidecar.cli.terminal.program import Group
+from sidecar.cli.view_sql import ask_events, without_spark
 from sidecar.errors import ConfigError, SetupError
 from sidecar.files import read_plain
 from sidecar.java.kafka_properties import to_java
@@ -151,13 +153,17 @@ def views_of(
 @command(app, "sql")
 def sql(
     options: Options,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark's SQL over the table `view`.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL over the table `view`.")],
     kafka_properties: KafkaProperties = None,
+    most: Annotated[
+        int | None, typer.Option("--most", min=1, help="Read at most so many events, the newest; not for Spark.")
+    ] = None,
 ) -> int:
     """Ask the present state, in SQL.
 
     The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
-    themselves, so it takes some ten seconds; `view run` need not be running. Needs what `view run` needs.
+    themselves; `view run` need not be running. It is Spark's SQL, which needs what `view run` needs and some ten
+    seconds. With view.source: events, or auto where PySpark is not installed, it is SQLite's, over the events.
 
     A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
 
@@ -167,10 +173,16 @@ def sql(
       reconsume view sql "SELECT id FROM view WHERE state = 'DLQ'" -o tsv
     """
     settings = load(options.config, (*options.sets, *UNUSED))
+    if without_spark(settings):
+        if kafka_properties is not None:
+            raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
+        ask_events(options, settings, query, most)
+        return DONE
     cluster = reached(settings, kafka_properties)
     from sidecar.java.spark_job import run_query
 
     with run_query(query, settings.group, cluster) as answer:
+        talk("from the events and Spark's view, by Spark")
         options.output.rows(answer.columns, answer.rows)
     return DONE
 

@@ -30,8 +30,8 @@ def few_messages(consumer: Consumer, wait: float) -> Iterator[list[Message]]:
         messages = consumer.consume(TOGETHER, 0)
 
 
-def next_messages(consumer: Consumer, wait: float) -> Iterator[Message]:
-    """Yield the next messages one by one: what there is for one turn of a follower.
+def next_messages(consumer: Consumer, wait: float, most: int = MOST) -> Iterator[Message]:
+    """Yield the next messages one by one, `most` at most: what there is for one turn of a follower.
 
     Nothing if no message comes within `wait` seconds. A sidecar has followers beside its lanes, so each takes no more
     than one message at a time.
@@ -43,4 +43,4 @@ def next_messages(consumer: Consumer, wait: float) -> Iterator[Message]:
         count, weight = count + 1, weight + len(message.key() or b"") + len(message.value() or b"")
         yield message
         del message
-        messages = consumer.consume(1, 0) if count < MOST and weight < HEAVY else []
+        messages = consumer.consume(1, 0) if count < most and weight < HEAVY else []

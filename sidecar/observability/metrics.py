@@ -189,9 +189,14 @@ class _Collector(Collector):
         yield gauge("subscriptions_differ", "1 while another instance wants other records.", (), {(): differ})
         removed = self._sources.removed_levels()
         yield gauge("removed_levels", "Levels outside the configuration that hold retries.", (), {(): removed})
-        lag, bad_rows = self._sources.view_lag(), {"view": 0, "stats": 0, **self._sources.bad_view_records()}
+        lag, bad_rows = (
+            self._sources.view_lag(),
+            {"view": 0, "stats": 0, "events": 0, **self._sources.bad_view_records()},
+        )
         yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
-        yield counter("bad_view_records", "Records of the view and the sums passed over.", ("kind",), singly(bad_rows))
+        yield counter(
+            "bad_view_records", "Records of the view, sums and events passed over.", ("kind",), singly(bad_rows)
+        )
         yield counter("forwarded", "Due records moved to the ready topic (relay).", (), {(): forwarded})
         waiting = self._sources.waiting()
         yield gauge("waiting_seconds", "How long it waits for its service, outside the group.", (), {(): waiting})

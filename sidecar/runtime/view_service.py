@@ -20,6 +20,7 @@ from sidecar.observability.thread_watch import WatchedThread
 from sidecar.settings.model import Settings
 from sidecar.view.follower import ViewFollower
 from sidecar.view.query_pool import QueryPool, age
+from sidecar.view.source import Source
 from sidecar.view.storm import Rule
 from sidecar.view.storm_watch import StormWatch
 
@@ -55,7 +56,14 @@ class ViewService:
     def status(self) -> dict[str, object]:
         """Return the view's part of `/status`."""
         seen = self.topic.seen
-        return {"as_of": seen.as_of, "age_seconds": self.lag(), "problem": seen.problem or None}
+        return {
+            "source": str(seen.source),
+            "as_of": seen.as_of,
+            "age_seconds": self.lag(),
+            "complete_since": seen.since or None,
+            "shortfall": seen.shortfall or None,
+            "problem": seen.problem or None,
+        }
 
     def lag(self) -> float | None:
         """Return the seconds by which the local copy may be behind; None while nothing is known."""
@@ -80,7 +88,8 @@ def build_view_service(
     rule = Rule(view.storm_window, view.storm_share, view.storm_min)
     folder = None if view.folder is None else Path(view.folder)
     client, credentials = f"reconsume-{settings.group}-view-{instance}", registry.register("view")
-    topic = ViewFollower(settings.kafka, settings.names, folder, client, credentials=credentials)
+    source = Source(view.source)
+    topic = ViewFollower(settings.kafka, settings.names, folder, client, credentials=credentials, source=source)
     readers = QueryPool(topic)
     return ViewService(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
 

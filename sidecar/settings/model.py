@@ -205,6 +205,7 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         mode=deliver.mode,
         broadcast=deliver.broadcast,
         view=settings.view.enabled,
+        source=settings.view.source,
         ui=settings.ui.enabled,
         redrives=settings.ui.enabled and settings.ui.token_file is not None,
         direct=direct,

@@ -36,6 +36,7 @@ from sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
 from sidecar.ui.templating import ASSETS, FOLDER, Renderer
 from sidecar.view.follower import ViewFollower
 from sidecar.view.query_pool import QueryPool
+from sidecar.view.source import Source
 
 STOPPED_WITHIN = 15.0
 """Seconds that a redrive under way has to end its transaction."""
@@ -80,7 +81,9 @@ class Dashboard:
             )
         self._looks = Queries(settings, policy, share)
         self._asker, self._scans = ThreadQueries(), ThreadQueries.one_by_one()
-        self._topic = topic or ViewFollower(settings.kafka, settings.names, None, "reconsume-ui")
+        self._topic = topic or ViewFollower(
+            settings.kafka, settings.names, None, "reconsume-ui", source=Source(settings.view.source)
+        )
         self._own = self._topic if topic is None else None
         self._readers = QueryPool(self._topic)
         self._audit = AuditLog(wanted.audit_file)

@@ -52,6 +52,7 @@ class Pages:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers = topic, readers
         view = looks.settings.view
+        self._wish = view.source
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
     async def group(self, request: Request, session: Session | None) -> Response:
@@ -66,13 +67,13 @@ class Pages:
     async def _group(self) -> dict[str, Any]:
         now = wall()
         try:
-            summary, as_of = await self._readers.ask(lambda query: summarize(query, now, self._rule))
+            summary, origin = await self._readers.ask(lambda query: summarize(query, now, self._rule))
         except UnknownError as unknown:
-            return {"summary": None, "problem": str(unknown), "now": now}
+            return {"summary": None, "problem": str(unknown), "wish": self._wish, "now": now}
         return {
             "summary": summary,
-            "as_of": as_of,
-            "old": now - as_of > OLD,
+            "origin": origin,
+            "old": now - origin.as_of > OLD,
             "problem": self._topic.seen.problem,
             "bad": sum(self._topic.seen.bad.values()),
             "due": due_picture(summary.lanes, summary.known),
@@ -90,25 +91,28 @@ class Pages:
         filters = Filters(
             State(state) if state in list(State) else None, asked.get("level"), asked.get("topic"), asked.get("reason")
         )
-        page, as_of = await self._readers.ask(lambda query: query.messages(filters, ROWS, asked.get("cursor")))
+        page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, asked.get("cursor")))
         rows = [msgspec.json.decode(value) for value in page.values]
         kept = {name: value for name, value in asked.items() if name != "cursor"}
         more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
         return self._render(
             "records.html", session=session, here="/records", rows=rows, asked=asked, state=state, states=list(State),
-            more=more, as_of=as_of, now=wall(),
+            more=more, origin=origin, now=wall(),
         )  # fmt: skip
 
     async def record(self, request: Request, session: Session | None) -> Response:
         """Show one record as it is in the view; the page loads its journey separately."""
         key = request.query_params.get("id", "")[:LONGEST_TEXT]
         try:
-            value, _ = await self._readers.ask(lambda query: query.message(key))
+            value, origin = await self._readers.ask(lambda query: query.message(key))
         except UnknownError:  # the journey may still be readable
-            value = None
+            value, origin = None, None
         row = None if value is None else msgspec.json.decode(value)
         query = urlencode({"id": key, **({} if row is None else {"since": row["first_failed_at"]})})
-        return self._render("record.html", session=session, here="/records", key=key, row=row, query=query, now=wall())
+        return self._render(
+            "record.html", session=session, here="/records", key=key, row=row, query=query, origin=origin,
+            now=wall(),
+        )  # fmt: skip
 
     async def journey(self, request: Request, session: Session | None) -> Response:
         """Show a record's journey, as a part of a page or as a page of its own."""

@@ -91,9 +91,13 @@ def read_until(
         return high
     while high - low > PRECISION:
         middle = (low + high) // 2
-        firsts = first_from(middle)
-        if all(read[place] >= (first if first >= 0 else ends[place]) for place, first in firsts.items()):
+        if all_read(read, ends, first_from(middle)):
             low = middle
         else:
             high = middle
     return low
+
+
+def all_read(read: Mapping[Place, int], ends: Mapping[Place, int], firsts: Mapping[Place, int]) -> bool:
+    """Whether everything before the first offsets at or after a time (negative if there is none) is read."""
+    return all(read[place] >= (first if first >= 0 else ends[place]) for place, first in firsts.items())

@@ -2,6 +2,9 @@
 
 Records never wait for this thread. A failure of Kafka, of the file or of the code is logged, and the work is tried
 again. Other threads see only `seen`, one immutable value.
+
+With `view.source: auto` the other source is read into a file of its own beside the one that is served, and takes its
+place when it is read to its end.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -18,14 +23,26 @@ from confluent_kafka import KafkaException
 from sidecar.errors import ReconsumeError
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.job_watch import JobWatch, source_now
+from sidecar.view.local_copy import LocalCopy
+from sidecar.view.reader import BEING_READ, CHECK_EVERY
+from sidecar.view.source import Source
+from sidecar.view.store_file import kept_source
 from topics.names import Kind, Names
 
 POLL = 0.2
 AGAIN = 1.0
 """Seconds to wait after an error."""
 LONGEST_REST = 0.1
+REST = {Source.SPARK: 1.0, Source.EVENTS: 0.5}
+"""Seconds of rest for each second of work while it catches up. The thread shares the interpreter with the records'
+event loop. To fold an event costs twice as much as to copy a row, and 100 000 should take less than 10 s."""
+WATCH_EVERY = 15.0
+"""Seconds between two questions whether the Spark job keeps up."""
+WHY = {
+    Source.SPARK: "the Spark job keeps up with the events",
+    Source.EVENTS: "the Spark job is 10 minutes behind the events, or gone",
+}
 
 _LOG = logging.getLogger("reconsume.view")
 
@@ -34,20 +51,24 @@ class CopyStatus(NamedTuple):
     """The state of the local copy.
 
     `as_of`: epoch ms up to which it is complete. None if nothing is known; `problem` then says why. `path`: the file;
-    None while there is none. `bad`: records skipped so far.
+    None while there is none. `bad`: records skipped so far. `source`: what it is made from. `since`: epoch ms from
+    which on a copy of events has every event; 0 if none is lacking. `shortfall`: a sentence about what was left out.
     """
 
     path: Path | None
     as_of: int | None
     problem: str
     bad: Mapping[Kind, int]
+    source: Source = Source.SPARK
+    since: int = 0
+    shortfall: str = ""
 
 
 class ViewFollower(threading.Thread):
     """The thread that follows the view until it is stopped.
 
     `folder`: where the file is kept; None for a temporary folder. `check_every`: seconds between two checks of the ends
-    of the topics.
+    of the topics. `source`: what to follow; AUTO decides by the Spark job, each `watch_every` seconds.
     """
 
     def __init__(
@@ -58,15 +79,20 @@ class ViewFollower(threading.Thread):
         client: str,
         check_every: float = CHECK_EVERY,
         credentials: ClientCredentials | None = None,
+        *,
+        source: Source,
+        watch_every: float = WATCH_EVERY,
     ) -> None:
         super().__init__(name="view", daemon=True)
         self.seen = CopyStatus(None, None, "the view has not been read yet", {})
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
-        self._check_every = check_every
+        self._check_every, self._wish, self._watch_every = check_every, source, watch_every
         self._credentials = unchanging() if credentials is None else credentials
         self._stopping = StopRequest()
-        self._said = ""
-        self._bad: dict[Kind, int] = {Kind.VIEW: 0, Kind.STATS: 0}
+        self._said, self._short = "", False
+        self._bad: Counter[Kind] = Counter()
+        self._next: LocalCopy | None = None
+        """The copy that takes the place of the served one when it is complete."""
 
     def stop(self) -> None:
         """Stop within a few seconds. The call returns at once."""
@@ -90,50 +116,128 @@ class ViewFollower(threading.Thread):
 
     def _keep(self) -> None:
         """Use one file until it is lost or broken. A broken file is recognized when it is opened again."""
-        store = open_store(self._folder, self._names.group)
+        copy = LocalCopy(self._folder, self._names, self._first_source())
         try:
-            while not self._stopping.is_set() and store.intact():
-                self._follow(store)
+            while not self._stopping.is_set() and copy.store.intact():
+                copy = self._follow(copy)
         finally:
-            store.close()
+            self._close(copy)
 
-    def _follow(self, store: ViewStore) -> None:
-        """Use one consumer until it fails."""
-        reading: ViewReader | None = None
-        self._show(store, None)
+    def _first_source(self) -> Source:
+        """Return what to begin with. A file that an earlier start left is served at once, without Kafka."""
+        if self._wish is not Source.AUTO:
+            return self._wish
+        if (kept := kept_source(self._folder, self._names.group)) is not None:
+            return kept
         try:
-            reading = ViewReader(
-                self._credentials.adopt(self._kafka), self._names, store, self._client, self._check_every
-            )
-            while not self._stopping.is_set() and store.intact() and not self._credentials.due:
-                self._turn(store, reading)
+            return source_now(self._wish, self._credentials.adopt(self._kafka), self._names, self._client)
+        except (KafkaException, ReconsumeError):
+            return Source.EVENTS  # what follows says what is wrong
+
+    def _follow(self, copy: LocalCopy) -> LocalCopy:
+        """Use one set of clients until it fails, or another copy takes the place of this one. Return the copy to go on
+        with."""
+        watch: JobWatch | None = None
+        self._show(copy)
+        try:
+            kafka = self._credentials.adopt(self._kafka)
+            if copy.reader is None:
+                copy.connect(kafka, self._client, self._check_every)
+            watch = JobWatch(kafka, self._names, self._client) if self._wish is Source.AUTO else None
+            watch_at = time.monotonic() + self._watch_every
+            while not self._stopping.is_set() and copy.store.intact() and not self._credentials.due:
+                self._turn(copy)
+                if watch is not None and time.monotonic() >= watch_at:
+                    self._prepare(watch.wanted(copy.source), copy, kafka)
+                    watch_at = time.monotonic() + self._watch_every
+                if self._next_is_complete():
+                    copy, former = self._next_taken(), copy
+                    self._close(former, for_good=True)
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {failure}")
             self._stopping.wait(AGAIN)
         finally:
-            if reading is not None:
-                for kind, count in reading.bad.items():
-                    self._bad[kind] += count
-                reading.close()
+            copy.disconnect()
+            self._drop_next()
+            if watch is not None:
+                watch.close()
+        return copy
 
-    def _turn(self, store: ViewStore, reading: ViewReader) -> None:
-        items = reading.turn(POLL)
-        self._show(store, reading)
-        if not reading.problem:
+    def _turn(self, copy: LocalCopy) -> None:
+        assert copy.reader is not None
+        items = copy.reader.turn(POLL)
+        self._show(copy)
+        if not copy.reader.problem:
             self._said = ""
         if items:
-            # The thread shares the interpreter with the records' event loop. While it catches up, it uses half of the
-            # time at most.
-            self._stopping.wait(min(reading.took, LONGEST_REST))
+            self._rest(copy)
 
-    def _show(self, store: ViewStore, reading: ViewReader | None) -> None:
-        if reading is None:
-            self.seen = self.seen._replace(path=store.path, as_of=store.facts().as_of)
+    def _rest(self, copy: LocalCopy) -> None:
+        assert copy.reader is not None
+        self._stopping.wait(min(copy.reader.took * REST[copy.source], LONGEST_REST))
+
+    # --- from one source to the other --------------------------------------------------------------------------------
+
+    def _prepare(self, wanted: Source, copy: LocalCopy, kafka: Mapping[str, str]) -> None:
+        """Begin to read the other source, or stop that if it is not wanted any more."""
+        if wanted is copy.source:
+            self._drop_next(for_good=True)
+        elif self._next is None:
+            try:
+                self._next = LocalCopy(self._folder, self._names, wanted)
+                self._next.connect(kafka, self._client, self._check_every)
+            except (sqlite3.Error, OSError, KafkaException, ReconsumeError) as failure:
+                self._give_up_next(failure)
+
+    def _next_is_complete(self) -> bool:
+        """Read on in the other source. A failure there changes nothing for what is served."""
+        if self._next is None or self._next.reader is None:
+            return False
+        try:
+            if self._next.reader.turn(0):
+                self._rest(self._next)
+            return self._next.complete
+        except (sqlite3.Error, OSError, KafkaException, ReconsumeError) as failure:
+            self._give_up_next(failure)
+            return False
+
+    def _next_taken(self) -> LocalCopy:
+        """Return the other copy, which is served from now on."""
+        assert self._next is not None
+        taken, self._next = self._next, None
+        self._show(taken)
+        _LOG.warning("the view is that of %s now: %s", taken.source, WHY[taken.source], extra={"event": "view-source"})
+        return taken
+
+    def _give_up_next(self, failure: Exception) -> None:
+        _LOG.warning("the other source of the view cannot be read: %s", failure, extra={"event": "view-source"})
+        self._drop_next(for_good=True)
+
+    def _drop_next(self, *, for_good: bool = False) -> None:
+        if self._next is not None:
+            dropped, self._next = self._next, None
+            self._close(dropped, for_good=for_good)
+
+    def _close(self, copy: LocalCopy, *, for_good: bool = False) -> None:
+        self._bad.update(copy.bad)
+        copy.close(for_good=for_good)
+
+    # --- what others see ---------------------------------------------------------------------------------------------
+
+    def _show(self, copy: LocalCopy) -> None:
+        reader, source = copy.reader, copy.source
+        if reader is None:
+            facts = copy.store.facts()
+            self.seen = self.seen._replace(path=copy.store.path, as_of=facts.as_of, source=source, since=facts.since)
             return
-        bad = {kind: count + reading.bad[kind] for kind, count in self._bad.items()}
-        self.seen = CopyStatus(store.path, reading.facts.as_of, reading.problem, bad)
-        if reading.problem and reading.problem != BEING_READ:
-            self._say(reading.problem)
+        bad, facts = self._bad + Counter(copy.bad), reader.facts
+        path, problem = copy.store.path, reader.problem
+        self.seen = CopyStatus(path, facts.as_of, problem, dict(bad), source, facts.since, reader.shortfall)
+        if problem and problem != BEING_READ:
+            self._say(problem)
+        if self.seen.shortfall and not self._short:
+            _LOG.warning(self.seen.shortfall, extra={"event": "view-bound"})
+        self._short = bool(self.seen.shortfall)
 
     def _say(self, text: str) -> None:
         """Log and show a problem, once until it changes or is over."""

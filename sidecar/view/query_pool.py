@@ -6,11 +6,12 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from sidecar.clock import now
 from sidecar.view.follower import CopyStatus
 from sidecar.view.query import ViewQuery, questions
+from sidecar.view.source import Source
 
 THREADS = 2
 
@@ -20,6 +21,19 @@ MOST_WAITING = 32
 
 
 T = TypeVar("T")
+
+
+class Origin(NamedTuple):
+    """Where an answer comes from.
+
+    `as_of`: epoch ms up to which it is complete. `source`: what the copy is made from. `since`: epoch ms from which on
+    a copy of events has every event; 0 if none is lacking. `shortfall`: a sentence about what was left out, or empty.
+    """
+
+    as_of: int
+    source: Source
+    since: int
+    shortfall: str
 
 
 class Followed(Protocol):
@@ -40,14 +54,14 @@ class QueryPool:
         self._pool = ThreadPoolExecutor(THREADS, "view-reader")
         self._waiting = 0
 
-    async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, int]:
-        """Return the result of a query, and the epoch ms up to which it is complete. Raises UnknownError."""
+    async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, Origin]:
+        """Return the result of a query, and where it comes from. Raises UnknownError."""
         seen = self._view.seen
         if seen.as_of is None or seen.path is None:
             raise UnknownError(seen.problem or "the local copy is being made anew")
         if self._waiting >= MOST_WAITING:
             raise UnknownError("too many calls ask for the view at once")
-        path, as_of = seen.path, seen.as_of
+        path, origin = seen.path, Origin(seen.as_of, seen.source, seen.since, seen.shortfall)
 
         def asked() -> T:
             with questions(path) as query:
@@ -55,7 +69,7 @@ class QueryPool:
 
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, asked), as_of
+            return await asyncio.get_running_loop().run_in_executor(self._pool, asked), origin
         except sqlite3.Error as fault:
             raise UnknownError(f"the local copy cannot be read: {fault}") from fault
         finally:

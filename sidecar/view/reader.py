@@ -1,14 +1,13 @@
-"""Read the view and the sums from Kafka into the local copy, one turn at a time. The caller provides the thread.
+"""Read the view from Kafka into the local copy, one turn at a time, in either form. The caller provides the thread.
 
-`as_of` is the time up to which the copy is complete: every event before it is in the copy. At the end of the view, this
-is the time up to which the Spark job has read the events (`age`).
+`as_of` is the time up to which the copy is complete: every event before it is in the copy. At the end of the Spark
+job's view this is the time up to which the job has read the events (`age`); at the end of the events it is now.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -19,12 +18,14 @@ from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place, Topic
 from sidecar.kafka.client_config import view_config
 from sidecar.kafka.few_messages import next_messages
-from sidecar.view.age import Told, ask_events
-from sidecar.view.store import Facts, ViewStore, retention_of
+from sidecar.view.age import Told
+from sidecar.view.complete import begins_of, shortfall
+from sidecar.view.forms import Form
+from sidecar.view.intake import Intake
+from sidecar.view.source import Source
+from sidecar.view.store import Facts, ViewStore
 from sidecar.view.tables import Item
-from topics import versions
 from topics.names import Kind, Names
-from topics.view_record import BadRow, Forgotten, decode_stats, decode_view
 
 SURVEY_EVERY = 60.0
 """Seconds between two looks at the topics: for new partitions, a changed retention, a topic that was created again."""
@@ -34,8 +35,6 @@ CHECK_EVERY = 5.0
 """Seconds between two requests for the ends of the topics. While all is well, the copy is at most this old."""
 AT_ONCE = -1e9
 FIRST_EVERY = 1.0  # seconds between these requests until `as_of` is known
-FUTURE = 300_000  # ms; a timestamp further ahead does not say when Spark wrote last
-BAD_EVERY = 60.0  # seconds between two log lines about skipped records; the metric counts all of them
 BEING_READ = "the view is being read for the first time"
 _LOG = logging.getLogger("reconsume.view")
 
@@ -52,31 +51,35 @@ class ViewReader:
     """A consumer of all partitions, without a group. Raises KafkaException, BrokerError, sqlite3.Error."""
 
     def __init__(
-        self, kafka: Mapping[str, str], names: Names, store: ViewStore, client: str, check_every: float = CHECK_EVERY
+        self,
+        kafka: Mapping[str, str],
+        names: Names,
+        store: ViewStore,
+        form: Form,
+        client: str,
+        check_every: float = CHECK_EVERY,
+        most: int | None = None,
     ) -> None:
-        self.bad: Counter[Kind] = Counter()
-        """The number of records that were skipped, by kind."""
+        """`most`: how many events to read at most, the newest; None for all. It closes the form."""
         self.problem = BEING_READ
         """Why nothing is known of the view; empty once it was read to its end."""
-        self.facts = store.facts()
         self.took = 0.0
         """CPU seconds of this thread that the records of the last turn took."""
-        self._names, self._store, self._check_every = names, store, check_every
-        self._kinds = {names.view: Kind.VIEW, names.stats: Kind.STATS}
+        self._names, self._store, self._form, self._check_every = names, store, form, check_every
+        self._intake = Intake(store, form)
+        self._most, self._skipped = most, 0
         self._cluster = Cluster(kafka)
         self._consumer = Consumer(view_config(kafka, names.retry_group, client))
-        # Used only for committed offsets. The consumer that reads must work without a right to the job's group.
-        self._job = Consumer(view_config(kafka, names.view_group, client))
         self._found: Mapping[str, Topic] = {}
         self._begins: Mapping[Place, int] = {}
         self._positions: dict[Place, int] = {}
         self._checked: Checked | None = None
-        self._survey_at = self._check_at = self._bad_at = AT_ONCE
+        self._survey_at = self._check_at = AT_ONCE
         self._noted, self._note_at = self.facts, AT_ONCE
 
     def close(self) -> None:
         self._consumer.close()
-        self._job.close()
+        self._form.close()
 
     def turn(self, wait: float) -> list[Item]:
         """Take in the records that arrive within `wait` seconds, and return the good ones. Check the topics when it is
@@ -90,7 +93,7 @@ class ViewReader:
             self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
             self._check()
         began = time.thread_time()
-        items = self._take(next_messages(self._consumer, wait))
+        items = self._take(next_messages(self._consumer, wait, self._intake.together))
         self.took = time.thread_time() - began
         self._judge()
         return items
@@ -111,34 +114,50 @@ class ViewReader:
         """Whether everything is read that was there at the last check."""
         return self._checked is not None and self._at_end(self._checked.ends)
 
+    @property
+    def facts(self) -> Facts:
+        """What is known of the copy."""
+        return self._intake.facts
+
+    @property
+    def bad(self) -> Mapping[Kind, int]:
+        """The number of records that were skipped, by kind."""
+        return self._intake.bad
+
+    @property
+    def shortfall(self) -> str:
+        """One sentence about what the copy lacks, beside what has left the topic; empty if nothing."""
+        return shortfall(self._store.missing, self._skipped) if self._form.source is Source.EVENTS else ""
+
     # --- looking around ----------------------------------------------------------------------------------------------
 
     def _survey(self) -> None:
-        found = self._cluster.find([*self._kinds, self._names.events])
-        anew = [topic for topic in self._kinds if topic in found and self._is_other(found[topic])]
+        kinds = self._form.kinds
+        found = self._cluster.find({*kinds, self._names.events})
+        anew = [topic for topic in kinds if topic in found and self._is_other(found[topic])]
         for topic in anew:
             self._begin_anew(found[topic])
         if anew or self._places(found, found) != self._places(self._found, found) or not self._positions:
-            self._assign(self._places(found, self._kinds))
+            self._assign(self._places(found, kinds))
         self._found = found
-        if self._names.view not in found:
+        if self._form.main not in found:
             self._survey_at = time.monotonic() + HURRY
-            self.problem = (
-                f"{self._names.view} does not exist; `reconsume topics apply` creates it, and the Spark job of "
-                "`reconsume view run` writes it"
-            )
-        for topic, kind in self._kinds.items():
-            if topic in found and (retention := retention_of(found[topic].config)) is not None:
-                self._store.drop_older(kind, now().wall - retention)
+            self.problem = self._form.missing
+        for kind, retention in self._form.kept(found).items():
+            self._store.drop_older(kind, now().wall - retention)
 
     def _is_other(self, found: Topic) -> bool:
         """Whether the topic is not the one that was read: it was deleted and created again, or belongs to another
         cluster."""
-        return self._store.identity(self._kinds[found.name]) != found.id
+        return self._store.identity(self._form.kinds[found.name]) != found.id
 
     def _begin_anew(self, found: Topic) -> None:
-        self._store.begin_anew(self._kinds[found.name], found.name, found.id)
-        self.facts = self._noted = self._store.facts()
+        self._clear(found.name, found.id)
+
+    def _clear(self, topic: str, identity: str) -> None:
+        self._store.begin_anew(self._form.kinds[topic], topic, identity)
+        self._intake.begin_anew()
+        self._noted = self.facts
 
     @staticmethod
     def _places(found: Mapping[str, Topic], names: Collection[str]) -> list[Place]:
@@ -151,19 +170,19 @@ class ViewReader:
         stored = self._store.positions()
         # Such a copy is discarded and the topic is read anew.
         for topic in {place[0] for place, span in spans.items() if stored.get(place, 0) > span.end}:
-            self._store.begin_anew(self._kinds[topic], topic, self._store.identity(self._kinds[topic]) or "")
-            self.facts = self._noted = self._store.facts()
+            self._clear(topic, self._store.identity(self._form.kinds[topic]) or "")
             stored = self._store.positions()
-        self._begins = {place: span.begin for place, span in spans.items()}
+        self._begins = begins_of(spans, self._most if self._form.source is Source.EVENTS else None)
+        self._skipped = sum(begin - spans[place].begin for place, begin in self._begins.items())
+        self._intake.gaps.find(self._begins, stored)
         self._positions = {place: max(begin, stored.get(place, begin)) for place, begin in self._begins.items()}
         self._consumer.assign([TopicPartition(*place, after) for place, after in self._positions.items()])
 
     def _check(self) -> None:
         asked_at = now().wall
-        events = self._places(self._found, {self._names.events})
-        told = ask_events(self._cluster, self._job, events, self.facts.as_of or 0, asked_at)
+        told = self._form.told(self._cluster, self._found, self.facts.as_of or 0, asked_at)
         # Requested last: the rows of every event that the job has reported as read lie before these ends.
-        ends = self._cluster.offsets(self._places(self._found, self._kinds), Offset.END)
+        ends = self._cluster.offsets(self._places(self._found, self._form.kinds), Offset.END)
         self._checked = Checked(asked_at, {place: listed.offset for place, listed in ends.items()}, told)
 
     def _at_end(self, ends: Mapping[Place, int]) -> bool:
@@ -172,17 +191,17 @@ class ViewReader:
     def _judge(self) -> None:
         """Update the time up to which the copy is complete. It never goes back."""
         checked = self._checked
-        if checked is None or self._names.view not in self._found:
+        if checked is None or self._form.main not in self._found:
             return
-        ends = {place: end for place, end in checked.ends.items() if place[0] == self._names.view}
+        ends = {place: end for place, end in checked.ends.items() if place[0] == self._form.main}
         if not self._at_end(ends):
             self.problem = "" if self.facts.as_of is not None else BEING_READ
-        elif not any(ends.values()):
-            self.problem = f"nothing was ever written to {self._names.view}: does the Spark job run?"
+        elif self._form.empty and not any(ends.values()):
+            self.problem = self._form.empty
         else:
             self.problem = ""
             as_of = checked.events.complete_until(checked.at, self.facts.newest)
-            self.facts = Facts(max(as_of, self.facts.as_of or 0), self.facts.newest)
+            self._intake.facts = self.facts._replace(as_of=max(as_of, self.facts.as_of or 0))
         if self.facts != self._noted and time.monotonic() >= self._note_at:
             self._note_at = time.monotonic() + CHECK_EVERY
             self._store.note(self.facts)
@@ -191,43 +210,14 @@ class ViewReader:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _take(self, messages: Iterable[Message]) -> list[Item]:
-        items: list[Item] = []
-        moved: dict[Place, int] = {}
-        bad: list[str] = []
-        newer: list[int] = []
-        for message in messages:
-            error = message.error()
-            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-            if error is None:
-                moved[place] = offset + 1
-                item = self._item(message, offset)
-                if isinstance(item, Item):
-                    items.append(item)
-                else:
-                    bad.append(f"{place[0]}, partition {place[1]}, offset {offset}: {item.text}")
-                    self.bad[self._kinds[place[0]]] += 1
-                    newer += filter(None, [versions.newer(message.value() or b"")])
-            elif error.code() == KafkaError._PARTITION_EOF:
-                moved[place] = offset  # after the markers and gaps at the end
-            else:
-                self._stumble(error)
-        if any(self._positions.get(place) != after for place, after in moved.items()):
-            self._store.take(items, moved, min(newer, default=None))
-            self._positions |= moved
-        if bad:
-            self._say_bad(bad)
+        batch = self._intake.read(messages)
+        items = batch.items
+        if any(self._positions.get(place) != after for place, after in batch.moved.items()):
+            items = self._intake.keep(batch)
+            self._positions |= batch.moved
+        for error in batch.errors:
+            self._stumble(error)
         return items
-
-    def _item(self, message: Message, offset: int) -> Item | BadRow:
-        kind = self._kinds[message.topic() or ""]
-        key, moment, stamp = message.key(), now().wall, message.timestamp()[1]
-        decode = decode_view if kind is Kind.VIEW else decode_stats
-        heard = decode(self._names.group, key, message.value())
-        if isinstance(heard, BadRow):
-            return heard
-        if kind is Kind.VIEW and not isinstance(heard, Forgotten) and self.facts.newest < stamp <= moment + FUTURE:
-            self.facts = self.facts._replace(newest=stamp)
-        return Item(kind, (key or b"").decode(), heard, offset, stamp if 0 < stamp < moment else moment)
 
     def _stumble(self, error: KafkaError) -> None:
         """Handle a read error: the topic is gone, or this user may not read it. Look at the topics again soon."""
@@ -237,9 +227,7 @@ class ViewReader:
         if not error.retriable():
             self._consumer.unassign()
             self._positions = {}
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._checked = None  # else the next look would say that all is well
+            self.problem = f"the view cannot be read: {error.str()}"
             self._survey_at = time.monotonic() + HURRY
-
-    def _say_bad(self, texts: list[str]) -> None:
-        if time.monotonic() >= self._bad_at:
-            self._bad_at = time.monotonic() + BAD_EVERY
-            _LOG.warning("%d bad records; the first: %s", len(texts), texts[0], extra={"event": "view-bad-records"})

@@ -1,4 +1,4 @@
-"""Read the view for the command line: copy the whole topic into a temporary file, then query it.
+"""Read the view for the command line: copy it into a temporary file, from rows or from events, then query it.
 
 Memory is bounded, whatever the topics hold. If a broker does not answer, BrokerError is raised within seconds.
 """
@@ -9,14 +9,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from sidecar.view.forms import form_of
+from sidecar.view.job_watch import source_now
 from sidecar.view.query import ViewQuery, questions
 from sidecar.view.reader import ViewReader
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.source import Source
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from sidecar.view.tables import Item
 from topics.names import Names
 
@@ -29,13 +34,30 @@ Told = Callable[[int, int], None]
 class ViewSnapshot:
     """The view while it is read. `turn` continues the reading."""
 
-    def __init__(self, reading: ViewReader, store: ViewStore) -> None:
+    def __init__(self, reading: ViewReader, store: ViewStore, source: Source) -> None:
         self._reading, self._store = reading, store
+        self.source = source
+        """What it is made from."""
 
     @property
     def as_of(self) -> int:
         """Epoch ms up to which the copy is complete."""
         return self._reading.facts.as_of or 0
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._store.path
+
+    @property
+    def since(self) -> int:
+        """Epoch ms from which on a copy of events has every event; 0 if none is lacking, and for rows of Spark's."""
+        return self._reading.facts.since
+
+    @property
+    def shortfall(self) -> str:
+        """One sentence about what was left out; empty if nothing."""
+        return self._reading.shortfall
 
     @property
     def bad(self) -> int:
@@ -71,13 +93,17 @@ class ViewSnapshot:
 
 
 @contextmanager
-def looking(kafka: Mapping[str, str], names: Names) -> Iterator[ViewSnapshot]:
-    """Open the view in a temporary file, which is removed at the end. Raises ConfigError, BrokerError."""
-    store = open_store(None, names.group)
+def looking(kafka: Mapping[str, str], names: Names, wish: Source, most: int | None = None) -> Iterator[ViewSnapshot]:
+    """Open the view in a temporary file, which is removed at the end. Raises ConfigError, BrokerError.
+
+    `most`: the events to read at most, the newest, where it is made from events.
+    """
+    source = source_now(wish, kafka, names, CLIENT)
+    store = open_store(None, names.group, source)
     try:
-        reading = ViewReader(kafka, names, store, CLIENT)
+        reading = ViewReader(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)
         try:
-            yield ViewSnapshot(reading, store)
+            yield ViewSnapshot(reading, store, source)
         finally:
             reading.close()
     finally:

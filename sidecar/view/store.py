@@ -6,11 +6,8 @@ Queries are in `query.py`.
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -18,36 +15,71 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sidecar.kafka.admin.descriptions import Place
-from sidecar.view.file_turns import opening
-from sidecar.view.tables import PASSED_OVER, PUT_MESSAGE, PUT_SUMS, TABLE, Item, connect, message_values, sums_values
+from sidecar.view.event_tables import fold_in
+from sidecar.view.tables import (
+    PASSED_OVER,
+    PUT_MESSAGE,
+    PUT_SUMS,
+    TABLE,
+    TABLES_OF,
+    Item,
+    connect,
+    message_values,
+    sums_values,
+)
+from topics.events import State
 from topics.names import Kind
 from topics.view_record import Forgotten
 
-SLOTS = 64
-"""Files of one group in one folder. Each running sidecar has its own."""
-
-_LOG = logging.getLogger("reconsume.view")
+LEFT_OUT = "left-out"
+"""The fact that holds how many events were of records that had no room."""
+GIVEN_UP = "given-up"
+"""The fact that holds how many done records have made room for others."""
 
 
 class Facts(NamedTuple):
     """The known state of the copy.
 
     `as_of`: epoch ms up to which it is complete; None if it was never read to the end. `newest`: epoch ms of the newest
-    row.
+    row. `since`: epoch ms from which on it has every event; 0 if it has all that were ever written.
     """
 
     as_of: int | None
     newest: int
+    since: int = 0
+
+
+class Bound(NamedTuple):
+    """How much a copy that is made from events may hold: records, and bytes of its file."""
+
+    records: int = 2_000_000
+    bytes: int = 2_000_000_000
+
+    @property
+    def step(self) -> int:
+        """Done records that make room at a time; room is made when so much is left."""
+        return max(1, self.records // 20)
+
+
+BOUND = Bound()
+
+
+class Missing(NamedTuple):
+    """What a copy lacks: done records that made room for others, and events of records that had no room."""
+
+    done: int
+    events: int
 
 
 class ViewStore:
     """An open file. All calls must come from the thread that opened it; each raises sqlite3.Error."""
 
-    def __init__(self, path: Path, lock: IO[bytes], temporary: bool) -> None:
+    def __init__(self, path: Path, lock: IO[bytes], temporary: bool, bound: Bound = BOUND) -> None:
         self.path = path
-        self._lock, self._temporary = lock, temporary
+        self._lock, self._temporary, self._bound = lock, temporary, bound
         self._connection = connect(path)
         self._inode = path.stat().st_ino
+        (self._records,) = self._connection.execute("SELECT count(*) FROM message").fetchone()
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -58,7 +90,17 @@ class ViewStore:
 
     def facts(self) -> Facts:
         """Return what is known of the copy."""
-        return Facts(self._fact("as_of"), self._fact("newest") or 0)
+        return Facts(self._fact("as_of"), self._fact("newest") or 0, self._fact("since") or 0)
+
+    @property
+    def missing(self) -> Missing:
+        """What the copy lacks because of its bound."""
+        return Missing(self._fact(GIVEN_UP) or 0, self._fact(LEFT_OUT) or 0)
+
+    @property
+    def tight(self) -> bool:
+        """Whether room should be made soon."""
+        return self._room() <= self._bound.step
 
     def identity(self, kind: Kind) -> str | None:
         """Return the id that Kafka gave the topic that was read; None before any was read."""
@@ -77,11 +119,13 @@ class ViewStore:
     def begin_anew(self, kind: Kind, topic: str, identity: str) -> None:
         """Delete all that was read from the topic: it is another topic now."""
         with self._transaction() as run:
-            run.execute(f"DELETE FROM {TABLE[kind]}")
+            for table in TABLES_OF[kind]:
+                run.execute(f"DELETE FROM {table}")
             run.execute("DELETE FROM position WHERE topic = ?", (topic,))
             self._note(f"identity-{kind}", identity)
-            if kind is Kind.VIEW:
-                run.execute("DELETE FROM fact WHERE name IN ('as_of', 'newest')")
+            if kind in (Kind.VIEW, Kind.EVENTS):
+                run.execute("DELETE FROM fact WHERE name IN ('as_of', 'newest', 'since', ?, ?)", (LEFT_OUT, GIVEN_UP))
+        self._recount()
 
     def take(self, items: Sequence[Item], positions: Mapping[Place, int], passed_over: int | None = None) -> None:
         """Store records in the order in which they were read, and the next offsets, in one transaction.
@@ -99,23 +143,45 @@ class ViewStore:
                     run.executemany(PUT_MESSAGE, map(message_values, group))
                 else:
                     run.executemany(PUT_SUMS, map(sums_values, group))
-            run.executemany(
-                "INSERT OR REPLACE INTO position VALUES (?, ?, ?)",
-                [(topic, number, after) for (topic, number), after in positions.items()],
-            )
-            if passed_over is not None:
-                self._note(PASSED_OVER, min(passed_over, self._fact(PASSED_OVER) or passed_over))
+            self._went_on(run, positions, passed_over)
+
+    def take_events(
+        self, items: Sequence[Item], positions: Mapping[Place, int], since: int, passed_over: int | None = None
+    ) -> list[Item]:
+        """Fold events, in any order, into the rows and the sums, and store the next offsets, in one transaction.
+
+        `since` is that of the facts. Return the rows that have changed, as items of the view. Events of new records
+        are left out while the copy holds as much as it may.
+        """
+        with self._transaction() as run:
+            done = fold_in(run, items, self._room())
+            self._went_on(run, positions, passed_over)
+            self._note("since", since)
+            if done.left_out:
+                self._note(LEFT_OUT, self.missing.events + done.left_out)
+        self._records += done.new
+        return done.rows
+
+    def make_room(self) -> None:
+        """Delete the oldest of the done records. Those that wait or are dead are what the copy is for."""
+        oldest = "SELECT number FROM message WHERE state = ? ORDER BY written LIMIT ?"
+        with self._transaction() as run:
+            done = run.execute(f"DELETE FROM message WHERE number IN ({oldest})", (State.COMMIT, self._bound.step))
+            if done.rowcount:
+                self._note(GIVEN_UP, self.missing.done + done.rowcount)
+        self._recount()
 
     def drop_older(self, kind: Kind, before: int) -> None:
         """Delete what was written before this time (epoch ms): by its retention it leaves the topic too."""
         with self._transaction() as run:
             run.execute(f"DELETE FROM {TABLE[kind]} WHERE written < ?", (before,))
+        self._recount()
 
     def note(self, facts: Facts) -> None:
         """Store what is known, for the next start."""
         with self._transaction():
-            self._note("as_of", facts.as_of)
-            self._note("newest", facts.newest)
+            for name, value in facts._asdict().items():
+                self._note(name, value)
 
     def close(self) -> None:
         """Close the file and release its slot for other sidecars. Remove a temporary file."""
@@ -123,6 +189,25 @@ class ViewStore:
         self._lock.close()
         if self._temporary:
             shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def _went_on(self, run: sqlite3.Connection, positions: Mapping[Place, int], passed_over: int | None) -> None:
+        run.executemany(
+            "INSERT OR REPLACE INTO position VALUES (?, ?, ?)",
+            [(topic, number, after) for (topic, number), after in positions.items()],
+        )
+        if passed_over is not None:
+            self._note(PASSED_OVER, min(passed_over, self._fact(PASSED_OVER) or passed_over))
+
+    def _room(self) -> int:
+        """Return how many more records may be taken."""
+        pages, free, size = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return max(0, self._bound.records - self._records) if (pages - free) * size < self._bound.bytes else 0
+
+    def _recount(self) -> None:
+        (self._records,) = self._connection.execute("SELECT count(*) FROM message").fetchone()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -141,56 +226,6 @@ class ViewStore:
 
     def _note(self, name: str, value: object) -> None:
         self._connection.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
-
-
-def open_store(folder: Path | None, group: str) -> ViewStore:
-    """Open a file that no other sidecar uses, with what an earlier start left in it. Raises OSError, sqlite3.Error.
-
-    `folder` is None for a temporary folder, which is removed when the store is closed.
-    """
-    place = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name, lock = _slot(place, group)
-    try:
-        with opening(path := place / f"{name}.sqlite"):
-            return _opened(path, lock, folder is None)
-    except BaseException:
-        lock.close()
-        raise
-
-
-def _slot(folder: Path, group: str) -> tuple[str, IO[bytes]]:
-    """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
-    for number in range(SLOTS):
-        name = f"{group}-view-{number}"
-        lock = (folder / f"{name}.lock").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-        else:
-            return name, lock
-    raise OSError(f"all {SLOTS} files for the view in {folder} are in use")
-
-
-def _opened(path: Path, lock: IO[bytes], temporary: bool) -> ViewStore:
-    """Open the file as it is, or create a new one if it is broken."""
-    try:
-        return ViewStore(path, lock, temporary)
-    except sqlite3.OperationalError:
-        raise  # the disk is full or may not be written: a new file would fail as well
-    except sqlite3.DatabaseError as fault:
-        _LOG.warning(
-            "the local copy of the view cannot be used and is read again: %s", fault, extra={"event": "view-rebuilt"}
-        )
-        remove(path)
-        return ViewStore(path, lock, temporary)
-
-
-def remove(path: Path) -> None:
-    """Remove a file with its log."""
-    for suffix in ("-wal", "-shm", ""):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def retention_of(config: Mapping[str, str]) -> int | None:

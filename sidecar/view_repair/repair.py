@@ -27,6 +27,7 @@ from sidecar.kafka.errors import ANSWER_SECONDS
 from sidecar.settings import Settings
 from sidecar.view.query import Filters, ViewQuery
 from sidecar.view.snapshot import looking
+from sidecar.view.source import Source
 from sidecar.view_repair.missing import WAITING, missing_event
 from topics.events import Event, encode_event
 from topics.names import Kind
@@ -66,10 +67,12 @@ class ViewRepair:
     def missing(self) -> Iterator[Event]:
         """Read everything, then yield the events that the view lacks.
 
-        Raises ContractError if there is no view, or if the Spark job has not read the events of the last minute.
+        Raises ContractError if there is no view of Spark's, or if its job has not read the events of the last minute.
         """
         settings = self._settings
-        look = self._stack.enter_context(looking(settings.kafka, settings.names))
+        if settings.view.source == "events":
+            raise ContractError("the view is made from the events here (view.source), and has no rows to repair")
+        look = self._stack.enter_context(looking(settings.kafka, settings.names, Source.SPARK))
         look.read_all(lambda read, total: self._tell("reading the view", read, total))
         began = wall()
         if began - look.as_of > STALE_AFTER:

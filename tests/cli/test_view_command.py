@@ -42,7 +42,17 @@ def without_pyspark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_without_pyspark_it_says_what_to_install(
     words: tuple[str, ...], without_pyspark: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-S", "-m", "sidecar", "view", *words, "-c", str(config(tmp_path))]
+    command = [
+        sys.executable,
+        "-S",
+        "-m",
+        "sidecar",
+        "view",
+        *words,
+        "-c",
+        str(config(tmp_path)),
+        "--set=view.source=spark",
+    ]
     done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
     sentence = "setup: the view is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"reconsume: {sentence}\n")
@@ -96,7 +106,7 @@ def told(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_query_prints_its_rows_in_the_format_that_is_asked_for(told: Path) -> None:
     query = "SELECT state, count(*), count(*) FROM view GROUP BY state ORDER BY state"
     done = reconsume("view", "sql", query, "-o", "tsv", "-c", told)
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, "from the events and Spark's view, by Spark\n")
     assert done.stdout.splitlines() == ["state\tcount(1)\tcount(1)_2", "DLQ\t1\t1", "WAITING_RETRY\t2\t2"]
 
 

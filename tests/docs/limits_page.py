@@ -16,6 +16,7 @@ from sidecar.http import bodies, connections, json_body, protocol
 from sidecar.kafka import client_config
 from sidecar.kafka.committer import record_form, transaction
 from sidecar.settings.model import Settings
+from sidecar.view import store
 from topics import headers, json_bounds, levels, reasons, specs
 
 HEAD = """\
@@ -229,6 +230,12 @@ def sections() -> dict[str, Sequence[Limit]]:
                 f"{transaction.TOPIC_LIMIT:g} s",
                 "",
                 "asked again; the topic is never taken for missing",
+            ),
+            Limit(
+                "a view that is made from the events",
+                f"{number(store.BOUND.records)} records, {store.BOUND.bytes // 1_000_000_000} GB of file",
+                "`view.source`",
+                "the oldest done records leave it, then new ones have no room; it says so",
             ),
             Limit("JSON of ours on Kafka: how deep", str(json_bounds.DEEPEST), "", "the record is skipped and counted"),
         ),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import (
     BinaryType,
@@ -19,30 +17,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from topics.events import Event, State, encode_event
+from tests.support.event_histories import Record
 
-GROUP = "billing"
-TOPIC = f"{GROUP}-RETRY-EVENTS"
-BASE = 1_763_690_000_000
-"""A time in the past, in ms: what happened then is on no machine ahead of the clock."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EVENT = Event(
-    group=GROUP,
-    id="orders:3:1024",
-    state=State.WAITING_RETRY,
-    times=1,
-    redrives=0,
-    level="10s",
-    due=BASE + 10_000,
-    at=BASE,
-    reason="http-500",
-    topic="orders",
-    partition=3,
-    offset=1024,
-    timestamp=BASE - 1000,
-    first_failed_at=BASE,
-    instance="billing-7c9f-x2x",
-)
 SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -54,35 +30,6 @@ SCHEMA = StructType(
         StructField("timestampType", IntegerType(), nullable=False),
     ]
 )
-
-
-class Record(NamedTuple):
-    """A record of an event topic; `timestamp` in epoch ms."""
-
-    value: bytes | None
-    offset: int = 0
-    partition: int = 0
-    timestamp: int = BASE
-    topic: str = TOPIC
-    appended: bool = False
-    """Whether the timestamp is the broker's."""
-
-    def row(self) -> tuple[Any, ...]:
-        written = EPOCH + timedelta(milliseconds=self.timestamp)
-        return None, self.value, self.topic, self.partition, self.offset, written, int(self.appended)
-
-
-def changed(**fields: Any) -> Event:
-    """EVENT with other fields."""
-    return msgspec.structs.replace(EVENT, **fields)
-
-
-def written(events: Iterable[Event]) -> list[Record]:
-    """The events as records, one after another, each written when it happened."""
-    return [
-        Record(encode_event(event), number, timestamp=event.at, topic=f"{event.group}-RETRY-EVENTS")
-        for number, event in enumerate(events)
-    ]
 
 
 def batch(spark: SparkSession, records: Iterable[Record]) -> DataFrame:

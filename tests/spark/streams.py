@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tests.spark.frames import Record, put, stream
+from tests.spark.frames import put, stream
+from tests.support.event_histories import Record
 
 TIMEOUT = 90
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from spark import schema, view
 from spark.checkpoint import PLAINLY, WRITTEN_BY, Folder, write_plainly
 from spark.java import java_process
-from tests.spark.frames import EVENT, written
 from tests.spark.streams import Played
+from tests.support.event_histories import EVENT, written
 
 
 @pytest.fixture

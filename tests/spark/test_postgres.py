@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark import schema, upsert, view
-from tests.spark.frames import BASE, EVENT, batch, changed, written
-from tests.spark.histories import disturbed, histories, truth
+from tests.spark.frames import batch
+from tests.support.event_histories import BASE, EVENT, changed, disturbed, histories, truth, written
 from tests.support.postgres import postgres, programs
 from topics.events import Event, State
 

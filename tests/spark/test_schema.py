@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from spark import schema
-from tests.spark.frames import BASE, EVENT, TOPIC, Record, batch, changed
+from tests.spark.frames import batch
 from tests.spark.histories import few, randoms
-from topics.events import Event, decode_event, encode_event
+from tests.support.event_histories import BASE, EVENT, TOPIC, Record, changed
+from topics.events import AHEAD, Event, decode_event, encode_event
 
 TEXT = encode_event(EVENT).decode()
 BUILTINS = msgspec.to_builtins(EVENT)
@@ -150,7 +151,7 @@ def clock(**times: int) -> bytes:
 
 
 def test_a_clock_that_is_ahead_is_a_fault_and_a_record_without_a_time_is_not(spark: SparkSession) -> None:
-    now, edge = time.time_ns() // 1_000_000, schema.AHEAD
+    now, edge = time.time_ns() // 1_000_000, AHEAD
     cases: list[tuple[bytes, int, bool]] = [
         (clock(at=BASE + edge), BASE, True),
         (clock(at=BASE + edge + 1), BASE, False),
@@ -168,8 +169,8 @@ def test_a_clock_that_is_ahead_is_a_fault_and_a_record_without_a_time_is_not(spa
 
 
 def test_the_brokers_time_is_trusted_although_the_jobs_clock_is_behind(spark: SparkSession) -> None:
-    later = time.time_ns() // 1_000_000 + 10 * schema.AHEAD  # by the job's clock, ten minutes and more ahead
-    cases = (clock(at=later), later, True), (clock(at=later + schema.AHEAD + 1), later, False)
+    later = time.time_ns() // 1_000_000 + 10 * AHEAD  # by the job's clock, ten minutes and more ahead
+    cases = (clock(at=later), later, True), (clock(at=later + AHEAD + 1), later, False)
     records = [Record(value, number, timestamp=at, appended=True) for number, (value, at, _) in enumerate(cases)]
     parsed = schema.events(batch(spark, records))
     assert [row.from_offset for row in parsed.good.collect()] == [0]
@@ -177,7 +178,7 @@ def test_the_brokers_time_is_trusted_although_the_jobs_clock_is_behind(spark: Sp
 
 
 def test_records_without_the_kind_of_their_timestamp_are_held_against_the_jobs_clock(spark: SparkSession) -> None:
-    later = time.time_ns() // 1_000_000 + 2 * schema.AHEAD
+    later = time.time_ns() // 1_000_000 + 2 * AHEAD
     records = [Record(clock(at=BASE)), Record(clock(at=later), 1, timestamp=later)]
     parsed = schema.events(batch(spark, records).drop("timestampType"))
     assert [row.from_offset for row in parsed.good.collect()] == [0]

@@ -12,10 +12,12 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark import schema, stats
-from tests.spark.frames import BASE, Record, batch, changed, written
-from tests.spark.histories import disturbed, histories
+from tests.spark.frames import batch
 from tests.spark.streams import Played
+from tests.support.event_histories import BASE, GROUPS, Record, changed, disturbed, histories, written
 from topics.events import Event, State, decode_event
+from topics.fold import sums_of as sums_of_events
+from topics.view_record import COUNTED
 
 MINUTE = 60_000
 DAY = 86_400_000
@@ -39,7 +41,7 @@ def told(rows: Iterable[Row]) -> dict[tuple[Key, State], int]:
     """What the last row of each key says."""
     found: dict[tuple[Key, State], int] = {}
     for row in rows:
-        for name, state in stats.COUNTED.items():
+        for name, state in COUNTED.items():
             found[(row.group, row.minute, row.topic, row.level, row.reason), state] = row[name]
     return {place: count for place, count in found.items() if count > 0}
 
@@ -100,5 +102,16 @@ def test_a_record_of_the_sums_is_the_documented_json(spark: SparkSession) -> Non
         f"{minute}|orders|10s|http-500": same | none | {"level": "10s", "waiting": 1},
         f"{minute}|orders||http-500": same | none | {"level": None, "dead": 1},
     }
-    assert list(found[f"{minute}|orders||http-500"]) == ["v", *stats.KEYS, *stats.COUNTED]
+    assert list(found[f"{minute}|orders||http-500"]) == ["v", *stats.KEYS, *COUNTED]
     assert {row.topic for row in rows} == {"billing-RETRY-STATS"}
+
+
+def test_the_sums_of_both_forms_are_the_same(spark: SparkSession) -> None:
+    records = written(disturbed(Random(8), histories(Random(7), 60)))
+    folded: dict[tuple[Key, State], int] = {}
+    for group in GROUPS:
+        events = [event for record in records if isinstance(event := decode_event(record.value), Event)]
+        for row in sums_of_events(event for event in events if event.group == group).values():
+            place = (row.group, row.minute, row.topic, row.level, row.reason)
+            folded |= {(place, state): count for name, state in COUNTED.items() if (count := getattr(row, name))}
+    assert folded == told(sums_of(batch(spark, records)).collect())

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from spark import names, schema, view
-from tests.spark.frames import batch, changed, written
-from tests.spark.histories import history, truth
+from tests.spark.frames import batch
+from tests.support.event_histories import changed, history, truth, written
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
 from topics.events import Event, encode_event

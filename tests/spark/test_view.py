@@ -14,13 +14,31 @@ import pytest
 from hypothesis import given, settings
 from pyspark.sql import DataFrame, SparkSession
 
+from sidecar.view.query import Filters, questions
+from sidecar.view.source import Source
+from sidecar.view.store_file import open_store
+from sidecar.view.tables import Item
 from spark import schema, session, view
 from spark.java import classes
-from tests.spark.frames import BASE, EVENT, TOPIC, Reader, Record, batch, changed, written
-from tests.spark.histories import disturbed, few, histories, randoms, truth
+from tests.spark.frames import Reader, batch
+from tests.spark.histories import few, randoms
 from tests.spark.streams import Played
+from tests.support.event_histories import (
+    BASE,
+    EVENT,
+    GROUPS,
+    TOPIC,
+    Record,
+    changed,
+    disturbed,
+    histories,
+    truth,
+    written,
+)
 from tests.support.rings import inner
-from topics.events import Event, State, decode_event, encode_event
+from topics.events import BadEvent, Event, State, decode_event, encode_event
+from topics.fold import read_event, row_of
+from topics.names import Kind
 
 HOUR = 3_600_000
 
@@ -231,3 +249,84 @@ def test_the_sums_of_a_view_row_are_no_part_of_an_event(spark: SparkSession) -> 
     forged = json.dumps({**json.loads(encode_event(EVENT)), "retries": 99, "updated_at": 2**60}).encode()
     row = values(view.present(batch(spark, [Record(forged, topic=TOPIC)])))[EVENT.group, EVENT.id]
     assert (row["retries"], row["updated_at"]) == (1, BASE)
+
+
+# --- side by side with the form that needs no Spark -------------------------------------------------------------------
+
+
+def embedded(raw: list[Record], folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of the local copies that fold the same records, a copy for each group."""
+    found = {}
+    for group in GROUPS:
+        store = open_store(folder, group, Source.EVENTS)
+        try:
+            items = [item for record in raw if (item := item_of(group, record)) is not None]
+            store.take_events(items, {}, 0)
+            with questions(store.path) as ask:
+                rows = [json.loads(value) for value in ask.every_message(Filters())]
+        finally:
+            store.close()
+        found |= {(group, row["id"]): {name: row[name] for name in row if name != "v"} for row in rows}
+    return found
+
+
+def item_of(group: str, record: Record) -> Item | None:
+    """The record as its reader takes it; None for what is no event of the group."""
+    clock = record.timestamp if record.appended else time.time_ns() // 1_000_000
+    event = read_event(group, record.value, record.timestamp, clock)
+    if record.topic != f"{group}-RETRY-EVENTS" or isinstance(event, BadEvent):
+        return None
+    written = min(record.timestamp, clock)
+    row = row_of(event, record.partition, record.offset, written).row
+    return Item(Kind.EVENTS, event.id, row, record.offset, written, record.partition, event)
+
+
+def hostile_records() -> list[Record]:
+    ahead = time.time_ns() // 1_000_000 + 24 * HOUR
+    good = encode_event(EVENT)
+    values = [
+        *(b"{", None, b"", b"\xff", b"[]", b"null", b"[" * 10_000),
+        *(good.replace(b'"times":1', times) for times in (b'"times":"1"', b'"times":-1', b'"times":3000000000')),
+        good.replace(b"WAITING_RETRY", b"ASLEEP"),
+        good.replace(b'"v":1', b'"v":2'),
+        encode_event(changed(at=ahead)),
+        encode_event(changed(first_failed_at=ahead)),
+        encode_event(changed(reason="x" * 70_000)),
+        encode_event(changed(group=GROUPS[1])),
+    ]
+    return [Record(value, 1_000 + number) for number, value in enumerate(values)]
+
+
+@settings(few, max_examples=1)
+@given(randoms)
+def test_both_forms_of_the_view_have_the_same_rows(spark: SparkSession, tmp_path: Path, random: Random) -> None:
+    events = histories(random, 100)
+    records = [*written(disturbed(random, events)), *hostile_records()]
+    random.shuffle(records)
+    shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+    both = values(view.present(batch(spark, records))), embedded(records, tmp_path / "copy")
+    assert both[0] == both[1]
+    assert both[1] == truth(events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [changed(instance="a"), changed(instance="b")],
+        [EVENT, changed(times=2, at=BASE + 5), changed(state=State.COMMIT, times=2, level=None, due=0, at=BASE + 9)],
+        [EVENT, changed(times=2, at=BASE + 10, first_failed_at=BASE + 5)],
+        [changed(state=State.COMMIT, level=None, due=0, reason='"|é'), changed(state=State.DLQ, level=None, due=0)],
+        [changed(state=State.REDRIVEN, redrives=1, times=0, at=BASE - 5), changed(state=State.DLQ, times=9)],
+    ],
+    ids=[
+        "same place",
+        "later success",
+        "two first failures",
+        "commit and death at once",
+        "a redrive with an old clock",
+    ],
+)
+def test_both_forms_agree_in_each_case(spark: SparkSession, tmp_path: Path, events: list[Event]) -> None:
+    for number, order in enumerate((events, events[::-1])):
+        records = written(order)
+        assert values(view.present(batch(spark, records))) == embedded(records, tmp_path / str(number))

@@ -214,7 +214,7 @@ def settings_of(group: GroupTopics, folder: Path) -> Settings:
     file.write_text(
         f"group: {group.group}\ntopics: [{', '.join(group.mains)}]\nkafka: {{bootstrap.servers: '{group.bootstrap}'}}\n"
         f"deliver: {{url: 'http://127.0.0.1:1/'}}\nretry: {{levels: [{levels}], ladder: [{levels}]}}\n"
-        "view: {storm_window: 15m}\n"  # a slow machine must not let the storm pass
+        "view: {storm_window: 15m, source: spark}\n"  # a slow machine must not let the storm pass
     )
     return load(file, (), {})
 

@@ -14,6 +14,7 @@ from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import produce
+from tests.support.kafka.view_topics import event, tell
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.redrive import dead_letter, lives_once_redriven
@@ -85,6 +86,19 @@ def test_a_dead_letter_is_brought_back_to_the_service_and_written_down(pod: Pod,
     wanted = {f"{group.main}:0:{number}" for number in range(2)}
     until(lambda: wanted <= pod.service.ledger.taken(), SECONDS, "the service has taken both")
     assert '"action": "redrive", "who": "alice"' in pod.scene.audit.read_text()
+
+
+def test_its_first_page_is_made_from_the_events_without_a_job(pod: Pod, group: GroupTopics) -> None:
+    visitor = Visitor(pod.scene)
+
+    def first_page() -> str:
+        return visitor.get("/part/group").body.decode()
+
+    until(lambda: "from the events" in first_page(), SECONDS, "the group is shown, and from what")
+    tell(group.bootstrap, [event(group.group, number) for number in range(3)])
+    until(lambda: visitor.get("/records").body.decode().count("orders:0:") >= 3, SECONDS, "what waits is shown")
+    assert "from the events" in visitor.get("/records").body.decode()
+    assert "from the events" in visitor.get("/record?id=orders:0:1").body.decode()
 
 
 def test_it_shows_the_instance_that_serves_it_with_its_pace_and_lag(pod: Pod) -> None:

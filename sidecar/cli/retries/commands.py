@@ -1,17 +1,25 @@
-"""`retries list`, `show`, `stats`, `watch`: the group-wide view, read from Kafka."""
+"""`retries list`, `show`, `stats`, `watch`: the group-wide view, read from Kafka in either of its forms."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
-from sidecar.cli.retries.rows import JOURNEY, LIST, STATS, age_text, facts, for_people, journey, row_of, storm_text
+from sidecar.cli.retries.rows import (
+    JOURNEY,
+    LIST,
+    STATS,
+    facts,
+    for_people,
+    journey,
+    row_of,
+    storm_text,
+)
 from sidecar.cli.terminal.arguments import duration
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
@@ -20,6 +28,7 @@ from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
 from sidecar.settings import Settings
+from sidecar.view.source import Source
 from topics.events import State
 
 if TYPE_CHECKING:
@@ -36,6 +45,10 @@ StateOption = Annotated[
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Records of this main topic.")]
 LevelOption = Annotated[str | None, typer.Option("--level", metavar="DELAY", help="Records in this level, like 10s.")]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Records that failed last for this reason's class.")]
+MostOption = Annotated[
+    int | None,
+    typer.Option("--most", min=1, help="Read at most so many events, the newest, where the view is made from them."),
+]
 DueOption = Annotated[
     str | None,
     typer.Option("--due-before", metavar="WHEN", help="Due before this: in 10m, say, or at an RFC 3339 time."),
@@ -51,10 +64,12 @@ def list_(
     reason: ReasonOption = None,
     due_before: DueOption = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many; all by default.")] = None,
+    most: MostOption = None,
 ) -> None:
     """List the records in retry.
 
-    What is due first comes first. With -o jsonl each line is one value of the view, as it lies in the topic.
+    What is due first comes first. With -o jsonl each line is one value of the view, as it lies in the topic. Without
+    Spark's view (view.source) it is made from the events, which are read once.
 
     \b
     Examples:
@@ -63,7 +78,7 @@ def list_(
     """
     filters = filters_of(state, topic, level, reason, due_before)
     settings = settings_for_kafka(options)
-    with view(settings) as look, look.questions() as ask:
+    with view(settings, most) as look, look.questions() as ask:
         form = options.output.format
         options.output.rows(LIST, (for_people(row_of(value), form) for value in ask.every_message(filters, limit)))
 
@@ -88,7 +103,7 @@ def show(
     from sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)
-    with view(settings) as look, look.questions() as ask:
+    with view(settings, None if most == MOST_SCANNED else most) as look, look.questions() as ask:
         value = ask.message(record)
     row = {} if value is None else row_of(value)
     scan = read_journey(
@@ -109,10 +124,11 @@ def show(
 def stats(
     options: Options,
     since: Annotated[str, typer.Option("--since", metavar="DURATION", help="How far back.")] = "1h",
+    most: MostOption = None,
 ) -> None:
     """Show the sums by minute, topic, level and reason.
 
-    The running minute is among them; a minute is final ten minutes later. Whether there is a storm of failures is told
+    The running minute is among them; Spark's are final ten minutes later. Whether there is a storm of failures is told
     from the records' present states, by the configuration's view.storm_window, storm_share and storm_min.
 
     \b
@@ -121,7 +137,7 @@ def stats(
     """
     span = duration(since, "--since")
     settings = settings_for_kafka(options)
-    with view(settings) as look, look.questions() as ask:
+    with view(settings, most) as look, look.questions() as ask:
         now, rule = wall(), rule_of(settings)
         talk(storm_text(ask.failures(now - rule.window, now), rule))
         form = options.output.format
@@ -138,6 +154,7 @@ def watch(
     length: Annotated[
         str | None, typer.Option("--for", metavar="DURATION", help="End after this; Ctrl-C ends it too.")
     ] = None,
+    most: MostOption = None,
 ) -> None:
     """Watch the records in retry, live.
 
@@ -159,7 +176,7 @@ def watch(
     if form is Format.TABLE and not drawn and end is None:
         raise typer.BadParameter("a table is drawn on a terminal, and here is none: take -o jsonl, or --for")
     settings = settings_for_kafka(options)
-    with view(settings) as look:
+    with view(settings, most) as look:
         if drawn:
             draw(look, filters, rule_of(settings), end, color=not options.no_color)
         else:
@@ -167,17 +184,11 @@ def watch(
             options.output.rows(LIST, rows)
 
 
-@contextmanager
-def view(settings: Settings) -> Iterator[ViewSnapshot]:
-    """Yield the view, read to its end; print how old it is."""
-    from sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
+def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:
+    """Return the view, read to its end, from what the configuration says."""
+    from sidecar.cli.retries.whole_view import whole_view  # the Kafka client is slow to import, and --help needs none
 
-    with looking(settings.kafka, settings.names) as look:
-        look.read_all(progress_line("records of the view"))
-        talk(age_text(look.as_of, wall()))
-        if look.bad:
-            talk(f"warning: {look.bad} records of the view are no such, and passed over")
-        yield look
+    return whole_view(settings, Source(settings.view.source), most)
 
 
 def print_record(options: Options, record: str, row: Row, events: list[Row], missing: str) -> None:

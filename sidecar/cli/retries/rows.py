@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sidecar.cli.terminal.output import Format, Row, clock
+from sidecar.view.source import Source
 from sidecar.view.storm import Failures, Rule, storm_of
 from topics.durations import render_duration
 from topics.events import Event
@@ -38,11 +39,22 @@ def moment(at: int) -> str:
     return "" if at <= 0 else clock(at)
 
 
-def age_text(as_of: int, now: int) -> str:
-    """Return a sentence about the age of the view, with a warning if it is old."""
+def age_text(source: Source, as_of: int, now: int) -> str:
+    """Return a sentence about what the view is made from and its age, with a warning if it is old."""
     age = max(0, now - as_of)
     told = f"as of {clock(as_of)}, {render_duration(age // 1000 * 1000)} ago" if as_of > 0 else "of unknown age"
-    return f"warning: {told}: is the Spark job running?" if age > OLD else told
+    whence = "from Spark's view" if source is Source.SPARK else "from the events"
+    hint = ": is the Spark job running?" if source is Source.SPARK else ""
+    return f"warning: {whence}, {told}{hint}" if age > OLD else f"{whence}, {told}"
+
+
+def source_lines(source: Source, as_of: int, since: int, shortfall: str, now: int) -> Iterator[str]:
+    """Yield sentences about what the view is made from, how old it is, and what it lacks."""
+    yield age_text(source, as_of, now)
+    if since:
+        yield f"complete since {clock(since)}: older events have left the topic, or were not read"
+    if shortfall:
+        yield f"warning: {shortfall}"
 
 
 def storm_text(failures: Failures, rule: Rule) -> str:

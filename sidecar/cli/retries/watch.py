@@ -71,6 +71,12 @@ def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int, width:
     shown = [for_people(row_of(value), Format.TABLE) for value in page.values]
     cells = [[printable(cell(row.get(column))) for column in LIST] for row in shown]
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no records"
-    lines = (states, storm, age_text(look.as_of, moment), "more are waiting" if page.cursor else "")
+    lines = (
+        states,
+        storm,
+        age_text(look.source, look.as_of, moment),
+        look.shortfall,
+        "more are waiting" if page.cursor else "",
+    )
     table = drawn(LIST, cells, layout(LIST, cells, width))
     return Group(*(Text(printable(line)) for line in lines if line), table)

@@ -207,7 +207,8 @@ def create_topics(settings: Settings) -> int:
     cluster, mains = Cluster(settings.kafka), settings.topic_names
     create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
     found = cluster.find(mains)
-    specs = group_specs(settings.names, [source_of(found[main]) for main in mains], settings.delays)
+    rows = settings.view.source != "events"
+    specs = group_specs(settings.names, [source_of(found[main]) for main in mains], settings.delays, rows=rows)
     create(cluster, specs)
     return len(specs)
 

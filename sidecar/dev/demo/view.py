@@ -13,6 +13,7 @@ from sidecar.dev.demo.processes import Child, ProcessGroup
 from sidecar.errors import SetupError
 from sidecar.settings import Settings
 from sidecar.view.snapshot import ViewSnapshot, looking
+from sidecar.view.source import Source
 from topics.events import Event, State, latest
 from topics.view_record import ViewRow, view_order
 
@@ -108,7 +109,7 @@ class View:
 @contextmanager
 def reading_view(settings: Settings) -> Iterator[View]:
     """Yield the view of the group. Raises BrokerError."""
-    with looking(settings.kafka, settings.names) as look:
+    with looking(settings.kafka, settings.names, Source.SPARK) as look:
         yield View(look)
 
 

@@ -68,7 +68,7 @@ def owns(
     sources = [source_of(found[name]._replace(config=configs.get(name, {}))) for name in group.topics if name in found]
     if not sources:
         return  # their required settings follow from the main topics
-    for spec in group_specs(group.names, sources, group.delays):
+    for spec in group_specs(group.names, sources, group.delays, rows=bool(group.rows)):
         if spec.name in found:
             yield from differing(spec, found[spec.name], configs.get(spec.name), compare)
         elif spec.name not in denied:
@@ -84,7 +84,7 @@ def owns(
 def absent(spec: TopicSpec, group: GroupShape) -> Finding:
     """Return the finding for a topic that does not exist."""
     text = f"{spec.name} does not exist"
-    bad = spec.kind not in OPTIONAL or (spec.kind is Kind.VIEW and group.view)
+    bad = spec.kind not in OPTIONAL or (spec.kind is Kind.VIEW and group.view and group.source == "spark")
     return fail(text, CREATE) if bad else warn(text, CREATE)
 
 

@@ -1,4 +1,4 @@
-"""`retries list`, `show`, `stats`, `watch` on a real broker; the test plays the Spark job."""
+"""`retries list`, `show`, `stats`, `watch` on a real broker, from Spark's view; the test plays the job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def call(kafka: Broker, group: str, tmp_path: Path) -> Call:
         "topics": ["orders"],
         "kafka": {"bootstrap.servers": kafka.bootstrap},
         "deliver": {"url": "http://127.0.0.1:1/"},
-        "view": {"storm_min": 2},
+        "view": {"storm_min": 2, "source": "spark"},
     }
     file.write_text(json.dumps(tree), encoding="utf-8")
     return lambda *words, **environ: reconsume("retries", *words, "-c", file, **environ)

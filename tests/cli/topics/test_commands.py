@@ -58,6 +58,15 @@ def test_plan_shows_every_topic_and_creates_none(topics: Call, kafka: Broker, gr
     assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(found) == {}
 
 
+def test_a_group_that_folds_its_events_has_no_topics_for_rows_and_sums(topics: Call, group: str) -> None:
+    events = ("--set", "view.source=events")
+    assert not {f"{group}-RETRY-VIEW", f"{group}-RETRY-STATS"} & rows(topics("plan", *events)).keys()
+    assert topics("apply", "--yes", *events).exit_code == 0
+    assert topics("check", *events).exit_code == 0
+    missing = {row["topic"] for row in map(json.loads, topics("check").stdout.splitlines())}
+    assert missing == {f"{group}-RETRY-VIEW", f"{group}-RETRY-STATS"}, "auto may need them"
+
+
 def test_apply_creates_what_check_then_finds_good(topics: Call, group: str) -> None:
     before = topics("check")
     assert before.exit_code == 1

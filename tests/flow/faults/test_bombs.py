@@ -136,7 +136,9 @@ def test_a_sidecar_takes_no_more_than_it_promises(new_group: FreshGroup, tmp_pat
         fill(group.bootstrap, topic, kinds_of(ALL))
     with (
         Service(Frugal(tmp_path / "ledger"), fails_once) as service,
-        SidecarProcess(group, service.url, tmp_path, overrides={"view": {"enabled": True}}, fresh=True) as sidecar,
+        SidecarProcess(
+            group, service.url, tmp_path, overrides={"view": {"enabled": True, "source": "spark"}}, fresh=True
+        ) as sidecar,
     ):
         until(lambda: len(service.ledger.taken()) >= len(kinds) + len(kinds_of(ALL)), SECONDS, "all are taken")
         peak = peak_of(sidecar.pid)

@@ -55,7 +55,7 @@ def spark(group: GroupTopics) -> list[Event]:
 
 
 def following(folder: Path | None = None, **view: Any) -> dict[str, Any]:
-    return {"view": {"enabled": True, "folder": None if folder is None else str(folder), **view}}
+    return {"view": {"enabled": True, "source": "spark", "folder": None if folder is None else str(folder), **view}}
 
 
 class Scene(NamedTuple):

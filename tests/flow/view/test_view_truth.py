@@ -4,12 +4,16 @@ loses its checkpoint. At rest both must be what the full dumps say, row by row.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from sidecar.view.query import Filters
+from sidecar.view.snapshot import looking
+from sidecar.view.source import Source
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
@@ -19,7 +23,7 @@ from tests.support.proof.evidence import Evidence, collect
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
 from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess, numbers
-from topics.names import Kind
+from topics.names import Kind, Names
 
 pytestmark = pytest.mark.long
 
@@ -42,6 +46,8 @@ class Truth(NamedTuple):
     sums: dict[str, Value]
     kills: list[str]
     dropped: float
+    folded_view: dict[str, Value]
+    folded_sums: dict[str, Value]
 
 
 def crash_inside(job: ViewProcess, batches: Batches) -> None:
@@ -115,6 +121,7 @@ def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
         dropped = sum(job.metric(f'rows_dropped_by_watermark_total{{query="{query}"}}') for query in ("view", "stats"))
         assert job.stop() == 0
     sidecar.stop()
+    embedded = read_events_once(group.bootstrap, names)
     return Truth(
         evidence,
         dump(group.bootstrap, names.events),
@@ -122,7 +129,19 @@ def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
         sums_of(group.bootstrap, group.group),
         kills,
         dropped,
+        *embedded,
     )
+
+
+def read_events_once(bootstrap: str, names: Names) -> tuple[dict[str, Value], dict[str, Value]]:
+    """The rows and the sums as a reader folds them that needs no job."""
+    with looking({"bootstrap.servers": bootstrap}, names, Source.EVENTS) as look:
+        look.read_all(lambda read, total: None)
+        with look.questions() as ask:
+            rows = [json.loads(value) for value in ask.every_message(Filters())]
+            sums = [json.loads(value) for value in ask.every_sum(0)]
+    keys = ((f"{row['minute']}|{row['topic']}|{row['level'] or ''}|{row['reason']}", row) for row in sums)
+    return {row["id"]: row for row in rows}, dict(keys)
 
 
 def test_the_view_is_what_the_events_say_row_by_row(truth: Truth) -> None:
@@ -144,6 +163,11 @@ def test_the_view_is_what_the_topics_of_records_say(truth: Truth) -> None:
 def test_the_sums_are_what_the_events_say(truth: Truth) -> None:
     assert truth.sums == summed(truth.events)
     assert sum(value["waiting"] for value in truth.sums.values()) > 100
+
+
+def test_the_form_without_a_job_says_the_same_row_by_row(truth: Truth) -> None:
+    assert truth.folded_view == truth.view
+    assert truth.folded_sums == truth.sums
 
 
 def test_nothing_was_too_late_for_the_job(truth: Truth) -> None:

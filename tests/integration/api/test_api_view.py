@@ -16,7 +16,9 @@ from sidecar.http.access import LOOPBACK_NAMES
 from sidecar.view.follower import CopyStatus
 from sidecar.view.query import ViewQuery
 from sidecar.view.query_pool import MOST_WAITING, QueryPool, UnknownError
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.source import Source
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from sidecar.view.storm import Rule
 from sidecar.view.storm_watch import StormWatch
 from sidecar.view.tables import Item
@@ -62,6 +64,24 @@ def client(view: View) -> Iterator[Client]:
 
 def get(client: Client, path: str) -> Answer:
     return client.call("GET", f"/v1/view/{path}")
+
+
+@pytest.mark.parametrize(
+    ("source", "since"), [(Source.SPARK, 0), (Source.EVENTS, 0), (Source.EVENTS, 1_763_000_000_000)]
+)
+def test_each_answer_says_what_the_view_is_made_from_and_since_when_it_is_complete(
+    view: View, client: Client, source: Source, since: int
+) -> None:
+    row = view_row(1)
+    view.take(row)
+    view.seen = view.seen._replace(source=source, since=since, shortfall="some are left out" if since else "")
+    for path in ("messages", "stats"):
+        shown = get(client, path)
+        assert shown.json["source"] == source
+        assert shown.json["complete_since"] == (since or None)
+        assert shown.json["shortfall"] == ("some are left out" if since else None)
+    for path in ("messages", "stats", f"messages/{row.id}", "messages/x:0:9"):
+        assert get(client, path).headers["reconsume-view-source"] == source
 
 
 def test_a_message_is_the_views_value_with_its_age_beside_it(view: View, client: Client) -> None:

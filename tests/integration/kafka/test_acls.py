@@ -19,6 +19,8 @@ from sidecar.doctor.checks.limits import limits
 from sidecar.doctor.checks.rights import rights as check_rights
 from sidecar.doctor.findings import Status
 from sidecar.kafka.admin.cluster import Cluster
+from sidecar.view.follower import ViewFollower
+from sidecar.view.source import Source
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
@@ -197,6 +199,26 @@ def test_the_ui_reads_and_changes_nothing(guarded: GuardedKafka, group: GroupTop
     changed = reconsume("-c", file, "policy", "set", "max_reconsume_times=3", "--yes")
     assert changed.exit_code == 1
     assert dump(guarded.bootstrap, group.names.policy) == []
+
+
+def test_the_view_of_events_needs_no_right_on_rows_and_says_what_it_may_not_read(
+    guarded: GuardedKafka, group: GroupTopics
+) -> None:
+    rights = permissions_of(User.SIDECAR, rights_group(group, view=True, source="events"))
+    reading = Permission(Resource.TOPIC, group.names.events, Operation.READ)
+    assert not any(right.name in (group.names.view, group.names.stats) for right in rights)
+    guarded.allow("sidecar", [right for right in rights if right != reading])
+    thread = ViewFollower(guarded.login("sidecar"), group.names, None, "t", 0.5, source=Source.EVENTS)
+    thread.start()
+    try:
+        until(lambda: "the view cannot be read" in thread.seen.problem, SECONDS, "it says so")
+        assert thread.seen.as_of is None
+        guarded.allow("sidecar", [reading])
+        until(lambda: thread.seen.as_of is not None, SECONDS, "the right is noticed")
+        assert thread.seen.problem == ""
+    finally:
+        thread.stop()
+        thread.join(SECONDS)
 
 
 def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_rights(

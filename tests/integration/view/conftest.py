@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.view.query import ViewQuery, questions
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from tests.support.view_rows import GROUP
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sidecar.view.follower import CopyStatus, ViewFollower
 from sidecar.view.query import questions
+from sidecar.view.source import Source
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, delete_topics, produce
@@ -33,7 +34,8 @@ def follow(kafka: Broker, group: str) -> Iterator[Follow]:
     threads: list[ViewFollower] = []
 
     def start(folder: Path | None = None, bootstrap: str = kafka.bootstrap) -> ViewFollower:
-        threads.append(ViewFollower({"bootstrap.servers": bootstrap}, Names(group), folder, "t", CHECK_EVERY))
+        servers = {"bootstrap.servers": bootstrap}
+        threads.append(ViewFollower(servers, Names(group), folder, "t", CHECK_EVERY, source=Source.SPARK))
         threads[-1].start()
         return threads[-1]
 
@@ -263,7 +265,7 @@ def test_what_leaves_the_topic_by_its_retention_leaves_the_file(
 
 def test_a_fault_of_ours_does_not_end_the_thread(kafka: Broker, group: str, caplog: pytest.LogCaptureFixture) -> None:
     nameless: Any = object()
-    thread = ViewFollower({"bootstrap.servers": kafka.bootstrap}, nameless, None, "t")
+    thread = ViewFollower({"bootstrap.servers": kafka.bootstrap}, nameless, None, "t", source=Source.SPARK)
     thread.start()
     until(lambda: caplog.text.count("the view cannot be followed") > 1, SECONDS, "it has tried again")
     assert thread.is_alive()

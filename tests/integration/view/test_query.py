@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.view.query import BadCursorError, Filters, ViewQuery, questions
-from sidecar.view.store import ViewStore, open_store
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store
 from sidecar.view.storm import Failures
 from tests.support.view_copy import take
 from tests.support.view_rows import GROUP, view_row

@@ -12,7 +12,8 @@ import pytest
 
 from sidecar.view.file_turns import opening, reading
 from sidecar.view.query import ViewQuery, questions
-from sidecar.view.store import Facts, ViewStore, open_store, retention_of
+from sidecar.view.store import Facts, ViewStore, retention_of
+from sidecar.view.store_file import open_store
 from sidecar.view.tables import Item, connect
 from tests.support.view_copy import PLACE, item, take
 from tests.support.view_rows import GROUP, stats_row, view_row

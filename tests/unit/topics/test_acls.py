@@ -62,9 +62,24 @@ def test_following_the_view_adds_to_a_sidecars_rights_and_takes_none() -> None:
         "DESCRIBE_CONFIGS on topic billing-RETRY-VIEW",
         "READ on topic billing-RETRY-STATS",
         "DESCRIBE_CONFIGS on topic billing-RETRY-STATS",
+        "READ on topic billing-RETRY-EVENTS",
         "DESCRIBE_CONFIGS on topic billing-RETRY-EVENTS",
         "DESCRIBE on group billing-RETRY-VIEW",
     }
+
+
+def test_what_the_view_is_made_from_decides_what_its_readers_may_read() -> None:
+    def more(source: str) -> set[str]:
+        return words(User.SIDECAR, replace(PUSH, view=True, source=source)) - words(User.SIDECAR, PUSH)
+
+    events = {"READ on topic billing-RETRY-EVENTS", "DESCRIBE_CONFIGS on topic billing-RETRY-EVENTS"}
+    assert more("events") == events
+    assert more("auto") - more("spark") == {"READ on topic billing-RETRY-EVENTS"}
+    without = replace(PUSH, source="events", ui=True, redrives=True, view=True)
+    assert words(User.SPARK, without) == set()
+    for user in User:
+        assert not any("-VIEW" in word or "-STATS" in word for word in words(user, without)), user
+    assert set(without.own) == set(PUSH.own) - {"billing-RETRY-VIEW", "billing-RETRY-STATS"}
 
 
 def test_a_service_meets_kafka_in_relay_mode_alone() -> None:

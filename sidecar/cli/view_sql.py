@@ -1,0 +1,24 @@
+"""`view sql` without Spark: SQLite's SQL over the events, folded into a temporary file."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from sidecar.cli.terminal.options import Options
+from sidecar.settings import Settings
+
+
+def without_spark(settings: Settings) -> bool:
+    """Whether a query is answered from the events by SQLite."""
+    source = settings.view.source
+    return source == "events" or (source == "auto" and importlib.util.find_spec("pyspark") is None)
+
+
+def ask_events(options: Options, settings: Settings, query: str, most: int | None) -> None:
+    """Fold the events into a temporary file, and print what the query finds there."""
+    from sidecar.cli.retries.whole_view import whole_view  # the Kafka client is slow to import
+    from sidecar.view.source import Source
+    from sidecar.view.sql import answers
+
+    with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, rows):
+        options.output.rows(columns, rows)

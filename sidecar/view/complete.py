@@ -1,0 +1,66 @@
+"""Since when a copy that is made from events is complete, and what it lacks. Pure.
+
+Events leave their topic by its retention, so a copy that begins to read later does not have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sidecar.kafka.admin.descriptions import Place, Span
+from sidecar.view.store import BOUND, Bound, Missing
+
+
+def begins_of(spans: Mapping[Place, Span], most: int | None) -> dict[Place, int]:
+    """Return the offset from which each partition is read, so that about `most` records are read; None: all.
+
+    The oldest are left out, in each partition the same part of it.
+    """
+    total = sum(span.end - span.begin for span in spans.values())
+    if most is None or total <= most:
+        return {place: span.begin for place, span in spans.items()}
+    return {place: span.end - (span.end - span.begin) * most // total for place, span in spans.items()}
+
+
+class Gaps:
+    """The time since when a copy has every event, learned from the first record after each gap."""
+
+    def __init__(self, since: int) -> None:
+        """`since`: what was known before (epoch ms)."""
+        self.since = since
+        self._open: set[Place] = set()
+
+    def find(self, begins: Mapping[Place, int], stored: Mapping[Place, int]) -> None:
+        """Note the partitions that begin behind what was read of them: events between are not in the copy."""
+        self._open = {place for place, begin in begins.items() if begin > stored.get(place, 0)}
+
+    def met(self, place: Place, at: int) -> None:
+        """Take the time (epoch ms) of the first record of a partition, or of its end if it has none."""
+        if place in self._open:
+            self._open.remove(place)
+            self.since = max(self.since, at)
+
+
+def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
+    """Return one sentence about what a copy lacks, beside what has left the topic; empty if nothing.
+
+    `skipped`: events that were not read because no more were asked for.
+    """
+    parts = list(_parts(missing, skipped))
+    if not parts:
+        return ""
+    limit = (
+        f"the bound of {bound.records} records or {bound.bytes // 1_000_000_000} GB is reached: "
+        if any(missing)
+        else ""
+    )
+    return f"{limit}{' and '.join(parts)} are left out; Spark's view (`reconsume view run`) has no such bound"
+
+
+def _parts(missing: Missing, skipped: int) -> Iterable[str]:
+    if skipped:
+        yield f"the {skipped} oldest events"
+    if missing.done:
+        yield f"{missing.done} done records, the oldest,"
+    if missing.events:
+        yield f"{missing.events} events of records that had no room"

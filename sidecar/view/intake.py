@@ -1,0 +1,114 @@
+"""What a reader does with the records of a turn: good ones into the local copy, bad ones counted and skipped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message
+
+from sidecar.clock import now
+from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.few_messages import MOST
+from sidecar.view.complete import Gaps
+from sidecar.view.forms import Form
+from sidecar.view.source import Source
+from sidecar.view.store import ViewStore
+from sidecar.view.tables import Item
+from topics import versions
+from topics.names import Kind
+from topics.view_record import Forgotten
+
+FUTURE = 300_000
+"""ms; a timestamp further ahead does not say when Spark wrote last."""
+BAD_EVERY = 60.0
+"""Seconds between two log lines about skipped records. The metric counts all of them."""
+EVENTS_TOGETHER = 2_000
+"""Events of one turn. Each turn writes most pages of the file's indexes anew: with 500 an event costs a third more."""
+ROOM_EVERY = 10.0
+"""Seconds between two times that a copy near its bound makes room."""
+AT_ONCE = -1e9
+
+_LOG = logging.getLogger("reconsume.view")
+
+
+class Batch(NamedTuple):
+    """What a turn has read. `moved`: the next offset of each partition. `newer`: versions that cannot be read here."""
+
+    items: list[Item]
+    moved: dict[Place, int]
+    newer: list[int]
+    errors: list[KafkaError]
+
+
+class Intake:
+    """The way of records into a store. `facts`: what is known of the copy, also what is not stored yet."""
+
+    def __init__(self, store: ViewStore, form: Form) -> None:
+        self.bad: Counter[Kind] = Counter(dict.fromkeys(form.kinds.values(), 0))
+        self._store, self._form = store, form
+        self._folds = form.source is Source.EVENTS
+        self._bad_at = self._room_at = AT_ONCE
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Take what is known from the store again: it was opened, or a topic was made anew."""
+        self.facts = self._store.facts()
+        self.gaps = Gaps(self.facts.since)
+
+    @property
+    def together(self) -> int:
+        """How many records a turn should have at most."""
+        return EVENTS_TOGETHER if self._folds else MOST
+
+    def read(self, messages: Iterable[Message]) -> Batch:
+        """Decode messages. Nothing is stored yet."""
+        batch, bad = Batch([], {}, [], []), list[str]()
+        for message in messages:
+            error, moment = message.error(), now().wall
+            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            if error is None:
+                batch.moved[place] = offset + 1
+                self._read(message, place, moment, batch, bad)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                batch.moved[place] = offset  # after the markers and gaps at the end
+                self.gaps.met(place, moment)
+            else:
+                batch.errors.append(error)
+        if bad and time.monotonic() >= self._bad_at:
+            self._bad_at = time.monotonic() + BAD_EVERY
+            _LOG.warning("%d bad records; the first: %s", len(bad), bad[0], extra={"event": "view-bad-records"})
+        return batch
+
+    def _read(self, message: Message, place: Place, moment: int, batch: Batch, bad: list[str]) -> None:
+        stamp = message.timestamp()[1]
+        self.gaps.met(place, stamp if 0 < stamp < moment else moment)
+        item = self._form.item(message, moment)
+        if isinstance(item, Item):
+            batch.items.append(item)
+            self._see_newest(item, stamp, moment)
+        else:
+            bad.append(f"{place[0]}, partition {place[1]}, offset {message.offset()}: {item.text}")
+            self.bad[self._form.kinds[place[0]]] += 1
+            batch.newer.extend(filter(None, [versions.newer(message.value() or b"")]))
+
+    def _see_newest(self, item: Item, stamp: int, moment: int) -> None:
+        is_row = item.kind is Kind.VIEW and not isinstance(item.heard, Forgotten)
+        if is_row and self.facts.newest < stamp <= moment + FUTURE:
+            self.facts = self.facts._replace(newest=stamp)
+
+    def keep(self, batch: Batch) -> list[Item]:
+        """Store a batch with its positions. Return what it tells: rows and sums, of events the rows that changed."""
+        passed_over = min(batch.newer, default=None)
+        if not self._folds:
+            self._store.take(batch.items, batch.moved, passed_over)
+            return batch.items
+        self.facts = self.facts._replace(since=self.gaps.since)
+        changed = self._store.take_events(batch.items, batch.moved, self.gaps.since, passed_over)
+        if self._store.tight and time.monotonic() >= self._room_at:
+            self._room_at = time.monotonic() + ROOM_EVERY
+            self._store.make_room()
+        return changed

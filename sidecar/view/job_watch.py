@@ -1,0 +1,62 @@
+"""Ask Kafka whether the Spark job keeps up with the events, for `view.source: auto`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException
+
+from sidecar.clock import wall
+from sidecar.errors import BrokerError
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import Offset
+from sidecar.kafka.client_config import view_config
+from sidecar.view.age import all_read, committed
+from sidecar.view.source import Source, limit_of, wanted_source
+from topics.names import Names
+
+_LOG = logging.getLogger("reconsume.view")
+
+
+class JobWatch:
+    """Two clients that ask, each time it is wanted. No record is read."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names, client: str) -> None:
+        self._names = names
+        self._cluster = Cluster(kafka)
+        self._job = Consumer(view_config(kafka, names.view_group, client))
+
+    def close(self) -> None:
+        self._job.close()
+
+    def wanted(self, now: Source) -> Source:
+        """Return what should be followed while `now` is. Takes some seconds if Kafka does not answer."""
+        return wanted_source(Source.AUTO, now, self._keeps_up(limit_of(now)))
+
+    def _keeps_up(self, limit: int) -> bool | None:
+        """Whether the job has read all events that are older than `limit` ms; None if Kafka does not say."""
+        try:
+            found = self._cluster.find([self._names.events, self._names.view])
+            if len(found) < 2:
+                return False
+            places, before = found[self._names.events].places, wall() - limit
+            ends = {place: listed.offset for place, listed in self._cluster.offsets(places, Offset.END).items()}
+            if (read := committed(self._job, ends)) is None:
+                return False
+            firsts = {place: listed.offset for place, listed in self._cluster.offsets(places, before).items()}
+            return all_read(read, ends, firsts)
+        except (BrokerError, KafkaException) as failure:
+            _LOG.debug("whether the Spark job keeps up is unknown: %s", failure, extra={"event": "view-job-unknown"})
+            return None
+
+
+def source_now(wish: Source, kafka: Mapping[str, str], names: Names, client: str) -> Source:
+    """Return what to read once, by the same rule."""
+    if wish is not Source.AUTO:
+        return wish
+    watch = JobWatch(kafka, names, client)
+    try:
+        return watch.wanted(Source.EVENTS)
+    finally:
+        watch.close()

@@ -1,0 +1,61 @@
+"""One local copy of the view: its file, what it is made from, and the clients that keep it while they live."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from sidecar.view.file_turns import opening
+from sidecar.view.forms import form_of
+from sidecar.view.reader import ViewReader
+from sidecar.view.source import Source
+from sidecar.view.store import ViewStore
+from sidecar.view.store_file import open_store, remove
+from topics.names import Kind, Names
+
+
+class LocalCopy:
+    """A file, and a reader while it is connected. All calls must come from one thread."""
+
+    def __init__(self, folder: Path | None, names: Names, source: Source) -> None:
+        """Open the file. Raises OSError, sqlite3.Error."""
+        self.source = source
+        self.store: ViewStore = open_store(folder, names.group, source)
+        self.reader: ViewReader | None = None
+        self._names = names
+        self._bad: Counter[Kind] = Counter()
+
+    def connect(self, kafka: Mapping[str, str], client: str, check_every: float) -> ViewReader:
+        """Create the clients. Raises KafkaException."""
+        form = form_of(self.source, kafka, self._names, client)
+        self.reader = ViewReader(kafka, self._names, self.store, form, client, check_every)
+        return self.reader
+
+    def disconnect(self) -> None:
+        """Close the clients. The file can be queried all the same."""
+        if self.reader is not None:
+            self._bad.update(self.reader.bad)
+            self.reader.close()
+            self.reader = None
+
+    @property
+    def bad(self) -> dict[Kind, int]:
+        """The number of records that were skipped since the file was opened, by kind."""
+        found = self._bad + Counter() if self.reader is None else self._bad + Counter(self.reader.bad)
+        return dict(found)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is read to its end, so that it can take the place of another copy."""
+        return self.reader is not None and self.reader.caught_up and self.reader.facts.as_of is not None
+
+    def close(self, *, for_good: bool = False) -> None:
+        """Close the file, and delete it if no copy of this source is wanted any more."""
+        self.disconnect()
+        self.store.close()
+        if for_good:
+            with suppress(sqlite3.OperationalError, OSError), opening(self.store.path):  # queries may still read it
+                remove(self.store.path)

@@ -1,0 +1,83 @@
+"""Open the file of a local copy: one that no other process uses, with what an earlier start left in it."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import logging
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from sidecar.view.file_turns import opening
+from sidecar.view.source import Source
+from sidecar.view.store import BOUND, Bound, ViewStore
+
+SLOTS = 64
+"""Files of one group in one folder. Each running sidecar has its own."""
+FILES = {Source.SPARK: "view", Source.EVENTS: "events"}
+"""The word in the name of a file, by what it is made from. A copy of the one never becomes a copy of the other."""
+
+_LOG = logging.getLogger("reconsume.view")
+
+
+def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, bound: Bound = BOUND) -> ViewStore:
+    """Open a file that no other sidecar uses, with what an earlier start left in it. Raises OSError, sqlite3.Error.
+
+    `folder` is None for a temporary folder, which is removed when the store is closed. `source`: what it is made from.
+    """
+    place = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name, lock = _slot(place, f"{group}-{FILES[source]}")
+    try:
+        with opening(path := place / f"{name}.sqlite"):
+            return _opened(path, lock, folder is None, bound)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _slot(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
+    """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
+    for number in range(SLOTS):
+        name = f"{prefix}-{number}"
+        lock = (folder / f"{name}.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+        else:
+            return name, lock
+    raise OSError(f"all {SLOTS} files for the view in {folder} are in use")
+
+
+def _opened(path: Path, lock: IO[bytes], temporary: bool, bound: Bound) -> ViewStore:
+    """Open the file as it is, or create a new one if it is broken."""
+    try:
+        return ViewStore(path, lock, temporary, bound)
+    except sqlite3.OperationalError:
+        raise  # the disk is full or may not be written: a new file would fail as well
+    except sqlite3.DatabaseError as fault:
+        _LOG.warning(
+            "the local copy of the view cannot be used and is read again: %s", fault, extra={"event": "view-rebuilt"}
+        )
+        remove(path)
+        return ViewStore(path, lock, temporary, bound)
+
+
+def remove(path: Path) -> None:
+    """Remove a file with its log."""
+    for suffix in ("-wal", "-shm", ""):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def kept_source(folder: Path | None, group: str) -> Source | None:
+    """Return what the files that an earlier start left in a folder are made from; None if there are none.
+
+    If there are both, a change from one to the other was interrupted, and nobody knows which is complete.
+    """
+    if folder is None:
+        return None
+    found = [source for source, word in FILES.items() if any(folder.glob(f"{glob.escape(group)}-{word}-*.sqlite"))]
+    return found[0] if len(found) == 1 else None

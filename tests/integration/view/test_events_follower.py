@@ -1,0 +1,309 @@
+"""The view made from the events, on a real broker: it is the fold of the topic, whatever happens to either."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sidecar.view.follower import CopyStatus, ViewFollower
+from sidecar.view.job_watch import JobWatch
+from sidecar.view.query import Filters, questions
+from sidecar.view.source import Source
+from tests.support.deadline import until
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
+from tests.support.kafka.view_topics import create_view_topics, event, folded, summed, tell
+from tests.support.view_rows import HOSTILE, out, view_row, wall
+from topics.events import State, encode_event
+from topics.names import Kind, Names
+from topics.view_record import encode_row
+
+SECONDS = 30.0
+CHECK_EVERY = 0.5
+WATCH_EVERY = 0.5
+Follow = Callable[..., ViewFollower]
+
+
+@pytest.fixture
+def follow(kafka: Broker, group: str) -> Iterator[Follow]:
+    """`follow(folder=None, source=Source.EVENTS)`: a thread that follows the group's view, and is always stopped."""
+    threads: list[ViewFollower] = []
+
+    def start(folder: Path | None = None, source: Source = Source.EVENTS) -> ViewFollower:
+        servers = {"bootstrap.servers": kafka.bootstrap}
+        names = Names(group)
+        thread = ViewFollower(servers, names, folder, "t", CHECK_EVERY, source=source, watch_every=WATCH_EVERY)
+        threads.append(thread)
+        thread.start()
+        return thread
+
+    yield start
+    for thread in threads:
+        end(thread)
+
+
+@pytest.fixture
+def names(kafka: Broker, group: str) -> Names:
+    return create_view_topics(kafka.bootstrap, group)
+
+
+def end(thread: ViewFollower) -> None:
+    thread.stop()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+def rows(thread: ViewFollower) -> dict[str, Any]:
+    """The rows by id; none while there is no file."""
+    return {row["id"]: row for row in asked(thread, lambda query: query.every_message(Filters()))}
+
+
+def sums(thread: ViewFollower) -> dict[str, Any]:
+    found = asked(thread, lambda query: query.every_sum(0))
+    return {f"{row['minute']}|{row['topic']}|{row['level'] or ''}|{row['reason']}": row for row in found}
+
+
+def asked(thread: ViewFollower, question: Callable[..., Any]) -> list[dict[str, Any]]:
+    seen = thread.seen
+    try:
+        if seen.path is None or not seen.path.exists():
+            return []
+        with questions(seen.path) as query:
+            return [msgspec.json.decode(value) for value in question(query)]
+    except sqlite3.Error:
+        return []
+
+
+def known(thread: ViewFollower) -> CopyStatus:
+    return until(lambda: thread.seen if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
+
+
+def life(group: str, number: int) -> list[Any]:
+    """A record that fails twice and is done, one that is dead and redriven, told in no order and in part twice."""
+    at = wall()
+    fails = [event(group, number, times=times, at=at + times, first_failed_at=at) for times in (1, 2)]
+    done = event(group, number, State.COMMIT, 2, at=at + 9, level=None, due=0, first_failed_at=at)
+    dead = event(group, number + 1_000, State.DLQ, 1, at=at, level=None, due=0, first_failed_at=at)
+    again = event(group, number + 1_000, State.REDRIVEN, 0, redrives=1, at=at + 5, level=None, due=0)
+    return [done, fails[1], fails[0], fails[1], again, dead]
+
+
+def test_the_copy_is_the_fold_of_the_topic_and_its_sums_row_by_row(
+    kafka: Broker, names: Names, group: str, follow: Follow
+) -> None:
+    thread = follow()
+    for number in range(20):
+        tell(kafka.bootstrap, life(group, number))
+    told = dump(kafka.bootstrap, names.events)
+    until(lambda: rows(thread) == folded(told), SECONDS, "the rows are the fold")
+    assert sums(thread) == summed(told)
+    until(lambda: not thread.seen.problem, SECONDS, "nothing is wrong")
+    seen = thread.seen
+    assert (seen.source, seen.since, seen.shortfall) == (Source.EVENTS, 0, "")
+    until(lambda: (thread.seen.as_of or 0) > (seen.as_of or 0), SECONDS, "it gets newer by itself")
+
+
+def test_no_event_is_an_empty_view_and_a_missing_topic_is_said(kafka: Broker, group: str, follow: Follow) -> None:
+    thread = follow()
+    until(lambda: "does not exist" in thread.seen.problem, SECONDS, "it says that there is none")
+    create_view_topics(kafka.bootstrap, group)
+    assert known(thread).problem == ""
+    assert rows(thread) == {}
+
+
+def test_hostile_events_are_counted_and_stop_nothing(kafka: Broker, names: Names, group: str, follow: Follow) -> None:
+    other = Out(encode_event(event("other", 1)), b"orders:0:1")
+    ahead = Out(encode_event(event(group, 2, at=wall() + 3_600_000)), b"orders:0:2")
+    later = Out(encode_event(event(group, 3)).replace(b'"v":1', b'"v":7'), b"orders:0:3")
+    good = event(group, 7)
+    bad = [Out(*record[:2], partition=0) for record in (*HOSTILE, other, ahead, later)]
+    produce(kafka.bootstrap, names.events, [*bad, Out(encode_event(good), b"any key", partition=0)])
+    thread = follow()
+    until(lambda: list(rows(thread)) == [good.id], SECONDS, "what follows them is read, and they are not")
+    until(lambda: thread.seen.bad == {Kind.EVENTS: len(bad)}, SECONDS, "all are counted")
+
+
+def test_what_a_transaction_took_back_is_never_seen(kafka: Broker, names: Names, group: str, follow: Follow) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{group}-t"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(names.events, encode_event(event(group, 1, State.DLQ, 9)), b"orders:0:1")
+    producer.flush(SECONDS)
+    producer.abort_transaction(SECONDS)
+    tell(kafka.bootstrap, [event(group, 1)])
+    thread = follow()
+    until(lambda: "orders:0:1" in rows(thread), SECONDS, "the truth is there")
+    assert rows(thread)["orders:0:1"]["times"] == 1
+    assert sum(row["dead"] for row in sums(thread).values()) == 0
+
+
+def test_a_restart_goes_on_and_counts_nothing_twice(
+    kafka: Broker, names: Names, group: str, follow: Follow, tmp_path: Path
+) -> None:
+    for number in range(3):
+        tell(kafka.bootstrap, life(group, number))
+        thread = follow(tmp_path)
+        told = dump(kafka.bootstrap, names.events)
+        until(lambda thread=thread, told=told: rows(thread) == folded(told), SECONDS, "the rows are the fold")
+        assert sums(thread) == summed(told)
+        end(thread)
+    assert [path.name for path in tmp_path.glob("*.sqlite")] == [f"{group}-events-0.sqlite"]
+
+
+def test_a_topic_that_was_made_anew_is_read_anew(
+    kafka: Broker, names: Names, group: str, follow: Follow, tmp_path: Path
+) -> None:
+    tell(kafka.bootstrap, [event(group, 1)])
+    thread = follow(tmp_path)
+    until(lambda: rows(thread), SECONDS, "it is read")
+    end(thread)
+    delete_topics(kafka.bootstrap, names.view, names.stats, names.events)
+    create_view_topics(kafka.bootstrap, group)
+    tell(kafka.bootstrap, [event(group, number) for number in range(2, 30)])  # it is longer than the old one
+    again = follow(tmp_path)
+    told = dump(kafka.bootstrap, names.events)
+    until(lambda: rows(again) == folded(told), SECONDS, "the new topic is read, and nothing else is there")
+    assert sums(again) == summed(told)
+    assert again.seen.since == 0
+
+
+def test_it_says_since_when_it_is_complete(
+    kafka: Broker, names: Names, group: str, follow: Follow, tmp_path: Path
+) -> None:
+    tell(kafka.bootstrap, [event(group, number) for number in range(40)])
+    cut = wall()
+    forget(kafka.bootstrap, names.events)
+    tell(kafka.bootstrap, [event(group, number) for number in range(40, 60)])
+    thread = follow(tmp_path)
+    until(lambda: len(rows(thread)) == 20, SECONDS, "what is left is read")
+    assert cut <= thread.seen.since <= wall()
+    since = thread.seen.since
+    end(thread)
+    assert follow_since(follow(tmp_path)) == since, "a restart knows it"
+    away = wall()
+    tell(kafka.bootstrap, [event(group, number) for number in range(60, 90)])
+    forget(kafka.bootstrap, names.events)  # read by nobody
+    tell(kafka.bootstrap, [event(group, number) for number in range(90, 100)])
+    again = follow(tmp_path)
+    until(lambda: "orders:0:99" in rows(again), SECONDS, "it goes on")
+    until(lambda: again.seen.since >= away, SECONDS, "events are lacking that left while it was away")
+    assert "orders:0:41" in rows(again)
+
+
+def follow_since(thread: ViewFollower) -> int:
+    known(thread)
+    since = thread.seen.since
+    end(thread)
+    return since
+
+
+def forget(bootstrap: str, topic: str) -> None:
+    """Delete all records of a topic, as its retention does."""
+    with_ends = Consumer({"bootstrap.servers": bootstrap, "group.id": "any"})
+    numbers = with_ends.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+    ends = {n: with_ends.get_watermark_offsets(TopicPartition(topic, n), timeout=SECONDS)[1] for n in numbers}
+    with_ends.close()
+    places = [TopicPartition(topic, number, end) for number, end in ends.items() if end > 0]
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come only while it lives
+    for done in admin.delete_records(places).values():
+        done.result(SECONDS)
+
+
+# --- auto -------------------------------------------------------------------------------------------------------------
+
+
+def commit(bootstrap: str, names: Names, back: int = 0) -> None:
+    """Say that all events but the last `back` of each partition are read, as the Spark job does."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
+    numbers = consumer.list_topics(names.events, timeout=SECONDS).topics[names.events].partitions
+    ends = {n: consumer.get_watermark_offsets(TopicPartition(names.events, n), timeout=SECONDS)[1] for n in numbers}
+    told = [TopicPartition(names.events, number, max(0, end - back)) for number, end in ends.items()]
+    consumer.commit(offsets=told, asynchronous=False)
+    consumer.close()
+
+
+def test_with_auto_the_jobs_view_takes_the_place_of_the_events_and_gives_it_back(
+    kafka: Broker, names: Names, group: str, follow: Follow, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(kafka.bootstrap, [event(group, 1)])
+    thread = follow(tmp_path, Source.AUTO)
+    until(lambda: "orders:0:1" in rows(thread), SECONDS, "without a job the events are shown")
+    assert thread.seen.source is Source.EVENTS
+    sparks = view_row(1, group=group, instance="as Spark says")
+    produce(kafka.bootstrap, names.view, [out(sparks)])
+    commit(kafka.bootstrap, names)
+    until(lambda: thread.seen.source is Source.SPARK, SECONDS, "the job's view is taken")
+    assert thread.seen.as_of is not None, "it was complete before it was taken"
+    assert rows(thread)[sparks.id] == msgspec.json.decode(encode_row(sparks))
+    until(lambda: not list(tmp_path.glob("*events*.sqlite")), SECONDS, "the former file is gone")
+    remove_job(kafka.bootstrap, names)
+    until(lambda: thread.seen.source is Source.EVENTS, SECONDS, "without the job the events are taken again")
+    until(lambda: rows(thread)["orders:0:1"]["instance"] != "as Spark says", SECONDS, "and shown")
+    until(lambda: not list(tmp_path.glob("*view*.sqlite")), SECONDS, "the former file is gone")
+    assert "the view is that of spark now: the Spark job keeps up" in caplog.text
+    assert "the view is that of events now: the Spark job is 10 minutes behind the events, or gone" in caplog.text
+
+
+def remove_job(bootstrap: str, names: Names) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.delete_consumer_groups([names.view_group], request_timeout=SECONDS).values():
+        done.result(SECONDS)
+
+
+def test_with_auto_what_is_served_stays_while_the_other_source_cannot_be_read(
+    kafka: Broker, names: Names, group: str, follow: Follow
+) -> None:
+    tell(kafka.bootstrap, [event(group, 1)])
+    commit(kafka.bootstrap, names)  # a job that reads, and has never written
+    thread = follow(None, Source.AUTO)
+    until(lambda: "nothing was ever written" in thread.seen.problem, SECONDS, "it was asked first, as nothing is known")
+    remove_job(kafka.bootstrap, names)
+    until(lambda: thread.seen.source is Source.EVENTS, SECONDS, "the events are taken")
+    commit(kafka.bootstrap, names)
+    looked = thread.seen.as_of or 0
+    until(lambda: (thread.seen.as_of or 0) > looked + 3_000, SECONDS, "some questions have passed")
+    assert (thread.seen.source, list(rows(thread))) == (Source.EVENTS, ["orders:0:1"])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "now", "wanted"),
+    [
+        (0.5, Source.EVENTS, Source.SPARK),
+        (2, Source.EVENTS, Source.EVENTS),
+        (2, Source.SPARK, Source.SPARK),
+        (11, Source.SPARK, Source.EVENTS),
+    ],
+)
+def test_the_jobs_view_is_followed_from_a_minute_on_and_until_ten_minutes_behind(
+    kafka: Broker, group: str, minutes: float, now: Source, wanted: Source
+) -> None:
+    names = Names(group)
+    create_topic(kafka.bootstrap, names.events)  # whose times are those of their writers
+    create_topic(kafka.bootstrap, names.view)
+    unread = event(group, 1)
+    times = (wall() - 3_600_000, wall() - int(minutes * 60_000))
+    produce(kafka.bootstrap, names.events, [Out(encode_event(unread), b"k", timestamp=time) for time in times])
+    commit(kafka.bootstrap, names, back=1)
+    watch = JobWatch({"bootstrap.servers": kafka.bootstrap}, names, "t")
+    try:
+        assert watch.wanted(now) is wanted
+        commit(kafka.bootstrap, names)
+        assert watch.wanted(now) is Source.SPARK, "a job that has read all keeps up, however old that is"
+    finally:
+        watch.close()
+
+
+def test_without_kafka_or_a_job_nothing_changes_or_the_events_are_read(kafka: Broker, names: Names, group: str) -> None:
+    watch = JobWatch({"bootstrap.servers": kafka.bootstrap}, names, "t")
+    assert [watch.wanted(now) for now in (Source.EVENTS, Source.SPARK)] == [Source.EVENTS, Source.EVENTS]
+    watch.close()
+    away = JobWatch({"bootstrap.servers": "127.0.0.1:1"}, names, "t")
+    assert away.wanted(Source.SPARK) is Source.SPARK
+    away.close()
