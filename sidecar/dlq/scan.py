@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from sidecar.errors import BrokerError
-from sidecar.kafka.client_config import follower_config
+from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.range_reader import RangeReader, place_of
 
@@ -34,7 +34,8 @@ class Scan:
         self._layout = layout
         self._began = time.monotonic()
         config = follower_config(topics.kafka, topics.names.redrive_group, CLIENT)
-        self._consumer = Consumer({**config, **QUIET})
+        self._config = {**config, **QUIET}
+        self._consumer = Consumer(self._config)
 
     @property
     def rate(self) -> float:
@@ -51,7 +52,7 @@ class Scan:
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        reader = RangeReader(self._consumer, self._layout)
+        reader = RangeReader(self._consumer, self._layout, lambda: Consumer(whole_fetches(self._config)))
         for message in reader.records(SILENCE):
             self.read += 1
             yield to_record(message, Partition(*place_of(message)), 0, None)

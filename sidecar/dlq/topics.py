@@ -19,7 +19,7 @@ from sidecar.dlq.settlements import Settlements, read_settlements
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from sidecar.kafka.admin.descriptions import Place, unled_places
-from sidecar.kafka.client_config import BATCH_BYTES, reader_config, whole_fetches
+from sidecar.kafka.client_config import BATCH_BYTES, reader_config
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -76,7 +76,7 @@ class DlqTopics:
 
     def reader(self) -> Consumer:
         """Return a client of the redrive group that never joins it. The caller closes it."""
-        return Consumer({**whole_fetches(reader_config(self.kafka, self.names.redrive_group, CLIENT)), **QUIET})
+        return Consumer({**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
 
     def layout(self, *, whole: bool = False) -> Layout:
         """Return the span of every partition. Raises ContractError if a topic does not exist.

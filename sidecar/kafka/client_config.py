@@ -176,12 +176,12 @@ def reader_config(user: Properties, group: str, client_id: str) -> Config:
 
 
 def follower_config(user: Properties, group: str, client_id: str) -> Config:
-    """Return the configuration of a client that reads the group's own topics from their beginning.
+    """Return the configuration of a client that reads topics from their beginning.
 
     It also requests the committed offsets of `group`.
     """
     return {
-        **whole_fetches(reader_config(user, group, client_id)),
+        **reader_config(user, group, client_id),
         # A compacted topic has gaps, and a topic that was deleted and created again begins at 0.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,

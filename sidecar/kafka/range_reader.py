@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import Protocol, TypeVar
@@ -15,6 +15,7 @@ from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
 from sidecar.kafka.few_messages import few_messages
+from sidecar.kafka.gaps import MARKER
 
 POLL = 0.1
 """Seconds of one call at most, so that Ctrl-C need not wait."""
@@ -41,18 +42,24 @@ def place_of(message: Message) -> Place:
 
 
 class RangeReader:
-    """A reader of a span of each partition. Its consumer must have `enable.partition.eof`."""
+    """A reader of a span of each partition. Its consumer must have `enable.partition.eof`.
 
-    def __init__(self, consumer: Consumer, spans: Mapping[P, HasSpan]) -> None:
+    `widen` returns a consumer with fetches that are large enough where transactions were aborted. It takes over at the
+    first gap that such a transaction may have left, before anything behind it is read, and is closed by this reader.
+    """
+
+    def __init__(
+        self, consumer: Consumer, spans: Mapping[P, HasSpan], widen: Callable[[], Consumer] | None = None
+    ) -> None:
         """Assign the partitions to the consumer."""
         self.left: dict[Place, int] = {place: span.end for place, span in spans.items() if span.begin < span.end}
         """The partitions that are not read to their ends yet."""
         self.overtaken: dict[Place, int] = {}
         """Partitions whose next records were deleted before they could be read, with the first offset that was left.
         Only for consumers with `auto.offset.reset=error`; others go on there unnoticed."""
-        self._consumer = consumer
-        begins = [TopicPartition(place[0], place[1], span.begin) for place, span in spans.items() if place in self.left]
-        consumer.assign(begins)
+        self._consumer, self._widen = consumer, widen
+        self._next: dict[Place, int] = {place: span.begin for place, span in spans.items() if place in self.left}
+        self._assign()
 
     def records(self, patience: float = inf, deadline: float = inf) -> Iterator[Message]:
         """Yield the records as they come. Each is let go when the next one is asked for.
@@ -60,18 +67,27 @@ class RangeReader:
         Raises BrokerError for an error that lasts. Ends before everything is read if nothing has come for `patience`
         seconds, or at `deadline` (monotonic seconds).
         """
-        heard = time.monotonic()
+        heard, given = time.monotonic(), self._consumer
+        try:
+            yield from self._records(heard, patience, deadline)
+        finally:
+            if self._consumer is not given:
+                self._consumer.close()
+
+    def _records(self, heard: float, patience: float, deadline: float) -> Iterator[Message]:
         while self.left:
-            before = len(self.left)
-            for messages in few_messages(self._consumer, POLL):
+            before, consumer = len(self.left), self._consumer
+            for messages in few_messages(consumer, POLL):
                 messages.reverse()
-                while messages:
+                while messages and consumer is self._consumer:
                     if self._is_wanted(message := messages.pop()):
                         yield message
                         before = -1
-                del message
+                    del message
                 if time.monotonic() > deadline:
                     return
+                if consumer is not self._consumer:
+                    break
             now = time.monotonic()  # after the caller, who may take long with the records
             if len(self.left) != before:
                 heard = now
@@ -92,10 +108,22 @@ class RangeReader:
         end = self.left.get(place)
         if end is None:
             return False
+        if self._widen is not None and error is None and offset > self._next[place] + MARKER:
+            self._read_wider(self._widen)
+            return False
+        self._next[place] = offset + (error is None)
         # The last offset may be a transaction's marker, or compacted. Then only the event says that all is read.
         if offset + (error is None) >= end:
             self.finish(place)
         return error is None and offset < end
+
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(*place, self._next[place]) for place in self.left])
+
+    def _read_wider(self, widen: Callable[[], Consumer]) -> None:
+        self._consumer.unassign()
+        self._consumer, self._widen = widen(), None
+        self._assign()
 
     def _stumble(self, place: Place, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -113,7 +141,7 @@ class RangeReader:
             begin, _ = retry_transient(ask, ANSWER_SECONDS, _passes)
         except KafkaException as error:
             raise BrokerError(f"where topic {place[0]} begins is not known: {error.args[0].str()}") from error
-        self.overtaken[place] = begin
+        self.overtaken[place] = self._next[place] = begin
         self._consumer.incremental_unassign([asked])
         if begin >= self.left.get(place, 0):
             self.left.pop(place, None)

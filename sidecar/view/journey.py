@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Message
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Place, Topic, unled_places
-from sidecar.kafka.client_config import view_config
+from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.errors import ANSWER_SECONDS
 from sidecar.kafka.range_reader import RangeReader, place_of
 from topics.events import Event, decode_event, encode_event, order
@@ -61,10 +61,13 @@ def read_journey(
     `since` is the record's first failure (epoch ms), None if unknown. Raises BrokerError, and ContractError if the
     topic does not exist.
     """
-    consumer = Consumer(view_config(kafka, names.retry_group, CLIENT))
+    config = view_config(kafka, names.retry_group, CLIENT)
+    consumer = Consumer(config)
     try:
         topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
-        journey = _found(consumer, names, record, _spans(cluster, topic, since), most, told)
+        spans = _spans(cluster, topic, since)
+        reader = RangeReader(consumer, spans, lambda: Consumer(whole_fetches(config)))
+        journey = _found(reader, names, record, spans, most, told)
         unled = ", ".join(f"{name}[{number}]" for name, number in unled_places([topic]))
         reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]
         return journey._replace(missing="; ".join(filter(None, reasons)))
@@ -89,11 +92,10 @@ def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[Place, Spa
 
 
 def _found(
-    consumer: Consumer, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told
+    reader: RangeReader, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told
 ) -> Journey:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
     key, kept = record.encode(), Kept()
-    reader = RangeReader(consumer, spans)
     for message in _messages(reader, lambda count: told(count, total)):
         read += 1
         if message.key() == key:

@@ -16,8 +16,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.clock import now
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place, Topic
-from sidecar.kafka.client_config import view_config
+from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.few_messages import next_messages
+from sidecar.kafka.gaps import UntilGap
 from sidecar.view.age import Told
 from sidecar.view.complete import begins_of, shortfall
 from sidecar.view.forms import Form
@@ -69,7 +70,9 @@ class ViewReader:
         self._intake = Intake(store, form)
         self._most, self._skipped = most, 0
         self._cluster = Cluster(kafka)
-        self._consumer = Consumer(view_config(kafka, names.retry_group, client))
+        self._config = view_config(kafka, names.retry_group, client)
+        self._small = form.source is Source.EVENTS
+        self._consumer = Consumer(self._config)
         self._found: Mapping[str, Topic] = {}
         self._begins: Mapping[Place, int] = {}
         self._positions: dict[Place, int] = {}
@@ -93,7 +96,8 @@ class ViewReader:
             self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
             self._check()
         began = time.thread_time()
-        items = self._take(next_messages(self._consumer, wait, self._intake.together))
+        messages = next_messages(self._consumer, wait, self._intake.together)
+        items = self._take_small(messages) if self._small else self._take(messages)
         self.took = time.thread_time() - began
         self._judge()
         return items
@@ -208,6 +212,19 @@ class ViewReader:
             self._noted = self.facts
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _take_small(self, messages: Iterable[Message]) -> list[Item]:
+        taken = UntilGap(messages, self._positions)
+        items = self._take(taken)
+        if taken.met:
+            self._fetch_whole()
+        return items
+
+    def _fetch_whole(self) -> None:
+        self._small, former = False, self._consumer
+        self._consumer = Consumer(whole_fetches(self._config))
+        former.close()
+        self._consumer.assign([TopicPartition(*place, after) for place, after in self._positions.items()])
 
     def _take(self, messages: Iterable[Message]) -> list[Item]:
         batch = self._intake.read(messages)

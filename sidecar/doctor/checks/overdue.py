@@ -17,7 +17,7 @@ from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place, Span
-from sidecar.kafka.client_config import follower_config
+from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.messages import UNREADABLE, to_record
 from sidecar.kafka.range_reader import RangeReader, place_of
@@ -92,7 +92,7 @@ def first_records(
     found: dict[Place, tuple[int, int]] = {}
     if not spans:
         return found
-    config = follower_config(cluster.kafka, group.names.retry_group, cluster.client_id)
+    config = whole_fetches(follower_config(cluster.kafka, group.names.retry_group, cluster.client_id))
     consumer = Consumer({**config, "log_level": 0})
     try:
         reader = RangeReader(consumer, spans)

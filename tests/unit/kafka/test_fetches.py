@@ -32,13 +32,13 @@ USERS: dict[str, dict[str, str]] = {
 
 
 def configs(user: Mapping[str, str]) -> dict[str, Config]:
-    """The configuration of each consumer of the group's own topics."""
+    """The configuration of a lane that reads the group's own topics, and of what reads on behind a gap."""
     given = SERVERS | user
     return {
         "lane": consumer_config(given, "g", "c", own=True),
-        "follower": follower_config(given, "g", "c"),
-        "view": view_config(given, "g", "c"),
-        "dead letters": whole_fetches(reader_config(given, "g", "c")),
+        "follower": whole_fetches(follower_config(given, "g", "c")),
+        "view": whole_fetches(view_config(given, "g", "c")),
+        "reader": whole_fetches(reader_config(given, "g", "c")),
     }
 
 

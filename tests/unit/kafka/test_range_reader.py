@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.admin.descriptions import Span
+from sidecar.kafka.gaps import UntilGap
 from sidecar.kafka.range_reader import RangeReader, place_of
 
 EOF = KafkaError._PARTITION_EOF
@@ -25,15 +26,19 @@ class Client:
         self.messages = list(messages)
         self.begin = begin
         self.told: list[tuple[str, int, int]] = []
+        self.closed = False
 
     def consume(self, most: int, timeout: float) -> list[Any]:
         return [self.messages.pop(0)] if self.messages and most == 1 else []
+
+    def close(self) -> None:
+        self.closed = True
 
     def get_watermark_offsets(self, _place: TopicPartition, timeout: float, cached: bool) -> tuple[int, int]:
         return self.begin, 1_000
 
     def __getattr__(self, name: str) -> Any:
-        return lambda places: self.told.extend((name, place.partition, place.offset) for place in places)
+        return lambda places=(): self.told.extend((name, place.partition, place.offset) for place in places)
 
 
 def message(offset: int = -1, code: int | None = None, partition: int = 0) -> Any:
@@ -120,3 +125,39 @@ def test_what_retention_took_is_passed_over_and_named(begin: int, read: list[int
     assert offsets(reader) == read
     assert reader.overtaken == {A: begin}
     assert (("incremental_assign", 0, begin) in client.told) is (begin < 6)
+
+
+GAPS = {
+    "only the last record": ([3, 5, 6], 99),
+    "an aborted transaction": ([3, 6, 7], 6),
+    "an aborted transaction before the first record": ([5, 6], 5),
+    "many offsets": ([3, 4, 90], 90),
+}
+
+
+@pytest.mark.parametrize(("there", "behind"), GAPS.values(), ids=GAPS)
+def test_a_reader_of_little_reads_anew_with_more_what_is_behind_a_gap(there: list[int], behind: int) -> None:
+    """Small fetches may bring aborted records there; larger ones do not, so that here all others are left out."""
+    small = Client(*map(message, there), message(99))
+    large = Client(*map(message, sorted({behind, 99})))
+    made = []
+
+    def widen() -> Consumer:
+        made.append(large)
+        return cast("Consumer", large)
+
+    reader = RangeReader(cast("Consumer", small), {A: Span(3, 100)}, widen)
+    before = [offset for offset in there if offset < behind]
+    assert offsets(reader) == [*before, *sorted({behind, 99})]
+    assert len(made) == 1
+    assert large.told[0] == ("assign", 0, before[-1] + 1 if before else 3)
+    assert large.closed
+
+
+def test_until_the_first_gap_messages_pass_one_reader_as_they_come() -> None:
+    taken = UntilGap([message(4), message(6, EOF), message(7), message(9), message(10)], {A: 4})
+    assert [found.offset() for found in taken] == [4, 6]
+    assert taken.met
+    whole = UntilGap([message(4), message(6), message(2, partition=1)], {A: 4})
+    assert len(list(whole)) == 3
+    assert not whole.met

@@ -1,0 +1,36 @@
+"""Gaps that aborted transactions leave in the offsets of a topic, for readers that fetch little at a time.
+
+Such readers may get records of aborted transactions as committed ones (`client_config.WHOLE`). The first aborted
+transaction of a piece is always left out rightly, so that a gap comes first. What is behind it has to be read anew,
+with larger fetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from confluent_kafka import Message
+
+from sidecar.kafka.admin.descriptions import Place
+
+MARKER = 1
+"""Offsets that the end of a committed transaction takes. Where more are missing, one was aborted, or records left."""
+
+
+class UntilGap:
+    """The messages of a reader up to the first gap. `positions`: the next offset of each partition."""
+
+    def __init__(self, messages: Iterable[Message], positions: Mapping[Place, int]) -> None:
+        self.met = False
+        """Whether a gap has ended them."""
+        self._messages, self._next = messages, dict(positions)
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in self._messages:
+            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            if message.error() is None:
+                if offset > self._next.get(place, offset) + MARKER:
+                    self.met = True
+                    return
+                self._next[place] = offset + 1
+            yield message
