@@ -113,6 +113,8 @@ def test_a_query_prints_its_rows_in_the_format_that_is_asked_for(told: Path) -> 
 def test_a_wrong_query_is_one_sentence(told: Path) -> None:
     done = reconsume("view", "sql", "SELECT nothing FROM view", "-o", "jsonl", "-c", told)
     assert (done.exit_code, done.stdout) == (1, "")
-    [sentence] = done.stderr.splitlines()
-    assert sentence.startswith("reconsume: the query failed: [UNRESOLVED_COLUMN")
-    assert json.dumps("nothing").strip('"') in sentence
+    [line] = done.stderr.splitlines()
+    fault = json.loads(line)
+    assert fault["detail"].startswith("the query failed: [UNRESOLVED_COLUMN")
+    assert "`nothing`" in fault["detail"]
+    assert fault["exit"] == 1

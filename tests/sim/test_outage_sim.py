@@ -102,6 +102,7 @@ def test_a_thousand_malformed_records_in_one_partition_hold_up_no_other(seed: in
     assert world.lateness(GOOD) <= 15_000
 
 
+@pytest.mark.long
 def test_an_hour_in_which_the_service_fails_everything_dead_letters_nothing() -> None:
     world = Story(plan(4, configs=HOURS), failing_until(HOUR), [(at * 100, at % 8, GOOD) for at in range(400)]).run()
     check(world)

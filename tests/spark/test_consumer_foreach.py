@@ -147,7 +147,7 @@ def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, ca
     copies = {identity_of(row): row for row in written if row["topic"] != EVENTS}
     assert {identity: row["topic"] for identity, row in copies.items()} == {
         "orders:0:1": "billing-RETRY-1s",
-        "orders:0:2": "billing-RETRY-1m",
+        "orders:0:2": "billing-RETRY-2s",
         "orders:0:3": "billing-RETRY-1s",
         "orders:0:4": "billing-RETRY-1s",
         "orders:0:5": "billing-DLQ",

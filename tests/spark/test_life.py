@@ -155,6 +155,7 @@ def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_withou
         wait(lambda: view_of(life.bootstrap, b).keys() == {"orders:0:3"}, "the group that is made anew is read anew")
 
 
+@pytest.mark.long  # the one above shows it of the view
 def test_a_batch_that_was_planned_with_a_group_whose_events_are_gone_is_done_without_it(life: Life) -> None:
     """Else each of its tasks waits three minutes for the topic, and fails."""
     a, b, pattern = planned(life)

@@ -130,7 +130,9 @@ def test_a_postponed_record_comes_again_when_it_was_asked_for_and_is_not_counted
 def test_only_a_long_wait_is_a_copy_and_it_tells_since_when(run: Run) -> None:
     assert run.copies("short") == []
     copies = run.copies("long")
-    assert [copy.topic.rpartition("-")[2] for copy in copies] == ["5s", "2s", "2s"][: len(copies)]
+    levels = [copy.topic.rpartition("-")[2] for copy in copies]
+    assert levels[:2] == ["5s", "2s"]
+    assert levels[2:] in ([], ["2s"], ["1s"]), "what is left then is 2 s, less what the hops were late"
     assert {copy.times for copy in copies} == {0}
     assert len({(copy.due, copy.ours[wire.RETRY_POSTPONED_AT]) for copy in copies}) == 1
 
