@@ -191,8 +191,9 @@ def test_clients_of_the_proxied_listener_are_told_the_proxys_address() -> None:
 
 
 def test_a_setting_that_the_broker_refuses_is_told_with_its_log() -> None:
-    with pytest.raises(SetupError, match=r"(?s)Kafka node 0.*no-such-policy"):
+    with pytest.raises(SetupError, match="Kafka node 0") as told:
         EmbeddedKafka.start(properties={"log.cleanup.policy": "no-such-policy"})
+    assert "no-such-policy" in told.value.log
 
 
 @pytest.mark.long
