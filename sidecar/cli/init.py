@@ -180,6 +180,6 @@ def next_commands(answers: Answers, path: Path, *, compose: bool, kubernetes: Pa
     if compose:
         talk(f"docker compose -f {printable(str(path.parent / COMPOSE))} up   # all of it on this machine")
     if kubernetes is not None:
-        talk(f"kubectl apply -k {printable(str(kubernetes))}   # after `reconsume topics apply`")
+        talk(f"kubectl apply -k {printable(str(kubernetes))}   # the service, its sidecar, and a Job for the topics")
         if is_loopback(answers.servers.rpartition(":")[0]):
             talk("in a pod localhost is the pod itself: name the cluster's brokers in its reconsume.yaml")

@@ -36,7 +36,7 @@ def made(mode: str) -> None:
 def test_the_manifests_are_valid_to_the_last_field(mode: str) -> None:
     made(mode)
     found = documents(kustomized(Path("k8s").resolve()))
-    assert [document["kind"] for document in found] == ["ConfigMap", "Deployment"]
+    assert [document["kind"] for document in found] == ["ConfigMap", "Deployment", "Job"]
     for document in found:
         for version in (NATIVE, NEWEST):
             check(document, version)
@@ -92,3 +92,40 @@ def test_the_compose_files_are_valid_and_a_misspelled_field_would_be_seen(
     said["services"]["sidecar"]["comand"] = ["run"]
     (fault,) = compose_faults(*texts, yaml.safe_dump(said))
     assert fault.startswith(f"checked-{len(texts)}.yaml: ")
+
+
+def test_the_jobs_configuration_is_the_sidecars() -> None:
+    made("push")
+    found = documents(kustomized(Path("k8s").resolve()))
+    (job,) = (document for document in found if document["kind"] == "Job")
+    pod = job["spec"]["template"]["spec"]
+    (volume,) = pod["volumes"]
+    assert volume["configMap"]["name"] == named(found, "ConfigMap", "billing")["metadata"]["name"]
+    (container,) = pod["containers"]
+    assert container["args"][:2] == ["topics", "apply"]
+    assert container["args"][-1].startswith(container["volumeMounts"][0]["mountPath"])
+
+
+def test_the_monitor_is_a_component_that_can_be_added() -> None:
+    made("push")
+    kustomization = Path("k8s/kustomization.yaml")
+    kustomization.write_text(kustomization.read_text("utf-8").replace("# components:", "components:"), "utf-8")
+    found = documents(kustomized(Path("k8s").resolve()))
+    monitor = next(document for document in found if document["kind"] == "PodMonitor")
+    (deployment,) = (document for document in found if document["kind"] == "Deployment")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    assert wanted <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    ports = [port["name"] for one in deployment["spec"]["template"]["spec"]["initContainers"] for port in one["ports"]]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in ports
+
+
+def test_the_dashboard_of_compose_has_a_token_of_its_own() -> None:
+    made("push")
+    first = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
+    assert reconsume("init", *COMMON, *MODES["push"], "--compose", "--force").exit_code == 0
+    second = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
+    tokens = {made["configs"]["token"]["content"] for made in (first, second)}
+    assert len(tokens) == 2
+    assert min(map(len, tokens)) >= 32
+    dashboard = first["services"]["dashboard"]
+    assert dashboard["ports"] == ["127.0.0.1:8473:8473"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import textwrap
 
 from sidecar.deploy.container import FILE, PROBE_PORT, image
@@ -19,6 +20,13 @@ TEMPLATE = """\
 # Kafka, the topics, a service and its sidecar on this machine, to try them out together: docker compose up
 # Nothing is kept: `docker compose down` removes it all.
 # `make image` in Reconsume's repository builds the image @image@.
+#
+# To see a retry, produce a record that the placeholder refuses (its value is no JSON), and look at the dashboard:
+#
+#   docker compose exec kafka /opt/kafka/bin/kafka-console-producer.sh --bootstrap-server @inside@ --topic @topic@
+#   > refused
+#   http://127.0.0.1:@dashboard@/   # sign in with the token @token@ to redrive dead letters
+#   docker compose exec dashboard reconsume retries list -c @file@
 
 services:
   # One node of Apache Kafka. Programs on this machine reach it at localhost:9092.
@@ -86,7 +94,22 @@ services:
     environment: {RECONSUME_KAFKA__BOOTSTRAP_SERVERS: "@inside@"}
     volumes: [{type: bind, source: @source@, target: @file@, read_only: true}]
     stop_grace_period: 30s
+
+  # The dashboard: http://127.0.0.1:@dashboard@/. Its token was made for this file; who has it may redrive and dismiss.
+  dashboard:
+    image: @image@
+    depends_on: {group-topics: {condition: service_completed_successfully}}
+    command: [ui, -c, @file@, --listen, "0.0.0.0:@dashboard@", --token-file, /run/token, --audit-file, /tmp/audit.jsonl]
+    environment: {RECONSUME_KAFKA__BOOTSTRAP_SERVERS: "@inside@"}
+    volumes: [{type: bind, source: @source@, target: @file@, read_only: true}]
+    configs: [{source: token, target: /run/token}]
+    ports: ["127.0.0.1:@dashboard@:@dashboard@"]
+
+configs:
+  token: {content: "@token@"}
 """
+DASHBOARD_PORT = 8473
+TOKEN_BYTES = 24
 
 
 def compose(answers: Answers, file: str) -> str:
@@ -102,6 +125,9 @@ def compose(answers: Answers, file: str) -> str:
         "service_image": placeholder.IMAGE,
         "program": block(placeholder.placeholder(answers)),
         "probes": str(PROBE_PORT),
+        "topic": answers.topics[0],
+        "dashboard": str(DASHBOARD_PORT),
+        "token": secrets.token_urlsafe(TOKEN_BYTES),
     }
     return fill(TEMPLATE, values)
 

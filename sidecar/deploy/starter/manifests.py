@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
+from pathlib import PurePosixPath
 from typing import Any
 
 from sidecar.deploy.annotations import SidecarAnnotations
+from sidecar.deploy.container import FILE, image
 from sidecar.deploy.manifest_file import change_all
 from sidecar.deploy.starter import placeholder
 from sidecar.deploy.starter.configuration import Answers, flow
@@ -62,9 +64,80 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
   - deployment.yaml
+  - topics-job.yaml # creates the group's topics; leave it out where a pipeline does
 configMapGenerator:
   - name: @name@ # a hash becomes part of its name, so that a changed configuration restarts the pods
     files: [reconsume.yaml]
+# Where the Prometheus Operator is installed, it scrapes each pod:
+# components: [monitoring]
+# Where Kafka wants a login: a Secret with a file `password`, mounted into the sidecar by the annotation
+# reconsume.io/secrets and into the Job by hand; kafka: then has sasl.password.file (docs/security.md).
+# secretGenerator:
+#   - name: @name@-kafka
+#     files: [password]
+"""
+TOPICS_JOB = """\
+# Creates the topics of the group and ends. `reconsume acls plan --role admin` has the rights that its user needs.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: @topics_name@
+  labels:
+    app.kubernetes.io/name: @topics_name@
+spec:
+  backoffLimit: 6
+  activeDeadlineSeconds: 600
+  ttlSecondsAfterFinished: 600 # a Job cannot be changed; by the next roll-out this one is gone
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: @topics_name@
+    spec:
+      restartPolicy: OnFailure
+      automountServiceAccountToken: false
+      securityContext:
+        runAsNonRoot: true
+        seccompProfile:
+          type: RuntimeDefault
+      containers:
+        - name: topics
+          image: @sidecar_image@
+          args: [topics, apply, --yes, -c, @file@]
+          securityContext:
+            runAsUser: 65532
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop: [ALL]
+          volumeMounts:
+            - name: configuration
+              mountPath: @folder@
+              readOnly: true
+      volumes:
+        - name: configuration
+          configMap:
+            name: @name@
+"""
+MONITORING = """\
+# A component, because the kind PodMonitor exists only where the Prometheus Operator is installed.
+apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+resources:
+  - podmonitor.yaml
+"""
+POD_MONITOR = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: @name@
+spec:
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: @name@
+  podMetricsEndpoints:
+    - port: reconsume
+      path: /metrics
+      interval: 15s
 """
 
 
@@ -76,8 +149,12 @@ def manifests(answers: Answers, configuration: str) -> dict[str, str]:
         "comment": placeholder.COMMENTS[answers.mode],
         "image": placeholder.IMAGE,
         "program": textwrap.indent(placeholder.placeholder(answers).strip(), " " * 14),
+        "topics_name": flow(f"{name}-topics"),
+        "sidecar_image": image(),
+        "file": FILE,
+        "folder": str(PurePosixPath(FILE).parent),
     }
-    deployment, kustomization = (fill(template, values) for template in (DEPLOYMENT, KUSTOMIZATION))
+    deployment = fill(DEPLOYMENT, values)
     annotations = SidecarAnnotations(config_map=name)
 
     def put_in(workload: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +162,10 @@ def manifests(answers: Answers, configuration: str) -> dict[str, str]:
 
     return {
         "deployment.yaml": change_all("deployment.yaml", deployment, put_in).text,
-        "kustomization.yaml": kustomization,
+        "topics-job.yaml": fill(TOPICS_JOB, values),
+        "monitoring/kustomization.yaml": MONITORING,
+        "monitoring/podmonitor.yaml": fill(POD_MONITOR, values),
+        "kustomization.yaml": fill(KUSTOMIZATION, values),
         "reconsume.yaml": configuration,
     }
 
