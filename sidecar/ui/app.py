@@ -167,6 +167,7 @@ def _showing(front: Endpoints, pages: Pages) -> Sequence[Route]:
         "/policy": pages.policy,
         "/instances": pages.instances,
         "/part/instances": pages.instances_part,
+        "/part/alarms": pages.alarms_part,
     }
     return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
 

@@ -14,6 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from sidecar.clock import wall
 from sidecar.dlq.letters import Filter
 from sidecar.dlq.preview import one_line, preview
+from sidecar.group_policy.members import SILENT_AFTER
+from sidecar.ui.alarms import alarms
 from sidecar.ui.charts import due_picture, minutes_picture
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.journey_chart import journey_picture
@@ -161,6 +163,12 @@ class Pages:
     async def instances_part(self, request: Request, session: Session | None) -> Response:
         """Render the part of the instances page that reloads."""
         return self._render("instances_part.html", **await self._running())
+
+    async def alarms_part(self, request: Request, session: Session | None) -> Response:
+        """Render what is wrong now, for the head of every page."""
+        now = wall()
+        found = alarms(await self._ask(self._looks.heartbeats), now - SILENT_AFTER)
+        return self._render("alarms_part.html", alarms=found, now=now)
 
     async def _running(self) -> dict[str, Any]:
         instances = await self._ask(self._looks.instances)

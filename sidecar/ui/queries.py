@@ -25,7 +25,7 @@ from sidecar.kafka.client_config import client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
 from sidecar.view.journey import Journey, read_journey
-from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord
+from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, SubscriptionRecord
 
 LONGEST = 30.0
 """Seconds for one scan of a topic; a longer scan is for the command line."""
@@ -131,23 +131,25 @@ class Queries:
         self._cluster = Cluster(settings.kafka)
         self._before: dict[tuple[str, str], tuple[float, int]] = {}
 
+    def heartbeats(self) -> dict[str, SubscriptionRecord]:
+        """Return the last heartbeat of each instance that has not announced a clean stop."""
+        heard: dict[str, InstanceHeard] = {}
+        for row in read_policy_topic(self._cluster, self.settings.names) or ():
+            if isinstance(row.heard, InstanceHeard):
+                heard[row.heard.instance] = row.heard
+        return {name: one.record for name, one in heard.items() if one.record is not None}
+
     def instances(self) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop."""
         names, now = self.settings.names, wall()
-        heard: dict[str, InstanceHeard] = {}
-        for row in read_policy_topic(self._cluster, names) or ():
-            if isinstance(row.heard, InstanceHeard):
-                heard[row.heard.instance] = row.heard
         found = []
         groups = self._cluster.groups((names.group, names.retry_group))
-        for name, one in sorted(heard.items()):
-            if one.record is not None:
-                own = members_of(name, groups)
-                holds = frozenset((group, place) for group, member in own for place in member.places)
-                alive = one.record.at > now - SILENT_AFTER
-                host = own[0][1].host.lstrip("/") if own else ""
-                told = one.record
-                found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
+        for name, told in sorted(self.heartbeats().items()):
+            own = members_of(name, groups)
+            holds = frozenset((group, place) for group, member in own for place in member.places)
+            host = own[0][1].host.lstrip("/") if own else ""
+            alive = told.at > now - SILENT_AFTER
+            found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
         return found
 
     def lags(self) -> Lags:

@@ -53,7 +53,7 @@ def test_the_page_lives_and_the_focus_stays(open_page: Open, scene: Scene) -> No
     assert page.evaluate("document.activeElement.id") == "tile-DLQ"
     page.get_by_role("link", name="Pause").click()
     page.wait_for_url("**/?live=off")
-    assert page.locator("[hx-trigger]").count() == 0
+    assert page.locator("[hx-trigger*=every]").count() == 0
 
 
 @pytest.mark.long
@@ -116,6 +116,17 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
     assert "silent" in page.locator("tr", has_text="billing-6b1d-old").inner_text()
     lag = page.locator("tr", has=page.get_by_text(scene.group.names.ready, exact=True)).last
     assert int(lag.locator("td").nth(2).inner_text()) >= 12
+
+
+@pytest.mark.parametrize("path", ["/", "/records", "/dlq", "/policy"])
+def test_every_page_says_what_is_wrong_with_the_group(open_page: Open, scene: Scene, path: str) -> None:
+    produce(scene.group.bootstrap, scene.group.names.policy, heartbeats(scene.group, wall(), hostile=False))
+    page = open_page(path)
+    outage = page.locator("#alarms .notice", has_text="Outage")
+    outage.wait_for()
+    assert "connection refused by 127.0.0.1:8080" in outage.inner_text()
+    assert AWAY in outage.inner_text()
+    assert page.locator("#alarms .notice", has_text="Overdue").count() == 1
 
 
 def test_without_javascript_everything_can_be_reached(open_page: Open, scene: Scene) -> None:

@@ -1,0 +1,70 @@
+"""What an operator must see on every page: outages, throttling, overdue retries and services that are away. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from topics.policy_record import SubscriptionRecord
+
+OVERDUE = 60_000
+"""ms by which a retry is late at least."""
+MOST_NAMED = 3
+"""Instances that are named; of more the number is given."""
+TEXTS = {
+    "outage": "Outage: the service cannot be reached, or fails everything. One record at a time probes, none is spent",
+    "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retry is spent",
+    "overdue": "Overdue: retries come later than they are due",
+    "away": "Not well: these instances are outside the group, or their service cannot be reached",
+}
+"""For each kind of alarm, the worst first."""
+
+
+class Alarm(NamedTuple):
+    """One thing that is wrong. `since`: epoch ms, None if it is not known. `who`: instances, in words."""
+
+    kind: str
+    text: str
+    since: int | None
+    reason: str
+    who: str
+
+
+class Sign(NamedTuple):
+    """What one instance tells of one alarm. `since` is epoch ms."""
+
+    instance: str
+    since: int | None
+    reason: str
+
+
+def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
+    """Return what the heartbeats of instances say is wrong, the worst first.
+
+    `records`: the last heartbeat by instance. `alive_after`: epoch ms; an older heartbeat says nothing of now.
+    """
+    found: dict[str, list[Sign]] = defaultdict(list)
+    for name, record in sorted(records.items()):
+        if record.at > alive_after:
+            for kind, since, reason in _signs(record):
+                found[kind].append(Sign(name, since, reason))
+    return [_alarm(kind, found[kind]) for kind in TEXTS if kind in found]
+
+
+def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:
+    pace = record.pace
+    if pace is not None and pace.state in ("outage", "throttled"):
+        yield pace.state, pace.since, pace.reason
+    if record.overdue >= OVERDUE:
+        yield "overdue", max(0, record.at - record.overdue), ""
+    if record.well is False and (pace is None or pace.state != "outage"):
+        yield "away", None, ""
+
+
+def _alarm(kind: str, signs: list[Sign]) -> Alarm:
+    names = [sign.instance for sign in signs]
+    more = len(names) - MOST_NAMED
+    who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    since = min((sign.since for sign in signs if sign.since is not None), default=None)
+    return Alarm(kind, TEXTS[kind], since, next((sign.reason for sign in signs if sign.reason), ""), who)

@@ -1,0 +1,49 @@
+"""What every page of the dashboard says is wrong, from the heartbeats of the instances."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.ui.alarms import OVERDUE, Alarm, alarms
+from topics.policy_record import PaceTold, SubscriptionRecord
+
+NOW = 1_763_690_000_000
+ALL = {"orders": "*"}
+AWAY = PaceTold("outage", NOW - 95_000, 1, 1, "connection refused")
+
+
+def beat(pace: PaceTold | None = None, ago: int = 1_000, **more: object) -> SubscriptionRecord:
+    return SubscriptionRecord(ALL, NOW - ago, pace, **more)  # type: ignore[arg-type]
+
+
+def seen(**records: SubscriptionRecord) -> list[Alarm]:
+    return alarms(records, NOW - 60_000)
+
+
+CASES = {
+    "all is well": (beat(PaceTold("open", NOW)), []),
+    "no pace is told": (beat(), []),
+    "a pace of a newer version": (beat(PaceTold("dozing", NOW)), []),
+    "an outage": (beat(AWAY), ["outage"]),
+    "an outage of an instance that is silent": (beat(AWAY, ago=60_000), []),
+    "throttled": (beat(PaceTold("throttled", NOW)), ["throttled"]),
+    "a little late": (beat(overdue=OVERDUE - 1), []),
+    "overdue": (beat(overdue=OVERDUE), ["overdue"]),
+    "outside the group": (beat(well=False), ["away"]),
+    "an outage outside the group": (beat(AWAY, well=False), ["outage"]),
+    "an outage that makes retries overdue": (beat(AWAY, overdue=2**62), ["outage", "overdue"]),
+}
+
+
+@pytest.mark.parametrize(("record", "kinds"), CASES.values(), ids=CASES)
+def test_what_an_instance_tells_is_an_alarm_or_none(record: SubscriptionRecord, kinds: list[str]) -> None:
+    assert [alarm.kind for alarm in seen(billing=record)] == kinds
+
+
+def test_instances_with_the_same_alarm_are_one_line_since_the_first_of_them() -> None:
+    later = PaceTold("outage", NOW - 5_000, 1, 1, "")
+    names = {f"billing-{number}": beat(later) for number in range(5)} | {"billing-9": beat(AWAY)}
+    (alarm,) = seen(**names)
+    assert alarm.since == AWAY.since
+    assert alarm.reason == "connection refused"
+    assert alarm.who == "billing-0, billing-1, billing-2 and 3 more"
