@@ -49,7 +49,7 @@ def writes_of(record: Record, decision: Commit | Written, policy: Policy, now: i
         case Retry(life=life, level=level):
             copy = _copy(record, policy.retry_topic(level, life), life, policy)
             return (copy, _event(life, State.WAITING_RETRY, level, policy, now))
-        case Hop(level=level, stray=True):
+        case Hop(level=int(level), stray=True):
             return (_passed_on(record, policy.names.level(level, policy.family(record.source.topic)), now),)
         case Hop(life=life, level=level):
             return (_copy(record, policy.retry_topic(level, life), life, policy),)

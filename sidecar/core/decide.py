@@ -55,10 +55,13 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """A copy for the level topic of `level` ms, unchanged and uncounted, because the due time is still ahead."""
+    """A copy for the level topic of `level` ms, unchanged and uncounted, because the due time is still ahead.
+
+    `level` None: the ready topic, whose reader waits in memory, or in the shortest level where such waits are many.
+    """
 
     life: RetryState
-    level: int
+    level: int | None
     stray: bool = False  # only other instances consume the record's topic; it may be due already
 
 
@@ -158,11 +161,10 @@ def _after_postponement(record: Record, after: int, policy: Policy, now: int) ->
     since = postponed_since(record) or now
     if now - since >= policy.postpone_limit:
         return _after_failure(record, POSTPONED_TOO_LONG, policy, now)
-    level = policy.level_for(after)
-    if after < LONGEST_IN_MEMORY or level is None or policy.in_place is not None or policy.broadcast:
+    if after < LONGEST_IN_MEMORY or not policy.delays or policy.in_place is not None or policy.broadcast:
         return Postpone(after)
     life = replace(life_of(record), times=record.times, due_at=now + after, postponed_at=since)
-    return Hop(life, level)
+    return Hop(life, policy.level_for(after))
 
 
 def postponed_since(record: Record) -> int:

@@ -23,6 +23,9 @@ from msgspec.structs import replace
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from topics.headers import LARGEST_COUNT
 
+CLOCKS_DIFFER = 3_600_000
+"""ms by which the clocks of a person's machine and of a broker may differ."""
+
 TAG = "rd1."
 _OURS = re.compile(r"rd[0-9]+\.")
 """The beginning of every version's tag. The number rises when older versions cannot read what follows."""
@@ -77,14 +80,17 @@ class RedriveHistory(msgspec.Struct, frozen=True):
     claims: tuple[RedrivenRange, ...] = ()
     done: frozenset[int] = frozenset()
     """Offsets of letters that were redriven by their id."""
-    dismissed: frozenset[tuple[str, int, int]] = frozenset()
-    """The letters that a person has dismissed, by id, redrives and times. They are kept in the policy topic, not here.
-    """
+    dismissed: dict[tuple[str, int, int], int] = {}
+    """When a person has dismissed letters (epoch ms), by id, redrives and times. That is kept in the policy topic, not
+    here."""
 
     def dismisses(self, letter: Letter) -> bool:
-        """Whether a person has dismissed the letter."""
+        """Whether a person has dismissed the letter; one of the same name that died later is another death."""
         life = letter.life
-        return bool(self.dismissed) and life is not None and (life.id, life.redrives, life.times) in self.dismissed
+        if not self.dismissed or life is None:
+            return False
+        at = self.dismissed.get((life.id, life.redrives, life.times))
+        return at is not None and letter.record.timestamp <= at + CLOCKS_DIFFER
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""

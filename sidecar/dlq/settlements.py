@@ -59,9 +59,9 @@ class Settlements(NamedTuple):
     unaware: tuple[str, ...] = ()
 
     @property
-    def dismissed(self) -> frozenset[Life]:
-        """The stays that were dismissed."""
-        return frozenset(self.commits)
+    def dismissed(self) -> dict[Life, int]:
+        """The stays that were dismissed, and when (epoch ms)."""
+        return {life: record.at for life, record in self.commits.items()}
 
 
 NONE = Settlements({})
@@ -108,12 +108,13 @@ def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message
 
 
 def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
-    """Return the ids of the settlements whose letters are not in the topics any more. `layout`: their spans now."""
+    """Return the ids of the settlements whose letters are known to be gone. `layout`: the spans that are known now."""
     begins = {f"{place.topic}:{place.number}": span.begin for place, span in layout.items()}
     found = []
     for life, record in settled.commits.items():
         place, _, offset = record.place.rpartition(":")
-        if not offset.isdecimal() or int(offset) < begins.get(place, int(offset) + 1):
+        # A partition that is not among the spans has no leader now, or is another configuration's: nothing is known.
+        if (begin := begins.get(place)) is not None and offset.isdecimal() and int(offset) < begin:
             found.append(life.id)
     return found
 

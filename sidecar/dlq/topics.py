@@ -147,7 +147,7 @@ class DlqTopics:
         finally:
             if reader is None:
                 consumer.close()
-        dismissed = self.settlements().dismissed if dismissals else frozenset()
+        dismissed = self.settlements().dismissed if dismissals else {}
         return {place: replace(history, dismissed=dismissed) for place, history in pasts.items()}
 
     def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:

@@ -40,14 +40,16 @@ def _client(user: Properties, client_id: str) -> Config:
 LITTLE = 4 * 1024
 """Bytes that are fetched at a time where any producer may write. A fetch is decompressed as a whole, and 1 MB of zeros
 has 140 bytes in a topic: of these 4 KiB make 29 MB. At least one batch arrives in any case, however large it is."""
-WHOLE, WHOLES = 1024 * 1024, 2 * 1024 * 1024
+WHOLE, WHOLES = 1024 * 1024, 16 * 1024 * 1024
 """Bytes of a partition, and of all, that are fetched at a time where transactions write, at least.
 
 With its records a broker names the aborted transactions among them. A broker that leads a partition after it had to
 catch up leaves some out, if the fetch ends among records that it caught up with in one piece (Kafka 3.9 to 4.4: it
 notes a last stable offset that is too high, and looks no further). A piece has 1 MiB at most
 (`replica.fetch.max.bytes`). Of 464 aborted records a client read 464 as committed ones with 4 KiB, 416 with 64 KiB,
-and none with this. Our own topics hold copies as they were delivered, so that little is packed there."""
+and none with this. What is left for the last partition of an answer would be a small fetch again: with 16 MiB that
+takes sixteen full partitions of one broker. Our own topics hold copies as they were delivered, so that little is packed
+there."""
 QUEUED, QUEUED_LANE = 16, 32
 """Messages that are fetched ahead, in lanes a few more. librdkafka bounds what waits by the bytes of the values
 alone. So of records that are all key or all headers only their number counts."""
@@ -76,7 +78,7 @@ def _consumer(user: Properties, client_id: str, fetches: Config = _FETCHES) -> C
     given = {_SAME.get(name, name): value for name, value in user.items()}
     config = {**fetches, **_client(given, client_id)}
     if "fetch.message.max.bytes" in given and "fetch.max.bytes" not in given:
-        config["fetch.max.bytes"] = 2 * int(str(given["fetch.message.max.bytes"]))
+        config["fetch.max.bytes"] = WHOLES // WHOLE * int(str(given["fetch.message.max.bytes"]))
     # A user's value is meant for producers, and librdkafka refuses a `fetch.max.bytes` that is below it.
     return {**config, "message.max.bytes": min(LITTLE, int(str(config["fetch.max.bytes"])))}
 
@@ -91,7 +93,8 @@ def whole_fetches(config: Mapping[str, object]) -> Config:
 
 def fetches_whole(config: Mapping[str, object]) -> bool:
     """Return whether a consumer's fetches are large enough where transactions write, as librdkafka's own ones are."""
-    return all(int(str(config.get(f"fetch.{name}.bytes", WHOLE))) >= WHOLE for name in ("message.max", "max"))
+    least = {"fetch.message.max.bytes": WHOLE, "fetch.max.bytes": WHOLES}
+    return all(int(str(config.get(name, bytes_))) >= bytes_ for name, bytes_ in least.items())
 
 
 def client_id_of(group: str, instance: str) -> str:

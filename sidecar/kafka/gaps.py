@@ -1,8 +1,8 @@
 """Gaps that aborted transactions leave in the offsets of a topic, for readers that fetch little at a time.
 
 Such readers may get records of aborted transactions as committed ones (`client_config.WHOLE`). The first aborted
-transaction of a piece is always left out rightly, so that a gap comes first. What is behind it has to be read anew,
-with larger fetches.
+transaction of a piece is left out rightly, so that a gap comes first, unless reading begins behind it. What is behind
+the gap has to be read anew, with larger fetches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from confluent_kafka import Message
 from sidecar.kafka.admin.descriptions import Place
 
 MARKER = 1
-"""Offsets that the end of a committed transaction takes. Where more are missing, one was aborted, or records left."""
+"""Offsets that the end of a committed transaction takes. Where more are missing, one was aborted, two ended at once, or
+records left."""
 
 
 class UntilGap:

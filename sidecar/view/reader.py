@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from sidecar.clock import now
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Place, Topic
+from sidecar.kafka.admin.descriptions import Offset, Place, Topic, unled_places
 from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.gaps import UntilGap
@@ -131,7 +131,11 @@ class ViewReader:
     @property
     def shortfall(self) -> str:
         """One sentence about what the copy lacks, beside what has left the topic; empty if nothing."""
-        return shortfall(self._store.missing, self._skipped) if self._form.source is Source.EVENTS else ""
+        if self._form.source is not Source.EVENTS:
+            return ""
+        unled = ", ".join(f"{name}[{number}]" for name, number in unled_places(self._mine()))
+        lacks = f"without a leader, and so not read: {unled}" if unled else ""
+        return "; ".join(filter(None, [shortfall(self._store.missing, self._skipped), lacks]))
 
     # --- looking around ----------------------------------------------------------------------------------------------
 
@@ -163,9 +167,14 @@ class ViewReader:
         self._intake.begin_anew()
         self._noted = self.facts
 
-    @staticmethod
-    def _places(found: Mapping[str, Topic], names: Collection[str]) -> list[Place]:
-        return [place for name, topic in found.items() if name in names for place in topic.places]
+    def _mine(self) -> list[Topic]:
+        return [topic for name, topic in self._found.items() if name in self._form.kinds]
+
+    def _places(self, found: Mapping[str, Topic], names: Collection[str]) -> list[Place]:
+        """Return the partitions to read. The events of those that have a leader are read without the others."""
+        led = self._form.source is Source.EVENTS
+        wanted = [topic for name, topic in found.items() if name in names]
+        return [place for topic in wanted for place in (topic.led if led else topic.places)]
 
     def _assign(self, places: list[Place]) -> None:
         """Continue where the copy ends. A copy that ends behind the topic holds records that Kafka has lost since."""
@@ -229,7 +238,8 @@ class ViewReader:
     def _take(self, messages: Iterable[Message]) -> list[Item]:
         batch = self._intake.read(messages)
         items = batch.items
-        if any(self._positions.get(place) != after for place, after in batch.moved.items()):
+        moved = any(self._positions.get(place) != after for place, after in batch.moved.items())
+        if moved or self._intake.gaps.since > self.facts.since:  # an emptied partition moves nothing
             items = self._intake.keep(batch)
             self._positions |= batch.moved
         for error in batch.errors:

@@ -31,7 +31,7 @@ def answers(path: Path, query: str) -> Iterator[tuple[tuple[str, ...], Iterator[
         connection.set_authorizer(_read_only)
         found = connection.execute(query)
         names = distinct([column[0] for column in found.description or ()])
-        yield names, (dict(zip(names, row, strict=True)) for row in found)
+        yield names, (dict(zip(names, map(_plain, row), strict=True)) for row in found)
 
 
 @contextmanager
@@ -51,6 +51,10 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
         seen[name] += 1
         found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return tuple(found)
+
+
+def _plain(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _read_only(action: int, *_names: str | None) -> int:

@@ -135,6 +135,10 @@ def export(
         if not permissions_of(who, group):
             talk(f"the {who} needs no rights in this mode")
     wanted = {who: rights for who in principals if (rights := permissions_of(who, group))}
+    talk(
+        "levels of an earlier configuration are not in this list: until these topics are empty, keep their rights with "
+        "--set retry.levels=table, or with the list that they were in"
+    )
     if form is Form.STRIMZI:
         users = [user_resource(user_name(principals[who]), rights, cluster, login) for who, rights in wanted.items()]
         sys.stdout.write(documents(users))

@@ -9,8 +9,8 @@ from sidecar.dlq.preview import SHOWN, looked_at
 
 AROUND = 2
 """Lines that are shown before and after a change."""
-MOST_COMPARED = 2_000
-"""Lines of a value that are compared; the comparison takes the square of their number in the worst case."""
+MOST_COMPARED = 400
+"""Lines of a value that are compared. Where they repeat, that takes the cube of their number: a second for these."""
 MOST_LINES = 200
 """Lines of a difference that are printed."""
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from rich.table import Table
 
-ID = re.compile(r"\S*[A-Za-z0-9._-]:[0-9]+:[0-9]+\S*")
-"""A word with a record's id or its place, which people copy into another command."""
+ID = re.compile(r"[A-Za-z0-9._-]:[0-9]+:[0-9]+")
+"""What a record's id or its place has in it; people copy the whole word into another command."""
+TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d)?\b")
+"""What a time begins with, which is no id."""
 LEAST = 8
 """Characters that a folded column keeps. With fewer a word or a time is unreadable."""
 GAP = 3
@@ -68,8 +70,13 @@ def demand_of(name: str, texts: Sequence[str]) -> Demand:
     from rich.cells import cell_len
 
     full = max(cell_len(text) for text in (name, *texts))
-    ids = max((cell_len(word) for text in texts for word in ID.findall(text)), default=0)
+    ids = max((cell_len(word) for text in texts for word in text.split() if is_id(word)), default=0)
     return Demand(full, max(cell_len(name), min(full, LEAST), ids), ids > 0, not any(texts))
+
+
+def is_id(word: str) -> bool:
+    """Whether a word holds a record's id or place."""
+    return ID.search(word) is not None and TIME.match(word) is None
 
 
 def giving_way(demands: dict[int, Demand]) -> list[int]:

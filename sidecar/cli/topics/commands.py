@@ -144,8 +144,10 @@ def export(
       reconsume topics export --format terraform > retries.tf
     """
     options.expect_no_format("`topics plan` has rows")
-    _, settings, steps = look(options)
+    there, settings, steps = look(options)
     specs = [spec_of(step) for step in steps]
+    if unused := unused_levels(settings, there.topic_names()):
+        talk(unused)
     match form:
         case Form.KAFKA_TOPICS:
             sys.stdout.writelines(f"{line}\n" for line in commands(settings.kafka["bootstrap.servers"], specs))

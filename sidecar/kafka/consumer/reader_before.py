@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -35,7 +35,12 @@ class ReaderBefore:
 
     def _ask(self, asked: Sequence[Partition]) -> dict[Partition, Progress | None]:
         config = self._config()
-        consumer = Consumer(config)
+        try:
+            consumer = Consumer(config)
+        except KafkaException as fault:  # while files are rotated two of them may not match
+            held_back = "group %s cannot be asked where it stood: %s"
+            _LOG.warning(held_back, config["group.id"], fault, extra={"event": "offset-held-back"})
+            return {}
         try:
             found = committed(consumer, asked)
         finally:

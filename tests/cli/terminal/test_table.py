@@ -19,7 +19,7 @@ from sidecar.cli.dlq.rows import LIST as LETTERS
 from sidecar.cli.retries.rows import JOURNEY
 from sidecar.cli.retries.rows import LIST as RETRIES
 from sidecar.cli.terminal.output import Format, Output
-from sidecar.cli.terminal.table import layout
+from sidecar.cli.terminal.table import is_id, layout
 from sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
 
 ID = "orders-of-a-long-name.prod:3:1024"
@@ -120,3 +120,25 @@ def test_a_plan_that_was_carried_out_as_it_stood_is_shown_once() -> None:
     assert on_a_terminal(PROGRAM % changed)[0].count("ladder") == 2
     shown, piped = on_a_terminal(PROGRAM % same, subprocess.PIPE)
     assert (shown.count("ladder"), piped.count("ladder")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("word", "holds"),
+    [
+        ("orders:0:1", True),
+        ("(orders-x.prod:3:1024)", True),
+        ("2026-11-26T04:05:06+00:00", False),
+        ("2026-11-26T04:05:06.123Z", False),
+        ("12:30:45", False),
+        ("http://x:80/a", False),
+        ("1m30s", False),
+    ],
+)
+def test_what_is_an_id_and_what_is_a_time(word: str, holds: bool) -> None:
+    assert is_id(word) is holds
+
+
+def test_a_time_gives_way_to_an_id() -> None:
+    names = ("id", "due", "reason")
+    cells = [[ID, "2026-11-26T04:05:06.123+00:00", "http-500: no"]]
+    assert layout(names, cells, 66).left_out == ()

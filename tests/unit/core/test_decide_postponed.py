@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.copies import writes_of
-from sidecar.core.decide import Commit, DeadLetter, Hop, Postpone, Retry, after_wait, decide
+from sidecar.core.decide import Commit, DeadLetter, Hop, Postpone, Retry, Wait, after_wait, decide
 from sidecar.core.outcome import COMMITTED, Failed, Postponed, Rejected
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
@@ -32,6 +32,17 @@ def test_a_long_one_waits_in_a_level_topic_uncounted_and_says_since_when() -> No
     assert isinstance(found, RetryState)
     assert (found.times, found.due_at, found.postponed_at) == (0, WALL + 60_000, WALL)
     assert parse_rendered(copy.headers, POLICY.topics, WALL + HOUR) is None, "the strict parser has read it"
+
+
+def test_one_below_the_shortest_level_goes_to_the_ready_topic_whose_reader_bounds_what_waits_in_memory() -> None:
+    rare = policy(ladder=(300_000, HOUR), table=(300_000, HOUR))
+    decision = decide(record(7), Postponed(120_000), rare, WALL)
+    assert isinstance(decision, Hop)
+    (copy,) = writes_of(record(7), decision, rare, WALL)
+    assert copy.topic == rare.names.ready
+    waiting = record(7, life=decision.life)
+    assert isinstance(after_wait(waiting, rare, WALL), Wait)
+    assert after_wait(waiting, rare, WALL, patience=1_000) == Hop(decision.life, 300_000)
 
 
 def test_the_time_of_the_first_postponement_stays_through_hops_and_further_postponements() -> None:
