@@ -18,6 +18,11 @@ MARKER = 1
 records left."""
 
 
+def is_gap(offset: int, after: int) -> bool:
+    """Return whether a transaction may have been aborted before the record at `offset`. `after`: the next offset."""
+    return offset > after + MARKER
+
+
 class UntilGap:
     """The messages of a reader up to the first gap. `positions`: the next offset of each partition."""
 
@@ -30,7 +35,7 @@ class UntilGap:
         for message in self._messages:
             place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             if message.error() is None:
-                if offset > self._next.get(place, offset) + MARKER:
+                if is_gap(offset, self._next.get(place, offset)):
                     self.met = True
                     return
                 self._next[place] = offset + 1

@@ -15,7 +15,7 @@ from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.admin.descriptions import Place
 from sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
 from sidecar.kafka.few_messages import few_messages
-from sidecar.kafka.gaps import MARKER
+from sidecar.kafka.gaps import is_gap
 
 POLL = 0.1
 """Seconds of one call at most, so that Ctrl-C need not wait."""
@@ -108,7 +108,7 @@ class RangeReader:
         end = self.left.get(place)
         if end is None:
             return False
-        if self._widen is not None and error is None and offset > self._next[place] + MARKER:
+        if self._widen is not None and error is None and is_gap(offset, self._next[place]):
             self._read_wider(self._widen)
             return False
         self._next[place] = offset + (error is None)

@@ -86,9 +86,9 @@ class LaneRunner:
         else:
             classic = kafka.get("group.protocol", "classic") == "classic"
             # In relay mode the service reads the ready topic in the main group, and the sidecar does not.
-            ready = [policy.names.ready] if plan.waits and not policy.relay else []
             other = reader_config(kafka, policy.names.group, client)
-            before = ReaderBefore(lambda: credentials.newest(other), ready) if ready else None
+            reads_ready = bool(plan.waits) and not policy.relay
+            before = ReaderBefore(lambda: credentials.newest(other), [policy.names.ready]) if reads_ready else None
             self.assignment = Assignment(
                 self.driver,
                 start_at=plan.start_at,
