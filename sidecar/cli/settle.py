@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
 from sidecar.cli.terminal.arguments import author
-from sidecar.cli.terminal.confirm import ask
+from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
@@ -65,13 +65,9 @@ def settle(
     letter, verdict = the_letter(there, policy, ident, scan)
     row = row_of(letter, verdict, why)
     settled = expect_room(there, verdict)
-    if dry_run:
-        options.output.rows(COLUMNS, [row])
-        talk("nothing was written")
+    asked = f"Dismiss {printable(letter.id)} for good?"
+    if not is_to_go_on(options.output, COLUMNS, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    options.output.talk_rows(COLUMNS, [row])
-    if not yes:
-        ask(f"Dismiss {printable(letter.id)} for good?")
     code = carry_out(there, policy, letter, settled, why, author(who))
     options.output.rows_after([row], COLUMNS, [row])
     return code

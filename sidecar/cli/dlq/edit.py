@@ -18,7 +18,7 @@ from sidecar.cli.dlq.difference import difference
 from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
 from sidecar.cli.dlq.redrive import code_of
 from sidecar.cli.terminal.arguments import author, read_bytes
-from sidecar.cli.terminal.confirm import ask, stop_signal
+from sidecar.cli.terminal.confirm import is_to_go_on, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, plural, talk
@@ -70,13 +70,9 @@ def edit(
     row, by = change_row(letter, value, settings.names.ready), author(who)
     for line in difference(letter.record.value, value):
         talk(line)
-    if dry_run:
-        options.output.rows(CHANGE, [row])
-        talk("nothing was sent")
+    asked = f"Send the changed record to {settings.names.ready}?"
+    if not is_to_go_on(options.output, CHANGE, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was sent"):
         return DONE
-    options.output.talk_rows(CHANGE, [row])
-    if not yes:
-        ask(f"Send the changed record to {settings.names.ready}?")
     code = resend(there, policy, letter, edited(letter, value, audit_of(by, row)))
     if code == DONE:
         talk(f"sent {letter.id} to {settings.names.ready} with {plural(len(value), 'byte')}, changed by {by}")

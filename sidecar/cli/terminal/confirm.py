@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 import typer
 
 from sidecar.cli.terminal.exit_codes import FAILED
-from sidecar.cli.terminal.output import talk
+from sidecar.cli.terminal.output import Output, Row, talk
 
 
 def ask(question: str, agreed: str | None = None) -> None:
@@ -27,6 +27,24 @@ def ask(question: str, agreed: str | None = None) -> None:
     if answer != agreed if agreed else answer.lower() not in ("y", "yes"):
         talk("nothing was changed")
         raise typer.Exit(FAILED)
+
+
+def is_to_go_on(
+    output: Output, columns: Sequence[str], plan: Row, asked: str, *, dry_run: bool, yes: bool, nothing: str
+) -> bool:
+    """Show what one change would do; return whether to make it.
+
+    A dry run prints the plan as its result, and `nothing` as the sentence that nothing was done. Else the plan is shown
+    to a person, who is `asked` unless `yes`. Raises as `ask`.
+    """
+    if dry_run:
+        output.rows(columns, [plan])
+        talk(nothing)
+        return False
+    output.talk_rows(columns, [plan])
+    if not yes:
+        ask(asked)
+    return True
 
 
 def question(text: str, likely: str | None = None) -> str:
