@@ -40,7 +40,7 @@ help:
 	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 10 minutes"
 	@echo "make mutants  how many changes of the core its unit tests notice; half an hour"
 	@echo "              of one module:                           make mutants ARGS=\"'sidecar.core.outcome*'\""
-	@echo "make check    ruff, mypy --strict and the import contracts; changes nothing"
+	@echo "make check    ruff, mypy (strict; of tests: what they call) and the import contracts; changes nothing"
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-everyday  CPU by thread and latency at 0 to 5 000 records/s, beside a bare consumer; 6 minutes"
@@ -131,6 +131,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 # The variable silences a notice of mkdocs-material about its end of life, which would stand above real warnings.

@@ -34,8 +34,8 @@ def licence(about: PackageMetadata) -> str:
     """One line: the expression, else the classifiers, else the first line of the text; empty if it says nothing."""
     said = about.get_all("Classifier") or ()
     classified = [line.removeprefix(CLASSIFIER) for line in said if line.startswith(CLASSIFIER)]
-    text = str(about.get("License") or "").strip().splitlines()[:1]
-    return str(about.get("License-Expression") or "") or ", ".join(classified) or "".join(text)
+    text = str(about["License"] or "").strip().splitlines()[:1]
+    return str(about["License-Expression"] or "") or ", ".join(classified) or "".join(text)
 
 
 def extras() -> list[str]:

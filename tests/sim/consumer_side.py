@@ -6,7 +6,7 @@ modelled, since the real one sleeps, and that which waits in a rebalance, since 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,10 @@ LOOK = 100
 
 
 class ConsumerSide(DriverModel):
-    """One lane's consumer in one process. `lane` is set by who makes it."""
+    """One lane's consumer in one process. `lane` and `waits` are set by who makes it."""
+
+    waits: Mapping[str, int]
+    """ms that each level waits."""
 
     def __init__(self, process: Process, group: str, topics: Collection[str], reading: Reading | None) -> None:
         super().__init__(process, group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ class LaneHost(ConsumerSide):
     """What surrounds one lane: the ports, a consumer that fetches ahead, a committer. `levels`: of the retry lane."""
 
     def __init__(self, process: Process, group: str, levels: dict[str, int]) -> None:
-        self.waits = levels
+        self.waits: Mapping[str, int] = levels
         super().__init__(process, group, levels or process.policy.topics, self._reading() if levels else None)
         self.kafka = self.world.kafka
         self._timer = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from random import Random
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -140,7 +141,7 @@ class World:
     def later(self, ms: int, act: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (self.steady + ms, next(self._order), act))
 
-    def run(self) -> World:
+    def run(self) -> Self:
         """Live through the whole story."""
         for index in range(self.plan.records):
             self.later(self.random.randint(0, self.plan.spread), partial(self._produce, index))

@@ -136,7 +136,7 @@ class Lane:
         self.service = Takes()
         waits = {**group.levels, group.names.ready: 0}
         delays = group.delays
-        policy = Policy(group.names, group.mains, build_ladder(delays, delays), delays, delays, instance="pod-0")
+        policy = Policy(group.names, group.mains, build_ladder(delays), delays, delays, instance="pod-0")
         plan = LaneSpec("retry", group.names.retry_group, tuple(waits), waits, "earliest", 5.0, LaneOptions(1 << 20))
         kafka = {"bootstrap.servers": group.bootstrap}
 

@@ -37,7 +37,7 @@ def breaks(*_: object) -> None:
     raise Broken("here")
 
 
-@pytest.fixture(params=LOOPS.values(), ids=LOOPS.keys())
+@pytest.fixture(params=list(LOOPS.values()), ids=list(LOOPS))
 def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
     make: Callable[[], asyncio.AbstractEventLoop] = request.param
     return make

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
 from tests.support.deadline import until
-from tests.support.kafka.topic_io import SECONDS
+from tests.support.kafka.topic_io import SECONDS, serve
 from topics.names import Kind, Names
 from topics.specs import Source, TopicSpec, group_specs
 
@@ -134,15 +132,6 @@ def create_specs(
     until(led, SECONDS, f"every partition of {len(specs)} topics has a leader")
     places = [TopicPartition(spec.name, number) for spec in specs for number in range(spec.partitions)]
     until(lambda: serve(admin, places), SECONDS, f"every leader of {len(specs)} topics serves")
-
-
-def serve(admin: AdminClient, places: Sequence[TopicPartition]) -> bool:
-    """Whether the leaders know that they are: a broker is named as one a moment before, and a record that a producer
-    sends it then may be confirmed and not be there (seen once in some hundred starts under load)."""
-    ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=SECONDS)
-    with suppress(KafkaException):
-        return all(end.result(SECONDS).offset >= 0 for end in ends.values())
-    return False
 
 
 def set_config(bootstrap: str, topic: str, name: str, value: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.deadline import NotInTimeError, until
@@ -44,7 +45,7 @@ class Row(NamedTuple):
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, replication: int = -1
 ) -> None:
-    """Create a topic and wait until every partition has a leader; replication −1 is the broker's default."""
+    """Create a topic and wait until every partition has a leader that serves; replication −1 is the default."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
     admin.create_topics([new])[name].result(SECONDS)
@@ -54,6 +55,17 @@ def create_topic(
         return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
 
     until(led, SECONDS, f"every partition of {name} has a leader")
+    places = [TopicPartition(name, number) for number in range(partitions)]
+    until(lambda: serve(admin, places), SECONDS, f"every leader of {name} serves")
+
+
+def serve(admin: AdminClient, places: Sequence[TopicPartition]) -> bool:
+    """Whether the leaders know that they are: a broker is named as one a moment before, and a record that a producer
+    sends it then may be confirmed and not be there (seen once in some hundred starts under load)."""
+    ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=SECONDS)
+    with suppress(KafkaException):
+        return all(end.result(SECONDS).offset >= 0 for end in ends.values())
+    return False
 
 
 def delete_topics(bootstrap: str, *topics: str) -> None:
