@@ -1,4 +1,4 @@
-"""The view: the present state of every record that has failed (contract §5, §8). Pure functions.
+"""The view: the present state of every record that has failed (contract 11.2, 11.3). Pure functions.
 
 Events may come in any order. Those of a record have a total order (PLACE), and every column of a row is a maximum or a
 minimum. So the rows are the same if events are late, repeated, replayed, or split over batches and restarts. Rows can

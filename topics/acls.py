@@ -1,4 +1,4 @@
-"""Rights on Kafka: for each of a group's five users, the least set with which the user can work (contract §2).
+"""Rights on Kafka: for each of a group's five users, the least set with which the user can work (contract 14.1).
 
 Pure. A right that Kafka implies is not listed: READ, WRITE and DELETE imply DESCRIBE, and WRITE on any topic implies
 IDEMPOTENT_WRITE on the cluster (KIP-679). So each right of a set is needed, and tests remove each one once. Names are
@@ -149,7 +149,7 @@ def service(group: GroupShape) -> Iterator[Permission]:
 
 
 def spark(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights of the view's job: it reads events, and writes present states and sums (contract §8).
+    """Yield the rights of the view's job: it reads events, and writes present states and sums (contract 11.6).
 
     Spark's reader joins no group. Its progress is committed under another name. A group without the job has no user for
     it.

@@ -1,4 +1,4 @@
-"""Events: one small JSON record for each change of state, and their order (contract §5).
+"""Events: one small JSON record for each change of state, and their order (contract 11.1, 11.2).
 
 The order makes repeated events harmless. The view, the audit and the lists are all computed from events. Only this
 module decides the order of two events.

@@ -1,4 +1,4 @@
-"""The headers that Reconsume adds to a Kafka record: one parser, one renderer (contract §3).
+"""The headers that Reconsume adds to a Kafka record: one parser, one renderer (contract 3.5, 3.6).
 
 Headers are untrusted. On a main topic ours are ignored. On our own topics each has one strict form; a malformed header
 gives a value that says why, never an exception. Numbers are checked as bytes, because `int()` alone would also accept

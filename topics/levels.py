@@ -1,4 +1,4 @@
-"""Delays: the table of levels, the ladders over it, and how any delay is made of levels (contract §4).
+"""Delays: the table of levels, the ladders over it, and how any delay is made of levels (contract 2.2 to 2.6).
 
 All delays are `int` milliseconds. Only this module decides how long a retry waits. `names.py` has the names.
 """
@@ -19,9 +19,9 @@ TABLE: tuple[int, ...] = tuple(parse_duration(text) for text in LEVELS.split())
 """The delays of the 18 levels in ms: level 1 is 1 s, level 3 is 10 s, level 18 is 2 h."""
 
 SHORTEST_ASKED = 1_000
-"""ms. The shortest delay that a failure may ask for (contract §4)."""
+"""ms. The shortest delay that a failure may ask for (contract 2.4)."""
 LONGEST = 864_000_000
-"""ms, 10 days. The longest delay (contract §4). The retention of the level topics is based on it."""
+"""ms, 10 days. The longest delay (contract 2.4). The retention of the level topics is based on it."""
 MOST_DELAYS = 64
 """Delays of a list of levels, or of a ladder. A level is a topic with its partitions and replicas."""
 

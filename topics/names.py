@@ -1,4 +1,4 @@
-"""Names on Kafka in both directions: group, delay and topic to a name, and a name back to its role (contract §2).
+"""Names on Kafka in both directions: group, delay and topic to a name, and a name back to its role (contract 3.1).
 
 A name is matched exactly, never by a pattern. `billing-RETRY-.*` would also match the events, the view, the policy, and
 every topic of a group with the name `billing-RETRY`.

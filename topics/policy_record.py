@@ -1,4 +1,4 @@
-"""Records of the policy topic: the group's retry policy, and the subscription of each instance (INTERFACE §6).
+"""Records of the policy topic: the group's retry policy, and the subscription of each instance (contract 10.1).
 
 A record is untrusted until it is parsed: any writer to the topic may write anything. A malformed record gives a value
 that says why, never an exception. The settings decide which policy values are allowed, not this module.

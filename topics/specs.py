@@ -1,4 +1,4 @@
-"""The required topics of a group: partitions, replicas and settings, from its names and main topics (contract §2).
+"""The required topics of a group: partitions, replicas and settings, from its names and main topics (contract 3.2).
 
 Pure. A topic that exists is a `Source`, a required topic is a `TopicSpec`. `sidecar/kafka/admin` creates and compares
 them.
@@ -23,7 +23,7 @@ SINGLE_PARTITION = 1
 """Partitions of sums and policy. They have few records, and the order of policies must be total."""
 
 HEADER_ROOM = 16 * 1024
-"""Bytes for our headers. A copy of the largest record that the source accepts must fit (contract §2)."""
+"""Bytes for our headers. A copy of the largest record that the source accepts must fit (contract 3.2)."""
 LARGEST_INT = 2**31 - 1
 """Kafka's limit of `max.message.bytes`."""
 

@@ -1,7 +1,7 @@
 """Records of the view and of the sums: a record's present state, sums by minute, and the order of two states.
 
 A record is untrusted until it is decoded: any writer to these topics may write anything. A malformed record gives a
-value that says why, never an exception. Readers keep the greater state of an id, never simply the last (contract §2).
+value that says why, never an exception. Readers keep the greater state of an id, never simply the last (contract 11.2).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP API (INTERFACE §3), one file per group of calls."""
+"""The HTTP API (contract 12.8), one file per group of calls."""

@@ -1,4 +1,4 @@
-"""The HTTP API of the sidecar (INTERFACE §3): the calls that every mode has.
+"""The HTTP API of the sidecar (contract 12.8): the calls that every mode has.
 
 `http/access.py` checks who may call, and `http/server.py` is the server. Nothing is decided here: every call asks the
 running sidecar through `Operated`.

@@ -1,4 +1,4 @@
-"""`GET /v1/policy` (INTERFACE §3): the policy in force, and where each value comes from.
+"""`GET /v1/policy` (contract 12.8): the policy in force, and where each value comes from.
 
 If a newer policy is not in force, the answer says why.
 """

@@ -1,4 +1,4 @@
-"""The calls of pull mode (INTERFACE §3): read them and answer them. `delivery/pull/queue.py` does the work."""
+"""The calls of pull mode (contract 6.4, 6.5): read them and answer them. `delivery/pull/queue.py` does the work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sidecar.http.problems import problem
 MOST_RECORDS = 1_024
 USUAL_RECORDS = 32
 LONGEST_INVISIBLE = 43_200_000
-"""ms: 12 h (contract §6)."""
+"""ms: 12 h (contract 6.4)."""
 USUAL_INVISIBLE = 30_000
 LONGEST_WAIT = 60_000
 USUAL_WAIT = 10_000

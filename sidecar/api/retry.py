@@ -1,4 +1,4 @@
-"""`POST /v1/retry` (INTERFACE §3): a record that a relay's service read itself and could not handle.
+"""`POST /v1/retry` (contract 6.10): a record that a relay's service read itself and could not handle.
 
 Only the JSON is read here; `delivery/relay/posts.py` decides what follows. A field that cannot be read is refused. In
 the answer to a push it is not, because there the service does not wait for a refusal.

@@ -1,4 +1,4 @@
-"""`/v1/view/*` (INTERFACE §3): the group-wide view from the local copy, with the age of each answer.
+"""`/v1/view/*` (contract 11.3): the group-wide view from the local copy, with the age of each answer.
 
 404 means that the view has no such message. 503 means that nothing is known: the copy was never read to its end, or the
 view was never written. The file is read by a few threads of its own, never on the event loop. Only few calls may wait

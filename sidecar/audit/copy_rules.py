@@ -1,4 +1,4 @@
-"""Rules for a record's copies (contract §1, §3, §7): none is lost, each attempt is counted once, none comes early.
+"""Rules for a record's copies (contract 1.1, 2.3, 3.4): none is lost, each attempt is counted once, none comes early.
 
 Each rule is a function from a record's history to its findings; `judge` applies all rules. The rules for events are in
 `event_rules.py`. If the topics do not show enough, a rule reports nothing. `docs/audit.md` says for each rule what

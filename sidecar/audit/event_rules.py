@@ -1,4 +1,4 @@
-"""Rules for events: one for each change of a record's state, and it says what its copy says (contract §5).
+"""Rules for events: one for each change of a record's state, and it says what its copy says (contract 11.1).
 
 Each rule is a function from a record's history to its findings. The service of a relay may write copies itself, without
 events. What only that service knows is not checked.

@@ -11,7 +11,7 @@ from sidecar.core.record import Record
 from topics.durations import render_duration
 
 LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
-"""ms. The target is 20 ms at p99 (ARCHITECTURE §12), so the bounds are close together around it."""
+"""ms. The target is 20 ms at p99, so the bounds are close together around it."""
 
 
 MOST_REASONS = 1_000

@@ -201,7 +201,7 @@ def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
 def nack_wait(delay: int, now: int) -> int:
     """Return the ms from `now` to the first check that finds `delay` over.
 
-    There is a check every third of `delay` (contract §6).
+    There is a check every third of `delay` (contract 6.9).
     """
     step = max(1, delay // 3)
     return -(-(now + delay) // step) * step - now
@@ -234,7 +234,7 @@ def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> D
 
 def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
     """Return the dead letter for a record that may not be delivered: its headers are broken or unreadable (contract
-    §3).
+    3.6, 3.7).
 
     Its id is its own partition and offset, its topic is the one it was read from, and its count is 0: nothing in its
     headers can be trusted. In broadcast mode the record is committed instead.
@@ -267,7 +267,7 @@ def dead_letter_too_large(entry: Record, failed: RetryState, policy: Policy, now
 def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:
     """Return the dead letter for a record that was in flight alone when its service and its sidecar crashed together.
 
-    `deaths`: how often in a row that happened (contract §5).
+    `deaths`: how often in a row that happened (contract 1.10).
     """
     return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now)
 

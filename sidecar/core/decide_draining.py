@@ -1,7 +1,7 @@
 """Decide what the outcome of a delivery means while the sidecar drains: the service beside it is being stopped too.
 
 Deleting a pod stops both. What a service answers in its last seconds says little about the record: its connection is
-cut, or its pools are closed and it answers 500. Contract §5: a drain is not an attempt.
+cut, or its pools are closed and it answers 500. Contract 9.4: a drain is not an attempt.
 """
 
 from __future__ import annotations

@@ -54,13 +54,13 @@ class Postponed(msgspec.Struct, frozen=True):
 
 
 class NotSent(msgspec.Struct, frozen=True):
-    """No byte reached the service: not an attempt (contract §5)."""
+    """No byte reached the service: not an attempt (contract 1.6)."""
 
     reason: str
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """The lease ended without an answer: an attempt that failed, and the record is due at once (contract §6)."""
+    """The lease ended without an answer: an attempt that failed, and the record is due at once (contract 6.6)."""
 
 
 class Nacked(msgspec.Struct, frozen=True):

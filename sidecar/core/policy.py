@@ -8,7 +8,7 @@ from topics.group_rules import GroupRules
 from topics.headers import RetryState
 
 SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
-"""ms between two attempts in place (contract §6)."""
+"""ms between two attempts in place (contract 5.2)."""
 
 
 class InPlace(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Policy(GroupRules, frozen=True):
     def understands(self, delay: int | None, level: int | None) -> bool:
         """Return whether what a failure asked for is allowed.
 
-        If it is not, the ladder decides (DECISIONS), or the nearer bound of a wait in place.
+        If it is not, the ladder decides (contract 2.4), or the nearer bound of a wait in place (contract 5.2).
         """
         if delay is not None and self.in_place is not None:
             return SHORTEST_IN_PLACE <= delay <= LONGEST_IN_PLACE

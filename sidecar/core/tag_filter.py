@@ -1,4 +1,4 @@
-"""Subscriptions by tag: `*`, `TagA`, or `TagA||TagB`, compared with the TAGS header of the record (contract §6)."""
+"""Subscriptions by tag: `*`, `TagA`, or `TagA||TagB`, compared with the TAGS header of the record (contract 6.12)."""
 
 from __future__ import annotations
 

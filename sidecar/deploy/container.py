@@ -26,7 +26,7 @@ PROBE_PORT = 8472
 USUAL_GRACE = 30
 """Seconds. The grace period of a pod that does not set one."""
 SPARE = 5
-"""Seconds of the grace period that are left after the drain. The exit takes under 2 (http-delivery §6)."""
+"""Seconds of the grace period that are left after the drain. The exit takes under 2."""
 LONGEST_DRAIN = 3_600
 USUAL_CPU = "50m"
 USUAL_MEMORY = "256Mi"

@@ -1,7 +1,7 @@
 """Track the other instances of the group and their subscriptions.
 
-Instances of one group must want the same records (contract §6). If their subscriptions differ, chance decides whether a
-record is delivered: it depends on which instance owns its partition.
+Instances of one group must want the same records (contract 6.12). If their subscriptions differ, chance decides whether
+a record is delivered: it depends on which instance owns its partition.
 """
 
 from __future__ import annotations

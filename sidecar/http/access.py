@@ -1,4 +1,4 @@
-"""Check each call of the HTTP API before it reaches its endpoint: its caller and its size (http-delivery §8).
+"""Check each call of the HTTP API before it reaches its endpoint: its caller and its size (contract 14.4).
 
 The checks come in this order. `Host` refuses a page that rebinds its name to loopback. `Origin` refuses a page that
 posts from elsewhere. Then come the token and the body, which `bodies.py` reads. Bodies must have the type that the app

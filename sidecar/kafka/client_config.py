@@ -1,6 +1,6 @@
 """The settings of every Kafka client that we make, each with the failure that it prevents.
 
-The user's own properties come first. The properties on which the promise (contract §7) rests come last and are never
+The user's own properties come first. The properties on which the promise (contract 7.1) rests come last and are never
 overridden: the settings refuse such keys with the reason.
 """
 

@@ -1,4 +1,4 @@
-"""The metrics of INTERFACE §5, read at scrape time from the plain counts that the core keeps.
+"""The metrics (contract 12.10), read at scrape time from the plain counts that the core keeps.
 
 Only transactions are counted here. No code in the path of a record knows Prometheus. Labels come only from the
 configuration and from closed families, never from ids, keys, offsets or a service's answers.
@@ -61,7 +61,7 @@ def bounded_reason(reason: str) -> str:
 
 
 class _Collector(Collector):
-    """Read the sources at each scrape. Families are in the order of INTERFACE §5."""
+    """Read the sources at each scrape. Families are in the order of docs/metrics.md."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

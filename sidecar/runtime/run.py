@@ -1,6 +1,6 @@
 """`reconsume run`: both lanes, the push client and the API on one event loop, started and stopped in order.
 
-Order of a stop (contract §7): nothing new is sent, what is out is answered, progress is committed, the group is left,
+Order of a stop (contract 9.4): nothing new is sent, what is out is answered, progress is committed, the group is left,
 the process exits. A second signal exits at once; even then nothing is lost.
 """
 

@@ -142,7 +142,7 @@ class Settings(Section):
     @field_validator("topics")
     @classmethod
     def last_entry_wins(cls, topics: tuple[Subscription, ...]) -> tuple[Subscription, ...]:
-        """Keep the last subscription to each topic (contract §6)."""
+        """Keep the last subscription to each topic (contract 6.12)."""
         return tuple({topic.name: topic for topic in topics}.values())
 
     @functools.cached_property

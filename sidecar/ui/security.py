@@ -1,5 +1,5 @@
-"""Access control of the dashboard: headers of every response, sessions, and tokens against forged forms (http-delivery
-§8).
+"""Access control of the dashboard: headers of every response, sessions, and tokens against forged forms (contract
+14.4).
 
 `http/access.py` checks `Host`, the size of bodies and foreign origins. Here a page may load only the dashboard's own
 style and script. A form is accepted only with its session's own token, from the dashboard's own origin.

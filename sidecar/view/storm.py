@@ -1,4 +1,4 @@
-"""Detect a storm: one reason for most of the failures that the whole group has seen lately (contract §8).
+"""Detect a storm: one reason for most of the failures that the whole group has seen lately (contract 8.7).
 
 Pure: counts and times come in as values from the view. `Alarm` decides when a storm is signalled.
 """

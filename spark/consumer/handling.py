@@ -96,7 +96,7 @@ def call(handler: Handler, record: Record) -> Outcome:
     except (Retry, DeadLetter) as verdict:
         return verdict
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - any failure of the user's code is retried
-        # Only the class: an exception's text may contain data of the record (contract §3).
+        # Only the class: an exception's text may contain data of the record (contract 6.13).
         return Retry(None, None, type(failure).__name__)
     return answer if isinstance(answer, Retry | DeadLetter) else None
 

@@ -9,8 +9,8 @@ from itertools import count
 from sidecar.core.record import NEVER, Partition, Record
 
 HOLD_WITHIN = 3_000
-"""ms. A record that is due within this time waits in memory. For a later one its partition is paused instead
-(ARCHITECTURE §5)."""
+"""ms. A record that is due within this time waits in memory. For a later one its partition is paused
+instead, which costs no memory."""
 
 RESUME_EARLY = 1_150
 """ms by which a paused partition is resumed early: an idle broker thread takes up to 1.00 s to fetch again (measured).

@@ -1,7 +1,7 @@
 """Ordered mode: a queue of records for each key, or for each partition.
 
 Only the first record of a queue may be delivered. It stays first until it is done, through every retry in place. So the
-records behind it are never delivered before it (contract §6). Queues belong to partitions, and are dropped with them.
+records behind it are never delivered before it (contract 5.1). Queues belong to partitions, and are dropped with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a lane gets partitions and gives them up (contract §7, ARCHITECTURE §6).
+"""How a lane gets partitions and gives them up (contract 9.1).
 
     state    | what it means                                | leaves to, when
     ---------|----------------------------------------------|----------------

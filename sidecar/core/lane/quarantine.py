@@ -1,4 +1,4 @@
-"""Find the record that crashes its service together with the sidecar, and put it into the DLQ (contract §5).
+"""Find the record that crashes its service together with the sidecar, and put it into the DLQ (contract 1.10).
 
 A crashed sidecar leaves progress without a clean mark, so the next owner of the partition knows. After fewer than
 `max_deaths` − 1 crashes in a row records are delivered as usual, only fewer at a time: losing a node must not delay

@@ -32,7 +32,7 @@ class LeaseEnd(IntEnum):
 
 
 class HandleStatus(StrEnum):
-    """The answer to a call with a handle (INTERFACE §3).
+    """The answer to a call with a handle (contract 6.5).
 
     ok: the lease was held, or the same verdict was given before. expired: the lease ended before the call. fenced: the
     handle is no longer valid for the record. Its assignment is over, the handle was replaced, or another verdict was

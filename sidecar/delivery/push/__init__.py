@@ -1,4 +1,4 @@
-"""The push client: one HTTP/1.1 POST per record or batch, one outcome per record (INTERFACE §2, contract §5, §6).
+"""The push client: one HTTP/1.1 POST per record or batch, one outcome per record (contract 1.3 to 1.8).
 
 The path of a delivery, and the file of each part:
 

@@ -1,4 +1,4 @@
-"""Push in batches: gather the records that the lanes deliver, and send many in one request (contract §6).
+"""Push in batches: gather the records that the lanes deliver, and send many in one request (contract 6.1).
 
 A batch is *formed* until it is full, has waited long enough, or the dispatcher can give no more records. Then it waits
 until one more request may be in flight; usually it need not wait. Records that are not sent can be recalled. So a

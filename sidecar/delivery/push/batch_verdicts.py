@@ -1,4 +1,4 @@
-"""Read the answer to an envelope: one verdict for all of its records, or one for each (INTERFACE §2). Pure.
+"""Read the answer to an envelope: one verdict for all of its records, or one for each (contract 6.2). Pure.
 
 Except for the list of verdicts, it is read like the answer to a bare record (`verdict.py`). A list that names a record
 of the request decides for all of them. A record that it leaves out is retried, since nothing says that the service took

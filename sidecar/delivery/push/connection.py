@@ -4,8 +4,8 @@ Callbacks only; no task, future or timer belongs to a single request. The connec
 pool (`pool.py`) decides where a free connection goes, and when one has waited too long. `response_reader.py` decides
 what the answer means.
 
-Whether the request was *sent* decides what a loss means (contract §5): NotSent before the write, a failed attempt after
-it.
+Whether the request was *sent* decides what a loss means (contract 1.6): NotSent before the write, a failed attempt
+after it.
 """
 
 from __future__ import annotations

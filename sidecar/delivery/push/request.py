@@ -1,4 +1,4 @@
-"""Render one record, or a batch, as the bytes of one HTTP/1.1 request (INTERFACE §2). Pure.
+"""Render one record, or a batch, as the bytes of one HTTP/1.1 request (contract 1.3). Pure.
 
 Every record takes this path. So what does not change is written once per target or once per partition, and the rest is
 one f-string. Names from Kafka are trusted no more than a record's headers. Whatever they hold, a request has exactly

@@ -1,4 +1,4 @@
-"""Turn the service's answer into an Outcome (INTERFACE §2). Pure: no clock, no socket.
+"""Turn the service's answer into an Outcome (contract 1.5). Pure: no clock, no socket.
 
 The rule, from top to bottom: the header `Reconsume-Verdict`, else a body that is a verdict of ours, else the status. A
 body changes an outcome only if it is such a verdict: an answer of the service's own that looks like one says nothing.

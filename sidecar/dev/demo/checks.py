@@ -1,5 +1,5 @@
 """The rules for one record that compare the topics with what the service saw: nothing lost, each attempt delivered as
-it is counted, nothing early, every byte kept (contract §1, §3, §7). Pure.
+it is counted, nothing early, every byte kept (contract 1.1, 2.3, 3.4). Pure.
 
 The topics are compared with each other by the rules of the audit. The rules for records that are retried in place are
 in `verify_order.py`.

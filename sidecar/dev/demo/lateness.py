@@ -41,7 +41,7 @@ def lateness(account: RecordHistory) -> Iterator[Late]:
 
 
 def released_at(copy: Copy) -> int:
-    """Return the earliest time at which the last copy of a retry may be delivered, epoch ms (contract §4)."""
+    """Return the earliest time at which the last copy of a retry may be delivered, epoch ms (contract 2.3)."""
     return max(copy.life.due_at, copy.row.timestamp + copy.wait)
 
 

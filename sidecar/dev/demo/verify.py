@@ -1,4 +1,6 @@
-"""The check of a group: nothing lost, each attempt counted once, nothing early, every byte kept (contract §1, §3, §7).
+"""The check of a group: nothing lost, each attempt counted once, nothing early, every byte kept.
+
+See contract 1.1, 2.3 and 3.4.
 
 Pure over rows: full dumps of the topics (read_committed) and the service's ledger in, a frozen Report out. It trusts
 neither side: the topics are compared with each other by the rules of an audit, and with what the service saw. A

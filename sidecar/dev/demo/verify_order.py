@@ -1,4 +1,4 @@
-"""The check of a group that is ordered by key: each record in its turn, and retried in place (contract §6). Pure.
+"""The check of a group that is ordered by key: each record in its turn, and retried in place (contract 5.1). Pure.
 
 Retries in place write no copy and no event. Only the service's ledger shows them, and the DLQ shows their end.
 """

@@ -73,7 +73,7 @@ LINE_ENDS = re.compile(r"[\t\r\n]")
 """Allowed in any property: certificates have lines, and a variable from a Secret often ends with one."""
 
 TRANSACTION_TIMEOUT = (5_000, 10_000)
-"""Limits of transaction.timeout.ms in ms (contract §7). Below, a slow broker ends good transactions. Above, one crashed
+"""Limits of transaction.timeout.ms in ms. Below, a slow broker ends good transactions. Above, one crashed
 pod blocks the readers of everything that it wrote to for as long."""
 MAX_POLL_INTERVAL = 300_000
 """librdkafka's default of max.poll.interval.ms, in ms. A member that does not poll for longer has left the group."""

@@ -14,7 +14,7 @@ from topics.foreign_headers import SYSTEMS
 from topics.levels import MOST_DELAYS, Exponential, LadderSpec, LevelsSpec
 
 DELAY = duration("1s", "10d")
-"""The delay of one level, or of one retry in the ladder (contract §4)."""
+"""The delay of one level, or of one retry in the ladder (contract 2.2)."""
 DELAYS = many(DELAY, "delays from 1s to 10d", least=1, most=MOST_DELAYS)
 NAMED = ("rocketmq", "pulsar")
 ALLOWED = "rocketmq, pulsar, a list of delays, or a formula like {initial: 5s, multiplier: 2, max: 2h}"

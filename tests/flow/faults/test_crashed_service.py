@@ -161,8 +161,8 @@ def test_a_slow_record_that_is_out_while_its_pod_is_killed_twice_is_delivered_in
 def test_a_record_that_kills_its_service_alone_is_retried_and_then_dead_lettered(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
-    """The sidecar lives and sees the connection end without an answer: an attempt (contract §5). One at a time, or the
-    death of the service would cut others, unread."""
+    """The sidecar lives and sees the connection end without an answer: an attempt (contract 1.10). One at a time, or
+    the death of the service would cut others, unread."""
     dying = threading.Event()
 
     def dies(request: Request) -> Behaviour:

@@ -1,4 +1,4 @@
-"""Pull mode on a real broker: what each verdict and each expiry leaves behind (contract §6)."""
+"""Pull mode on a real broker: what each verdict and each expiry leaves behind (contract 6.4 to 6.9)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_whole_answer_that_takes_the_record_commits(behaviour: Behaviour) -> N
 def test_a_whole_answer_that_does_not_take_the_record_says_what_comes_next(
     behaviour: Behaviour, expected: Outcome
 ) -> None:
-    """Given such an answer, then its outcome is as the table of INTERFACE §2 says, and the connection is used again."""
+    """Given such an answer, then its outcome is as contract 1.5 says, and the connection is used again."""
     found, service = outcomes([behaviour], count=2, dead_letter_statuses=frozenset({410}))
     assert found == [expected, expected]
     assert service.connections == 1

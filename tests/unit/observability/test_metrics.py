@@ -1,4 +1,4 @@
-"""What a scrape says: the names of INTERFACE §5, read from the counts that a lane keeps."""
+"""What a scrape says: the names of docs/metrics.md, read from the counts that a lane keeps."""
 
 from __future__ import annotations
 

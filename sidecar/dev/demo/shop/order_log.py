@@ -23,7 +23,7 @@ class Order(NamedTuple):
 
 
 class Enveloped(msgspec.Struct, frozen=True):
-    """One record of the envelope form, with the fields that the shop needs (INTERFACE §2)."""
+    """One record of the envelope form, with the fields that the shop needs (contract 1.3)."""
 
     id: str
     times: int

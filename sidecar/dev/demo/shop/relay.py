@@ -41,7 +41,7 @@ class RetryRequest(NamedTuple):
 
 
 class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a post: the record as it was read, and the action that the sidecar shall take (INTERFACE §3)."""
+    """The body of a post: the record as it was read, and the action that the sidecar shall take (contract 6.10)."""
 
     topic: str
     partition: int
