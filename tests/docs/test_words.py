@@ -1,0 +1,147 @@
+"""docs/glossary.md: one word for one thing, and the words that are no names in the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+PACKAGES = ("sidecar", "spark", "topics", "once")
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""One word of an identifier."""
+
+MOST: dict[str, int] = {
+    "place": 980,
+    "places": 180,
+    "slot": 154,
+    "part": 641,
+    "parts": 265,
+    "found": 930,
+    "told": 345,
+    "given": 292,
+    "asked": 220,
+    "heard": 124,
+    "seen": 125,
+    "left": 264,
+    "anew": 18,
+    "again": 77,
+    "apart": 28,
+    "aside": 16,
+    "alone": 24,
+    "together": 33,
+    "story": 145,
+    "stories": 2,
+    "account": 100,
+    "accounts": 20,
+    "life": 385,
+    "lives": 29,
+    "watch": 121,
+    "wish": 49,
+    "desk": 7,
+    "parcel": 21,
+    "roster": 7,
+    "board": 28,
+}
+"""The most times that each word may be an identifier of the product. The numbers only go down."""
+FEW = 5
+"""A count may be this much below its number: else each change of a line would have to change the table."""
+
+IDENTIFIERS = {
+    ast.Name: "id",
+    ast.Attribute: "attr",
+    ast.arg: "arg",
+    ast.keyword: "arg",
+    ast.FunctionDef: "name",
+    ast.AsyncFunctionDef: "name",
+    ast.ClassDef: "name",
+    ast.alias: "asname",
+    ast.ExceptHandler: "name",
+    ast.MatchAs: "name",
+}
+"""The field of each node that holds an identifier: of a variable, attribute, parameter, function or class."""
+
+
+def identifiers(tree: ast.Module) -> Iterator[str]:
+    """Every identifier of a module, as often as it stands there."""
+    for node in ast.walk(tree):
+        field = IDENTIFIERS.get(type(node))
+        if field is not None and (name := getattr(node, field)) is not None:
+            yield name
+
+
+@cache
+def counts() -> Counter[str]:
+    """How often each identifier stands in the product."""
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return Counter(name for file in files for name in identifiers(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+def plain(name: str) -> str:
+    """An identifier as it is compared: `_place` and `PLACE` are `place`, and `in_place` is another word."""
+    return "" if name.startswith("__") else name.strip("_").lower()
+
+
+def complaint(word: str, count: int, most: int) -> str:
+    """What is to be done about a count; empty if nothing."""
+    if count > most:
+        return f"{word} is the name of {count} things, and of {most} at most: name the new ones by docs/glossary.md"
+    return f"{word}: lower the number to {count}" if count < most - FEW else ""
+
+
+def rows(section: str) -> list[list[str]]:
+    """The cells of each row of the tables in a section of the page."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    ]
+    return [row for row in cells if row[0] not in ("word", "not") and set(row[0]) != {"-"}]
+
+
+def test_words_that_are_no_names_become_fewer() -> None:
+    numbers: Counter[str] = Counter()
+    for name, count in counts().items():
+        numbers[plain(name)] += count
+    assert [sentence for word, most in MOST.items() if (sentence := complaint(word, numbers[word], most))] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "sentence"), [(11, "the name of 11 things"), (10, ""), (10 - FEW, ""), (4, "lower the number to 4")]
+)
+def test_more_of_them_is_a_fault_and_much_fewer_is_a_new_number(count: int, sentence: str) -> None:
+    assert sentence in complaint("place", count, 10)
+    assert bool(sentence) == bool(complaint("place", count, 10))
+
+
+MODULE = """
+import a as place
+class Place:
+    def place(self, place, *, PLACE=1): self._place = f(place=place)
+in_place, places, __place__ = 1, 2, "place"
+try: pass
+except E as place: pass
+match x:
+    case 1 as place: pass
+"""
+
+
+def test_each_way_to_name_a_thing_is_counted() -> None:
+    assert [plain(name) for name in identifiers(ast.parse(MODULE))].count("place") == 10
+
+
+def test_the_page_has_the_words_that_are_counted() -> None:
+    assert [word for row in rows("Words that are no names") for word in row[0].split(", ")] == list(MOST)
+
+
+def test_there_are_forty_words_each_once_and_each_is_a_word_of_the_code() -> None:
+    words = [row[0] for row in rows("The words")]
+    assert len(words) == len(set(words)) == 40
+    known = {part.lower() for name in counts() for part in WORD.findall(name)}
+    assert [word for word in words if not set(word.split()) <= known] == []
+    assert set(words) & MOST.keys() == set()
