@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from tests.soak.admin import UnansweredError
 from tests.soak.cluster import INSIST, NotSoError, insist
-from tests.soak.layout import IN_SYNC, LADDER, PARTITIONS, POLICIES, REPLICAS
+from tests.soak.layout import IN_SYNC, PARTITIONS, REPLICAS
 from tests.soak.repeats import keep_repeats
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
@@ -95,7 +95,7 @@ def _progress(world: World, *topics: str) -> dict[Place, Progress]:
 @contextmanager
 def level_recreated(world: World, step: Step) -> Iterator[str]:
     """A level topic is deleted with what waits in it, is away for a while, and made again."""
-    levels = [topic for topic, delay in world.group.levels.items() if render_duration(delay) in LADDER]
+    levels = [topic for topic, delay in world.group.levels.items() if render_duration(delay) in world.layout.ladder]
     with _recreated(world, levels[step.pick % len(levels)]) as said:
         yield said
     world.confirm(step, "it is there again, with another id")
@@ -144,7 +144,8 @@ def _made(world: World, topic: str) -> bool:
 @contextmanager
 def policy_set(world: World, step: Step) -> Iterator[str]:
     """The group's policy, live; taken back at the end."""
-    policy = POLICIES[step.pick % len(POLICIES)]
+    policies = world.layout.policies
+    policy = policies[step.pick % len(policies)]
     began = time.monotonic()
     try:
         insist(lambda: _written(world, policy), "the policy is written")

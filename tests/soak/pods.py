@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.soak.journal import Journal
-from tests.soak.layout import config
+from tests.soak.layout import Layout
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.process import SidecarProcess
@@ -64,6 +64,7 @@ class Pods(threading.Thread):
         bootstrap: str,
         folder: Path,
         journal: Journal,
+        layout: Layout,
         sets: Mapping[str, object],
     ) -> None:
         super().__init__(name="keeper", daemon=True)
@@ -72,7 +73,7 @@ class Pods(threading.Thread):
         """What a pod did by itself that no fault explains: it ended, or was stuck until it was restarted."""
         """What no pod should do."""
         self._group, self._url, self._folder, self._journal = group, url, folder, journal
-        self._sets = {"kafka.bootstrap.servers": bootstrap, **sets}
+        self._layout, self._sets = layout, {"kafka.bootstrap.servers": bootstrap, **sets}
         self._slots: dict[int, Pod] = {}
         self._every: list[Pod] = []
         self._lock = threading.RLock()
@@ -110,7 +111,7 @@ class Pods(threading.Thread):
                 f"{self._url}/{name}",
                 self._folder,
                 pod=name,
-                overrides=config(self._group, variant, self._sets),
+                overrides=self._layout.config(self._group, variant, self._sets),
                 fresh=True,
             )
             pod = Pod(slot, generation, variant, process)

@@ -17,7 +17,7 @@ from tests.soak import faults_network, faults_nodes, faults_operator, faults_pod
 from tests.soak.account import collect
 from tests.soak.growth import Growth
 from tests.soak.journal import Journal
-from tests.soak.layout import LONGEST_LADDER, new_group
+from tests.soak.layout import Layout
 from tests.soak.load import SoakLoad
 from tests.soak.network import Network, network
 from tests.soak.pods import SLOTS, Pods
@@ -115,13 +115,14 @@ def _world(
     stack: ExitStack,
     sets: Mapping[str, object],
 ) -> World:
-    group = new_group(kafka.bootstrap)
+    layout = Layout.of(schedule.seconds)
+    group = layout.new_group(kafka.bootstrap)
     service, ledger = soak_service(folder)
     stack.enter_context(service)
-    pods = Pods(group, service.url, kafka.proxied_bootstrap, folder, journal, sets)
+    pods = Pods(group, service.url, kafka.proxied_bootstrap, folder, journal, layout, sets)
     stack.callback(pods.abandon)
     load = SoakLoad(group, lambda: schedule.rate(journal.seconds), schedule.seed)
-    world = World(kafka, group, service, ledger, pods, load, journal, between)
+    world = World(kafka, group, layout, service, ledger, pods, load, journal, between)
     stack.callback(world.cluster.close)
     for slot in range(SLOTS):
         pods.launch(slot)
@@ -160,7 +161,7 @@ def _come_to_rest(world: World, watch: Watch) -> tuple[float | None, float]:
     undone = world.load.confirmed - len(world.ledger.took)
     # In the end only records are left that always fail. That is an outage: each pod makes one attempt a second, and one
     # pod may have them all (seed 202: 485 attempts took 346 s).
-    bound = LONGEST_LADDER + SLACK + undone / DRAINED + undone * ALWAYS_FAIL / 1000 * MOST_ATTEMPTS
+    bound = world.layout.longest + SLACK + undone / DRAINED + undone * ALWAYS_FAIL / 1000 * MOST_ATTEMPTS
     world.journal.tell("resting", bound=bound, undone=undone)
     while time.monotonic() - begin < bound:
         watch.phase = f"{bound - (time.monotonic() - begin):.0f} s to rest"

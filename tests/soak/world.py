@@ -11,6 +11,7 @@ from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak.book import Book
 from tests.soak.cluster import Cluster
 from tests.soak.journal import Journal
+from tests.soak.layout import Layout
 from tests.soak.load import SoakLoad
 from tests.soak.network import Network
 from tests.soak.pods import Pods
@@ -27,6 +28,7 @@ class World:
         self,
         kafka: EmbeddedKafka,
         group: GroupTopics,
+        layout: Layout,
         service: Service,
         ledger: SlimLedger,
         pods: Pods,
@@ -34,7 +36,7 @@ class World:
         journal: Journal,
         network: Network,
     ) -> None:
-        self.kafka, self.group, self.service, self.ledger = kafka, group, service, ledger
+        self.kafka, self.group, self.layout, self.service, self.ledger = kafka, group, layout, service, ledger
         self.pods, self.load, self.journal, self.network = pods, load, journal, network
         self.cluster = Cluster(kafka, group)
         self.book = Book()
