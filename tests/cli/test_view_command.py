@@ -110,6 +110,7 @@ def test_a_query_prints_its_rows_in_the_format_that_is_asked_for(told: Path) -> 
     assert done.stdout.splitlines() == ["state\tcount(1)\tcount(1)_2", "DLQ\t1\t1", "WAITING_RETRY\t2\t2"]
 
 
+@pytest.mark.long  # tests/cli/retries/test_events.py shows it without Spark
 def test_a_wrong_query_is_one_sentence(told: Path) -> None:
     done = reconsume("view", "sql", "SELECT nothing FROM view", "-o", "jsonl", "-c", told)
     assert (done.exit_code, done.stdout) == (1, "")

@@ -139,6 +139,7 @@ def planned(life: Life) -> tuple[str, str, str]:
     return a, b, pattern
 
 
+@pytest.mark.long
 def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_without_it(life: Life) -> None:
     a, b, pattern = planned(life)
     delete_topics(life.bootstrap, Names(b).view)
@@ -155,7 +156,7 @@ def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_withou
         wait(lambda: view_of(life.bootstrap, b).keys() == {"orders:0:3"}, "the group that is made anew is read anew")
 
 
-@pytest.mark.long  # the one above shows it of the view
+@pytest.mark.long
 def test_a_batch_that_was_planned_with_a_group_whose_events_are_gone_is_done_without_it(life: Life) -> None:
     """Else each of its tasks waits three minutes for the topic, and fails."""
     a, b, pattern = planned(life)
@@ -165,6 +166,7 @@ def test_a_batch_that_was_planned_with_a_group_whose_events_are_gone_is_done_wit
         wait(lambda: len(view_of(life.bootstrap, a)) == 2, "the group that is left goes on")
 
 
+@pytest.mark.long
 def test_events_of_a_topic_that_was_made_anew_while_the_job_was_stopped_are_read_from_the_first(life: Life) -> None:
     group = life.group("only")
     tell(life.bootstrap, [event(group, number) for number in range(3)])
@@ -179,6 +181,7 @@ def test_events_of_a_topic_that_was_made_anew_while_the_job_was_stopped_are_read
         wait(lambda: "orders:0:200" in view_of(life.bootstrap, group), "the view goes on")
 
 
+@pytest.mark.long
 def test_events_that_were_deleted_before_they_were_read_are_counted_and_named(life: Life) -> None:
     """Where Kafka does not answer in time it is said that they may be uncounted: then it is tried with other events."""
     for name in ("late", "later", "last"):
@@ -212,7 +215,10 @@ def said_of_seven_deleted_events(life: Life, group: str) -> str:
 
 @pytest.mark.parametrize(
     ("bootstrap", "says"),
-    [("127.0.0.1:1", "TimeoutException"), ("nosuch.invalid:9092", "Failed to create new KafkaAdminClient")],
+    [
+        pytest.param("127.0.0.1:1", "TimeoutException", marks=pytest.mark.long),  # after ten seconds
+        ("nosuch.invalid:9092", "Failed to create new KafkaAdminClient"),
+    ],
 )
 def test_brokers_that_do_not_answer_are_a_failure_in_one_sentence(
     spark: SparkSession, bootstrap: str, says: str
