@@ -16,6 +16,7 @@ from sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays
 from tests.support.compiled import compile_once
 from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
+from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
 from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
 from tests.support.rings import may_skip
@@ -141,6 +142,13 @@ def cleared(proxied: Proxied) -> Iterator[Proxied]:
     yield proxied
     proxied.proxy.clear()
     assert proxied.proxy.problems == []
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[GuardedKafka]:
+    """A broker that checks rights, for the files in `support/order.py` that one worker runs: each makes its groups."""
+    with guarded_kafka() as shared:
+        yield shared
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """What a fault leaves behind in this process: memory, threads and descriptors, with the collector of cycles off.
 
 with nothing_left(mib=40):
-    ...make the fault two hundred times...
+    ...make the fault a hundred times...
 """
 
 from __future__ import annotations

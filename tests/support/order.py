@@ -1,4 +1,5 @@
-"""How the workers of a parallel run share the tests: a file at a time, the longest first, all that use Spark in one.
+"""How the workers of a parallel run share the tests: a file at a time, the longest first, all that share Spark or the
+dashboard in one.
 
 No more workers than cores have a file whose tests start Spark, a broker of their own or a browser.
 """
@@ -54,6 +55,8 @@ WAITING = ("tests/flow/", "tests/integration/", "tests/cli/")
 """Tests that wait for Kafka and for processes: what computes comes behind them, and fills the cores to the end."""
 SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
 """Tests that share one Spark session, and those beside them that need none."""
+UI = "tests/ui/"
+"""Tests that share one planted group and its dashboard."""
 PROXIED = (
     "tests/flow/operations/test_redrive.py",
     "tests/flow/faults/test_sidecar_killed.py",
@@ -68,9 +71,11 @@ PROXIED = (
     "tests/integration/kafka/test_unanswered.py",
 )
 """Files that share a broker behind a proxy."""
+GUARDED = ("tests/integration/kafka/test_acls.py", "tests/integration/kafka/test_refused_progress.py")
+"""Files that share a broker which checks rights."""
 HEAVY = (
     SPARK,
-    "tests/ui/",
+    UI,
     "tests/package/",
     "tests/soak",
     "tests/packet_loss",
@@ -123,9 +128,11 @@ class Shared(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        if file in PROXIED:
-            return PROXIED[0]
-        return SPARK if file.startswith(SPARK) and file != OWN_PROCESSES else file
+        for sharing in (PROXIED, GUARDED):
+            if file in sharing:
+                return sharing[0]
+        folder = next((folder for folder in (SPARK, UI) if file.startswith(folder) and file != OWN_PROCESSES), None)
+        return folder or file
 
 
 def _has_heavy(work: Mapping[str, Mapping[str, bool]]) -> bool:

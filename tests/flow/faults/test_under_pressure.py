@@ -55,7 +55,7 @@ LARGE, WIDE = 900_000, 8_192
 LARGE_EVERY, SMALL_EACH, BOMB_EVERY = 0.4, 20, 10
 """Seconds between two large records, the small ones that come with each, and of how many large ones one is followed by
 a bomb: 100 000 headers."""
-BOMB: list[tuple[str, str | bytes | None]] = [*BOMBS["headers"].headers]
+BOMB: list[tuple[str, str | bytes | None]] = [*BOMBS["headers"].headers()]
 QUIET_WITHIN = 120.0
 # No 429: a service that asks for time is obeyed, and the load would pile up.
 HOSTILE: tuple[Behaviour, ...] = (

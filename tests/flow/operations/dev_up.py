@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.support.sidecar.forked import Command
+
 SECONDS = 120.0
-RECONSUME = (sys.executable, "-m", "sidecar")
-UP = (*RECONSUME, "dev", "up", "--no-color", "-o", "jsonl")
+UP = (sys.executable, "-m", "sidecar", "dev", "up", "--no-color", "-o", "jsonl")
 
 
 @contextmanager
@@ -53,12 +54,12 @@ def page(address: str) -> str:
 
 
 def hint(folder: Path) -> list[str]:
-    """The command that is said to produce a record."""
+    """The words of the command that is said to produce a record."""
     found = re.search(r"^produce a record: (.*)$", (folder / "talk").read_text("utf-8"), re.M)
     assert found is not None
     name, *words = shlex.split(found[1])
     assert name == "reconsume"
-    return [*RECONSUME, *words]
+    return words
 
 
 def failed_deliveries(metrics: str) -> int:
@@ -71,11 +72,9 @@ def failed_deliveries(metrics: str) -> int:
 
 def told(*words: str, folder: Path) -> str:
     """What a command of a new user prints."""
-    done = subprocess.run(
-        [*RECONSUME, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    done = Command(words, folder).end(SECONDS)
+    assert done.code == 0, done.out + done.told
+    return done.out
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import json
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,7 +45,7 @@ def test_everything_runs_until_sigterm(tmp_path: Path) -> None:
         assert "<html" in page(links["dashboard"])
         assert failed_deliveries(links["metrics"]) == 0
         assert len(" ".join(hint(tmp_path))) < 200, "a command that a user can read"
-        subprocess.run(hint(tmp_path), check=True, timeout=SECONDS)
+        told(*hint(tmp_path), folder=tmp_path)
         until(lambda: failed_deliveries(links["metrics"]), SECONDS, "the service has failed the flaky record once")
 
         family = psutil.Process(process.pid).children(recursive=True)
@@ -64,7 +63,7 @@ def test_with_the_view_a_record_that_waits_is_shown_for_the_whole_group(tmp_path
     pytest.importorskip("pyspark")
     with up(tmp_path, "--orders", "1", "--view") as process:
         links = until(lambda: links_of(tmp_path, process), 2 * SECONDS, "everything runs, Spark too")
-        subprocess.run(hint(tmp_path), check=True, timeout=SECONDS)
+        told(*hint(tmp_path), folder=tmp_path)
         messages = links["api"].replace("/status", "/v1/view/messages")
 
         def rows() -> list[dict[str, str]]:
@@ -99,13 +98,13 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
             return [json.loads(line) for line in lines]
 
         with service(code, tmp_path):
-            subprocess.run([*produce, "{}"], check=True, timeout=SECONDS)
+            told(*produce, "{}", folder=tmp_path)
             until(lambda: answered(tmp_path, 200) == 1, SECONDS, "the service has the record")
-        subprocess.run([*produce, '{"while": "down"}'], check=True, timeout=SECONDS)
+        told(*produce, '{"while": "down"}', folder=tmp_path)
         until(lambda: pace() in ("outage", "probing"), SECONDS, "the killed service is an outage")
         with service(code, tmp_path):
             until(lambda: answered(tmp_path, 200) == 2, SECONDS, "the record has waited for the service")
-            subprocess.run([*produce, "no json"], check=True, timeout=SECONDS)
+            told(*produce, "no json", folder=tmp_path)
             (letter,) = until(dead, SECONDS, "the refused record is a dead letter")
         with service(code.replace('b"{"', 'b"no"'), tmp_path):
             told("dlq", "redrive", "--id", letter["id"], "--yes", "-c", file, folder=tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from sidecar.view.follower import ViewFollower
 from sidecar.view.source import Source
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
+from tests.support.kafka.guarded import GuardedKafka
 from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
@@ -39,12 +38,6 @@ DELAYS = (1_000, 2_000)
 ALL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
 SECONDS = 20.0
 SCRIPT: Script = by_name({"good": (OK,), "flaky": (FAIL, OK), "poison": (FAIL,)})
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[GuardedKafka]:
-    with guarded_kafka() as kafka:
-        yield kafka
 
 
 @pytest.fixture

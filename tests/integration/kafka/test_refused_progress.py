@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
+from tests.support.kafka.guarded import GuardedKafka
 from tests.support.kafka.topic_io import produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
@@ -23,12 +22,6 @@ from topics.names import Kind
 DELAYS = (1_000, 2_000)
 SECONDS = 20.0
 PARTITIONS = 4
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[GuardedKafka]:
-    with guarded_kafka() as kafka:
-        yield kafka
 
 
 @pytest.fixture

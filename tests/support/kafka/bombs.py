@@ -16,20 +16,20 @@ OURS = 20
 
 
 class Bomb(NamedTuple):
-    """What a record holds, and whether its batch is packed by zstd."""
+    """What a record holds, and whether its batch is packed by zstd. Headers are made when they are asked for."""
 
     key: bytes | None = None
     value: bytes | None = b""
-    headers: Headers = []  # noqa: RUF012 - nobody changes it
+    headers: Callable[[], Headers] = list
     packed: bool = False
 
 
 BOMBS = {
     # 300 KB in the topic, 7 MB in the client, 8 MB in Python: "a" and b"" are each one object for all.
-    "headers": Bomb(headers=[("a", b"")] * (100_000 - OURS)),
-    "packed headers": Bomb(headers=[("a", b"")] * (100_000 - OURS), packed=True),
+    "headers": Bomb(headers=lambda: [("a", b"")] * (100_000 - OURS)),
+    "packed headers": Bomb(headers=lambda: [("a", b"")] * (100_000 - OURS), packed=True),
     # 900 KB in the topic, 20 MB in Python.
-    "wide headers": Bomb(headers=[(f"h{number:05}", b"xy") for number in range(85_000)]),
+    "wide headers": Bomb(headers=lambda: [(f"h{number:05}", b"xy") for number in range(85_000)]),
     "keys": Bomb(key=b"k" * LARGE),
     "packed keys": Bomb(key=b"k" * LARGE, packed=True),
     "packed values": Bomb(value=bytes(LARGE), packed=True),
@@ -58,7 +58,7 @@ def fill(
     for number, kind in enumerate(kinds):
         bomb = BOMBS[kind]
         producer = producers[bomb.packed]
-        headers = [*bomb.headers, *ours(number)]
+        headers = [*bomb.headers(), *ours(number)]
         key = b"%d" % number if bomb.key is None else bomb.key  # a compacted topic takes none without
         producer.produce(topic, bomb.value, key, partition, note, None, 0, headers)  # type: ignore[arg-type]
         producer.poll(0)

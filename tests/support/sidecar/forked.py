@@ -1,4 +1,5 @@
-"""Sidecars that are forked from a process which has imported the product: a start costs a second of CPU less.
+"""Sidecars and commands that are forked from a process which has imported the product: a start costs a second of CPU
+less.
 
 All else is that of a program which was started: pid, environment, folder, signals, and the exit.
 """
@@ -14,10 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.support.deadline import STEP
 
@@ -52,6 +54,27 @@ class Forked:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+class Ended(NamedTuple):
+    """What became of a command: its exit code, and what it printed on stdout and stderr."""
+
+    code: int
+    out: str
+    told: str
+
+
+class Command:
+    """`reconsume` with some words, which runs in a folder."""
+
+    def __init__(self, words: Sequence[str], folder: Path) -> None:
+        self._out, self._told = (folder / f"{uuid.uuid4().hex[:8]}.{name}" for name in ("out", "told"))
+        self.process = nursery().fork(words, folder, os.environ, self._told, self._out)
+
+    def end(self, seconds: float) -> Ended:
+        """Wait for its end; subprocess.TimeoutExpired if it does not."""
+        code = self.process.wait(seconds)
+        return Ended(code, self._out.read_text("utf-8"), self._told.read_text("utf-8"))
 
 
 @cache
@@ -94,7 +117,8 @@ class Nursery:
 def serve() -> list[str]:
     """Carry out orders until there are no more; in a fork return the words of its command line."""
     import sidecar.cli
-    import sidecar.runtime.run  # noqa: F401 - the forks have it
+    import sidecar.dlq.redriver
+    import sidecar.runtime.run  # noqa: F401 - the forks have them
 
     assert threading.active_count() == 1, "threads do not survive a fork"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the test run's

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +17,7 @@ from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.service.behaviours import OK, Behaviour, Request, verdict
 from tests.support.sidecar.config import config_of
-from tests.support.sidecar.process import REPOSITORY
+from tests.support.sidecar.forked import Command, Forked
 from topics import headers as wire
 from topics.headers import RetryState, dead_letter_headers, render_retry_headers
 
@@ -45,8 +42,8 @@ class DlqProcess:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "dlq.yaml"
         file.write_text(yaml.safe_dump(config))
-        self._words = [sys.executable, "-m", "sidecar", "dlq", *words, "-c", str(file), "-o", "jsonl"]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._words = ["dlq", *words, "-c", str(file), "-o", "jsonl"]
+        self._command: Command | None = None
         self._folder = folder
 
     def __enter__(self) -> DlqProcess:
@@ -57,25 +54,20 @@ class DlqProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        self.process.communicate(timeout=SECONDS)
+        self.process.wait(SECONDS)
 
     def start(self) -> None:
         """Start it; returns at once."""
-        environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        self._process = subprocess.Popen(
-            self._words, cwd=self._folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        self._command = Command(self._words, self._folder)
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Forked:
         """The process that was started."""
-        assert self._process is not None, "it was never started"
-        return self._process
+        return self._started().process
 
     def kill(self, _request: object = None) -> None:
         """SIGKILL, unless it has ended; also the action of a proxy's rule."""
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.send_signal(signal.SIGKILL)
 
     def interrupt(self) -> None:
         """What Ctrl-C does."""
@@ -83,9 +75,12 @@ class DlqProcess:
 
     def end(self) -> tuple[int, list[dict[str, Any]], str]:
         """Wait for its end: the code, the rows, and what it told."""
-        out, told = self.process.communicate(timeout=SECONDS)
-        rows = [json.loads(line) for line in out.decode().splitlines()]
-        return self.process.returncode, rows, told.decode()
+        code, out, told = self._started().end(SECONDS)
+        return code, [json.loads(line) for line in out.splitlines()], told
+
+    def _started(self) -> Command:
+        assert self._command is not None, "it was never started"
+        return self._command
 
 
 def dlq(group: GroupTopics, folder: Path, *words: str) -> tuple[int, list[dict[str, Any]], str]:
