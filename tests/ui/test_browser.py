@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.support.kafka.topic_io import dump, produce
+from tests.support.rings import inner
 from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
@@ -118,7 +119,7 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
     assert int(lag.locator("td").nth(2).inner_text()) >= 12
 
 
-@pytest.mark.parametrize("path", ["/", "/records", "/dlq", "/policy"])
+@pytest.mark.parametrize("path", inner("/records", ["/", "/records", "/dlq", "/policy"]))
 def test_every_page_says_what_is_wrong_with_the_group(open_page: Open, scene: Scene, path: str) -> None:
     produce(scene.group.bootstrap, scene.group.names.policy, heartbeats(scene.group, wall(), hostile=False))
     page = open_page(path)

@@ -59,8 +59,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "offered"),
     [
         ("reconsume re", ["retries"]),
-        ("reconsume topics ''", ["plan", "check", "apply", "export"]),
-        ("reconsume topics plan -o js", ["json", "jsonl"]),
+        pytest.param("reconsume topics ''", ["plan", "check", "apply", "export"], marks=pytest.mark.long),
+        pytest.param("reconsume topics plan -o js", ["json", "jsonl"], marks=pytest.mark.long),
         ("reconsume dlq redrive --max-", ["--max-redrives"]),
     ],
 )
@@ -72,9 +72,9 @@ def test_bash_offers_the_words_after_installing(installed: Path, words: str, off
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("reconsume dev ", {"broker", "up", "produce"}),
+        pytest.param("reconsume dev ", {"broker", "up", "produce"}, marks=pytest.mark.long),
         ("reconsume topics plan -o ts", {"tsv"}),
-        ("reconsume policy s", {"show", "set"}),
+        pytest.param("reconsume policy s", {"show", "set"}, marks=pytest.mark.long),
     ],
 )
 def test_zsh_is_answered_with_its_words(tmp_path: Path, line: str, offered: set[str]) -> None:

@@ -30,7 +30,7 @@ LIMIT = 200
 """MiB that a sidecar and each command may have at most: a container's limit is 256 (docs/security.md)."""
 SECONDS = 120.0
 ALL = "all kinds"
-EACH, ALONE = 5, 20
+EACH, ALONE = 3, 20
 """Records of each kind in a topic with all kinds, or of the only kind: taken together they would fill the limit."""
 PACKED = 60
 """Records more of a main topic which one fetch of 64 KiB would bring all at once."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import produce
@@ -16,6 +18,7 @@ TRIES = 12
 """Transactions at most in which the producer tries smaller batches, and to pack them."""
 
 
+@pytest.mark.long
 def test_copies_that_kafka_refuses_for_ever_are_one_line_and_one_sum(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

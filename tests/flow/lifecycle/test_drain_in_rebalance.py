@@ -62,6 +62,7 @@ def pods(cleared: Proxied, tmp_path: Path) -> Iterator[TwoPods]:
         yield TwoPods(cleared, tmp_path, stack)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(group_protocol() != "classic", reason="by the newer protocol no member joins a generation")
 def test_a_pod_that_is_told_to_stop_while_it_rejoins_the_group_commits_what_is_answered(pods: TwoPods) -> None:
     """Given a JoinGroup that is answered after the SIGTERM: Kafka takes commits of the new generation alone, and a

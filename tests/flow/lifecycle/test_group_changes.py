@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -80,6 +81,7 @@ def counts(service: Service, *names: str) -> dict[str, int]:
     return {name: sum(value.startswith(name.encode()) for value in taken.values()) for name in names}
 
 
+@pytest.mark.long  # sim/test_group_sim.py cuts logs in every run
 def test_what_is_under_way_when_the_log_is_cut_is_retried(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

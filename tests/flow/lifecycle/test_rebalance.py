@@ -131,6 +131,7 @@ def test_partitions_change_hands_under_load_without_a_duplicate(
     assert report.retries == (running.sent + 9) // 10
 
 
+@pytest.mark.long  # sim/test_group_sim.py tells it in every run, and the next but one
 def test_an_answer_for_an_earlier_assignment_is_dropped_although_the_partition_came_back(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
@@ -155,6 +156,7 @@ def test_an_answer_for_an_earlier_assignment_is_dropped_although_the_partition_c
     assert report.duplicates == moved
 
 
+@pytest.mark.long
 def test_what_the_group_gives_away_before_it_was_given_up_is_counted_by_its_new_owner_alone(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

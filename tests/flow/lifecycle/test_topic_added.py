@@ -37,6 +37,7 @@ def ours(row: Row) -> dict[str, bytes | None]:
     return {name: value for name, value in row.headers if name in wire.OURS}
 
 
+@pytest.mark.long  # sim/test_group_sim.py tells of roll-outs in every run
 def test_retries_of_an_added_topic_are_all_delivered_although_old_pods_find_them(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

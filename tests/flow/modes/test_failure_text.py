@@ -13,6 +13,7 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.ledger import Ledger
+from tests.support.rings import inner
 from tests.support.service.behaviours import Answer, by_name
 from tests.support.service.envelopes import Said
 from tests.support.service.puller import PULL, Puller
@@ -70,7 +71,7 @@ def seen(group: GroupTopics, sidecar: SidecarProcess, ids: dict[str, str]) -> di
     }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", inner("batch", MODES))
 def test_what_the_service_says_stands_everywhere_beside_the_class(
     mode: str, new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_record_that_is_postponed_for_longer_than_the_limit_has_failed(run: Ru
     assert LIMIT - GRAIN <= last.received - first.received < LIMIT + 3_000
 
 
+@pytest.mark.long  # as in pull mode in every run
 @pytest.mark.parametrize("sent", inner("each alone", SENT))
 def test_a_kill_loses_no_postponed_record_and_counts_none(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, sent: str

@@ -21,6 +21,7 @@ WITHIN = 120.0
 """Seconds for a Java process that compiles its source first, on a loaded machine."""
 
 
+@pytest.mark.long  # test_relay.py shows it of a service in Python
 def test_a_java_service_gets_back_what_it_wrote_to_a_level_and_what_it_posted(
     new_group: FreshGroup, start_sidecar: StartSidecar
 ) -> None:

@@ -153,6 +153,7 @@ class Way:
                 process.wait(60)
 
 
+@pytest.mark.long
 def test_a_service_goes_all_the_way_and_back_and_no_order_is_lost_or_taken_twice(
     new_group: FreshGroup, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_redrive_that_was_killed_and_is_run_again_brings_each_back_once(stage:
     all_once(stage, name)
 
 
+@pytest.mark.long  # integration/kafka/test_late_ends.py in every run
 def test_a_commit_that_comes_late_and_a_kill_behind_it_bring_no_letter_back_twice(stage: Stage) -> None:
     """The first commit is sent twice. Its first copy comes in the midst of the second transaction, and would commit its
     copies without their progress. Then the redrive is killed."""
@@ -169,6 +170,7 @@ def test_a_transaction_whose_end_nobody_tells_is_settled_by_asking_kafka(stage: 
     all_once(stage, "unknown", 20)
 
 
+@pytest.mark.long  # integration/dlq/test_producer.py fences one in every run
 def test_of_two_redrives_at_once_the_later_wins_and_each_letter_comes_back_once(stage: Stage) -> None:
     only = ("--header", "kind=twice", "--yes")
     let_die(stage.group, COUNT, "twice")

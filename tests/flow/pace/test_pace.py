@@ -95,6 +95,7 @@ def failing(new_group: FreshGroup, start_service: StartService, start_sidecar: S
     return finish(group, service, sidecar, back)
 
 
+@pytest.mark.long  # sim/test_outage_sim.py tells it in every run
 def test_a_service_that_fails_everything_is_asked_by_one_at_a_time_and_each_failure_counts(failing: Run) -> None:
     failed = sorted(d.received for d in failing.evidence.deliveries if d.means == FAILED)
     assert failing.spent == len(failed)

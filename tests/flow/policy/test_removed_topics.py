@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import dump, produce
@@ -19,6 +21,7 @@ SCRIPT = by_name({"flaky": (FAIL, OK)})
 WAITING = {**CALM, "retry": {"ladder": ["5s"], "unknown_topic": "2s"}}
 
 
+@pytest.mark.long  # sim/test_group_sim.py tells of roll-outs in every run
 def test_the_retries_of_a_removed_topic_become_dead_letters_and_are_named_until_then(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_hostile_events_are_counted_and_what_follows_is_shown(scene: Scene) -> N
     sidecar.until(lambda: len(shown(sidecar)) == before + 1, SOON, "what follows is there")
 
 
+@pytest.mark.long  # integration/view/test_events_follower.py restarts it in every run
 def test_a_killed_sidecar_goes_on_and_counts_nothing_twice(scene: Scene) -> None:
     group, (sidecar, other), folder = scene
     sidecar.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
     AclBinding,
     AclOperation,
@@ -34,6 +35,7 @@ def forbid(bootstrap: str, *kinds: ResourceType) -> None:
         made.result(SECONDS)
 
 
+@pytest.mark.long
 def test_a_broadcast_needs_no_right_on_groups_or_transactions(tmp_path: Path) -> None:
     with EmbeddedKafka.start(properties=GUARDED) as kafka:
         group = fresh_group(kafka.bootstrap)

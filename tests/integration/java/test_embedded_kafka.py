@@ -115,6 +115,7 @@ def test_a_restart_is_a_new_process_with_the_same_data(own: EmbeddedKafka) -> No
     until(lambda: values(own.bootstrap, "restarted") == [b"1"], 20, "the record is there again")
 
 
+@pytest.mark.long
 def test_a_paused_node_does_not_answer_until_it_is_resumed(own: EmbeddedKafka) -> None:
     create_topic(own.bootstrap, "paused")
     own.node(0).pause()
@@ -126,6 +127,7 @@ def test_a_paused_node_does_not_answer_until_it_is_resumed(own: EmbeddedKafka) -
     assert values(own.bootstrap, "paused") == [b"1"]
 
 
+@pytest.mark.long
 def test_another_kafka_on_its_port_is_not_taken_for_it(own: EmbeddedKafka) -> None:
     """As when two programs look for a free port at the same time, and both take the same one."""
     port = own.node(0).plan.port

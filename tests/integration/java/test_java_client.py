@@ -51,6 +51,7 @@ def built(folder: Path, kafka: Mapping[str, str]) -> dict[str, str]:
     return read
 
 
+@pytest.mark.long
 def test_a_certificate_with_a_locked_key_and_scram_are_taken(tmp_path: Path, pem: dict[str, str]) -> None:
     kafka = {
         "security.protocol": "sasl_ssl",

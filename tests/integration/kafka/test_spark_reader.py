@@ -11,9 +11,9 @@ from tests.conftest import MakeTopic
 from tests.support.kafka.bombs import fill
 from tests.support.kafka.broker import Broker
 
-COUNT = 80
+COUNT = 30
 MOST_MIB = 150
-"""Of each record the client makes 7 MB, and Python 8: eighty of them at once are 1.2 GB."""
+"""Of each record the client makes 7 MB, and Python 8: thirty of them at once are 450 MB."""
 READ = r"""
 import json, re, sys
 from pathlib import Path
