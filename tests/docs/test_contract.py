@@ -21,7 +21,8 @@ ABSENT = (
     *("architecture names", "http-delivery"),
 )
 """How documents were cited that only their authors had."""
-LONG = re.compile(r"^pytestmark = .*mark\.long", re.MULTILINE)
+ALL_LONG = re.compile(r"^pytestmark = .*mark\.long", re.MULTILINE)
+TESTS = re.compile(r"^((?:@.*\n(?:[ \])}].*\n)*)*)(?:async )?def test_", re.MULTILINE)
 SOMEWHERE_LONG = re.compile(r"mark\.(?:long|soak)|\binner\(")
 
 
@@ -31,6 +32,12 @@ def texts() -> dict[str, str]:
     files = [path for name in FOLDERS for path in (ROOT / name).rglob("*")] + list(ROOT.glob("*.md"))
     kept = [path for path in files if path.suffix in SUFFIXES and path != Path(__file__)]
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in kept}
+
+
+def all_long(text: str) -> bool:
+    """Whether each test of a file is in the outer ring."""
+    tests = TESTS.findall(text)
+    return bool(ALL_LONG.search(text)) or (bool(tests) and all("@pytest.mark.long" in marks for marks in tests))
 
 
 def files_of(named: str) -> list[Path]:
@@ -51,7 +58,7 @@ def test_each_promise_is_held_by_tests_that_exist_and_run_where_it_says() -> Non
     named = {path for promise in PROMISES.values() for path in (*promise.held, *promise.longer)}
     assert sorted(path for path in named if not files_of(path)) == []
     inner = {path for promise in PROMISES.values() for path in promise.held}
-    assert sorted(path for path in inner if any(LONG.search(file.read_text("utf-8")) for file in files_of(path))) == []
+    assert sorted(path for path in inner if any(all_long(file.read_text("utf-8")) for file in files_of(path))) == []
     outer = named - inner
     assert sorted(path for path in outer if not SOMEWHERE_LONG.search(files_of(path)[0].read_text("utf-8"))) == []
 
