@@ -84,15 +84,15 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 8 -m "not long and not soak" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest --numprocesses 8 -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)
 
 # In the sidecars too, as the tests start them; one that is killed has no chance to tell.
 coverage: $(GAUGES)
 	@rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/coverage run -m pytest --numprocesses 8 -m "not long and not soak" $(ARGS); code=$$?; \
+	$(BIN)/coverage run -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS); code=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$code
 
 # Goes on where it was stopped; `mutmut results` and `mutmut show NAME` tell of those that no test noticed. Not beside

@@ -17,13 +17,16 @@ LONGEST = (
     "tests/soak/test_soak.py",
     "tests/spark/test_view.py",
     "tests/spark/test_job.py",
+    "tests/ui/test_browser.py",
     "tests/flow/operations/test_redrive.py",
     "tests/flow/view/test_view_truth.py",
     "tests/flow/faults/test_sidecar_killed.py",
     "tests/flow/view/test_spark_consumer.py",
     "tests/flow/faults/test_leaderless.py",
     "tests/cli/retries/test_commands.py",
+    "tests/integration/kafka/test_acls.py",
     "tests/flow/operations/test_demo.py",
+    "tests/flow/operations/test_dev_up.py",
     "tests/flow/lifecycle/test_group_changes.py",
     "tests/flow/lifecycle/test_rebalance.py",
     "tests/flow/faults/test_broker_killed.py",
@@ -34,7 +37,6 @@ LONGEST = (
     "tests/flow/faults/test_crashed_service.py",
     "tests/integration/view/test_follower.py",
     "tests/flow/pace/test_pace.py",
-    "tests/ui/test_browser.py",
     "tests/flow/policy/test_policy.py",
     "tests/flow/faults/test_poison.py",
     "tests/integration/java/test_embedded_kafka.py",
@@ -44,7 +46,6 @@ LONGEST = (
     "tests/flow/view/test_view_repair.py",
     "tests/integration/kafka/test_consumer.py",
     "tests/flow/modes/test_relay.py",
-    "tests/integration/kafka/test_acls.py",
     "tests/sim/test_group_sim.py",
     "tests/sim/test_outage_sim.py",
     "tests/sim/test_client_conformance.py",
@@ -71,7 +72,11 @@ PROXIED = (
     "tests/integration/kafka/test_unanswered.py",
 )
 """Files that share a broker behind a proxy."""
-GUARDED = ("tests/integration/kafka/test_acls.py", "tests/integration/kafka/test_refused_progress.py")
+GUARDED = (
+    "tests/integration/kafka/test_acls.py",
+    "tests/integration/kafka/test_refused_progress.py",
+    "tests/integration/dlq/test_rights.py",
+)
 """Files that share a broker which checks rights."""
 HEAVY = (
     SPARK,
@@ -91,7 +96,6 @@ HEAVY = (
     "tests/integration/kafka/test_acls.py",
     "tests/integration/kafka/test_secured_kafka.py",
     "tests/integration/kafka/test_unreachable_leader.py",
-    "tests/integration/dlq/test_rights.py",
     "tests/integration/delivery/test_broadcast_rights.py",
 )
 """What starts a Java or a browser of its own, or fills several cores in another way."""

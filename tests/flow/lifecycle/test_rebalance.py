@@ -177,6 +177,7 @@ def test_what_the_group_gives_away_before_it_was_given_up_is_counted_by_its_new_
     assert (report.committed, report.waiting, report.retries) == (HELD + len(warm), 0, HELD), report
 
 
+@pytest.mark.long  # sim/test_group_sim.py pauses pods in every run
 def test_a_sidecar_that_stood_still_commits_nothing_of_what_it_lost_meanwhile(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -19,7 +19,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dlq.archive import Importer
 from sidecar.dlq.letters import Filter, RedriveRequest
 from sidecar.dlq.redriver import Redriver
@@ -27,39 +26,39 @@ from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError
 from sidecar.runtime.assembly import build_policy
 from sidecar.settings.load import load
-from tests.integration.delivery.test_broadcast_rights import GUARDED
 from tests.support.deadline import until
 from tests.support.freed import nothing_left
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.guarded import GuardedKafka
 from tests.support.kafka.topic_io import SECONDS, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.redrive import dead_letter
 
 KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.BROKER)
 LITERAL = ResourcePatternType.LITERAL
-EVERYBODY = ("User:ANONYMOUS", "*")
+REDRIVER = "redriver"
+REDRIVING = (f"User:{REDRIVER}", "*")
 
 
 @pytest.fixture(scope="module")
-def group() -> Iterator[GroupTopics]:
-    """A group with one dead letter, on a broker where everybody may do everything by rules that a denial overrides."""
-    with EmbeddedKafka.start(properties=GUARDED) as kafka:
-        made = create_group(fresh_group(kafka.bootstrap, delays=(1_000,)), partitions=1)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        allow = (*EVERYBODY, AclOperation.ALL, AclPermissionType.ALLOW)
-        names = {kind: "kafka-cluster" if kind is ResourceType.BROKER else "*" for kind in KINDS}
-        rules = [AclBinding(kind, name, LITERAL, *allow) for kind, name in names.items()]
-        for future in admin.create_acls(rules).values():
-            future.result(SECONDS)
-        produce(made.bootstrap, made.dlq, [dead_letter(made, 1)])
-        yield made
+def group(guarded: GuardedKafka) -> GroupTopics:
+    """A group with one dead letter, on a broker where one user may do everything by rules that a denial overrides."""
+    made = create_group(fresh_group(guarded.bootstrap, delays=(1_000,)), partitions=1)
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+    allow = (*REDRIVING, AclOperation.ALL, AclPermissionType.ALLOW)
+    names = {kind: "kafka-cluster" if kind is ResourceType.BROKER else "*" for kind in KINDS}
+    rules = [AclBinding(kind, name, LITERAL, *allow) for kind, name in names.items()]
+    for future in admin.create_acls(rules).values():
+        future.result(SECONDS)
+    produce(made.bootstrap, made.dlq, [dead_letter(made, 1)])
+    return made
 
 
 @contextmanager
 def denied(group: GroupTopics, kind: ResourceType, name: str, operation: AclOperation) -> Iterator[None]:
     """Without one right."""
     admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    rule = (kind, name, LITERAL, *EVERYBODY, operation, AclPermissionType.DENY)
+    rule = (kind, name, LITERAL, *REDRIVING, operation, AclPermissionType.DENY)
     for future in admin.create_acls([AclBinding(*rule)]).values():
         future.result(SECONDS)
     try:
@@ -83,17 +82,18 @@ LACKING: dict[str, tuple[ResourceType, AclOperation, Name]] = {
 }
 
 
-def config_file(group: GroupTopics, folder: Path) -> Path:
-    file = folder / "c.yaml"
-    tree = {"group": group.group, "topics": [group.main], "kafka": {"bootstrap.servers": group.bootstrap}}
+@pytest.fixture
+def file(guarded: GuardedKafka, group: GroupTopics, tmp_path: Path) -> Path:
+    """The configuration of that user."""
+    file = tmp_path / "c.yaml"
+    tree = {"group": group.group, "topics": [group.main], "kafka": guarded.login(REDRIVER)}
     file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
     return file
 
 
 @pytest.mark.parametrize("right", LACKING)
-def test_a_lacking_right_is_named_and_nothing_is_written(group: GroupTopics, tmp_path: Path, right: str) -> None:
+def test_a_lacking_right_is_named_and_nothing_is_written(group: GroupTopics, file: Path, right: str) -> None:
     kind, operation, name = LACKING[right]
-    file = config_file(group, tmp_path)
     with denied(group, kind, name(group), operation):
         shown = reconsume("dlq", "redrive", "--yes", "-c", file)
     assert shown.exit_code == 1
@@ -105,11 +105,11 @@ def test_a_lacking_right_is_named_and_nothing_is_written(group: GroupTopics, tmp
 
 @pytest.mark.parametrize("right", ["READ on group", "WRITE on transactional id"])
 def test_a_redrive_and_an_import_that_fail_at_their_start_leave_no_client(
-    group: GroupTopics, tmp_path: Path, right: str
+    group: GroupTopics, file: Path, right: str
 ) -> None:
     """Each client has five threads and as many descriptors. The dashboard makes one for each redrive."""
     kind, operation, name = LACKING[right]
-    settings = load(config_file(group, tmp_path))
+    settings = load(file)
     policy = build_policy(settings, "redrive:test")
     topics = DlqTopics(settings.kafka, settings.names, settings.topic_names)
 
@@ -131,7 +131,6 @@ def test_a_redrive_and_an_import_that_fail_at_their_start_leave_no_client(
                 fail()
 
 
-def test_with_all_rights_the_same_letter_comes_back(group: GroupTopics, tmp_path: Path) -> None:
-    file = config_file(group, tmp_path)
+def test_with_all_rights_the_same_letter_comes_back(group: GroupTopics, file: Path) -> None:
     assert reconsume("dlq", "redrive", "--yes", "-c", file).exit_code == 0
     until(lambda: len(dump(group.bootstrap, group.names.ready)) == 1, SECONDS, "it is back")
