@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from benchmarks.peers.catalogue import PEERS, YARDSTICK, plain
 from benchmarks.peers.job import Job, Peer
 from benchmarks.peers.judge import Account, Request, account
@@ -24,6 +26,7 @@ def judged(*records: list[Request]) -> Account:
     return account(there, len(records), DELAY, KILLED)
 
 
+@pytest.mark.long
 def test_a_loop_in_another_process_is_measured_at_its_load(kafka: Broker, group: str) -> None:
     def arguments(job: Job) -> list[str]:
         return ["requests", *plain(job)]  # the library comes with testcontainers: nothing is fetched
