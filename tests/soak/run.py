@@ -159,8 +159,8 @@ def _come_to_rest(world: World, watch: Watch) -> tuple[float | None, float]:
         world.broken.append(f"{unconfirmed} records of the load are not confirmed")
     begin, looks = time.monotonic(), watch.looks
     undone = world.load.confirmed - len(world.ledger.took)
-    # In the end only records are left that always fail. That is an outage: each pod makes one attempt a second, and one
-    # pod may have them all (seed 202: 485 attempts took 346 s).
+    # In the end only records are left that always fail. That is an outage: each pod makes one attempt a second (in
+    # short soaks five), and one pod may have them all (seed 202: 485 attempts took 346 s).
     bound = world.layout.longest + SLACK + undone / DRAINED + undone * ALWAYS_FAIL / 1000 * MOST_ATTEMPTS
     world.journal.tell("resting", bound=bound, undone=undone)
     while time.monotonic() - begin < bound:
