@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.sim.plan import LOCK, Config, Fault, Plan
 from tests.sim.service_model import Weights
 
-EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "15"))
 """Stories a test. To shrink a long story takes minutes, and its plan says enough."""
 story = settings(
     max_examples=EXAMPLES,

@@ -66,6 +66,7 @@ def test_the_table_remembers_what_only_the_view_still_tells(spark: SparkSession,
     assert values(spark, kafka, group) == expected(events)
 
 
+@pytest.mark.long
 def test_a_group_without_topics_has_an_empty_table(spark: SparkSession, kafka: Broker, group: str) -> None:
     assert view.table(spark, kafka.bootstrap, group).count() == 0
 

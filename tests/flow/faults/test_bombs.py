@@ -100,7 +100,8 @@ def run(group: GroupTopics, folder: Path, words: Sequence[str]) -> tuple[int, fl
     return code, int(peak.read_text()) / 1024
 
 
-@pytest.mark.parametrize("reader", inner("redrive", READERS))
+@pytest.mark.long  # the sidecar below reads the same topics
+@pytest.mark.parametrize("reader", READERS)
 def test_no_command_takes_more_than_it_promises(reader: str, bombed: GroupTopics, tmp_path: Path) -> None:
     """Given topics of bombs, when a command reads them, then it stays below the limit."""
     words = [word.format(id=f"{bombed.main}:0:0", file=tmp_path / "letters.jsonl") for word in READERS[reader]]

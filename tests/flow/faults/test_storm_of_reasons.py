@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from sidecar.core.reason_classes import MOST, OTHER
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
@@ -28,6 +30,7 @@ def own(request: Request) -> Behaviour:
     return verdict(f"dead-letter; reason={reason}" if number % 3 else f"retry; reason={reason}")
 
 
+@pytest.mark.long  # unit/core/test_reason_classes.py and unit/observability/test_repeats.py in every run
 def test_a_storm_of_reasons_leaves_metrics_sums_status_and_log_bounded(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -40,6 +40,7 @@ def produced(group: GroupTopics, first: str) -> dict[str, int]:
             if out.value == first.encode()}  # fmt: skip
 
 
+@pytest.mark.long  # test_upgrade.py and unit/upgrade in every run
 def test_partitions_go_from_this_version_to_0_2_and_back_and_nothing_is_lost_or_counted_twice(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
