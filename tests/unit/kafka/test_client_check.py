@@ -27,7 +27,10 @@ LOGIN = {"security.protocol": "SASL_SSL", "sasl.username": "ann", "sasl.password
         ({"queuing.strategy": "lifo"}, "`queuing.strategy` must be set to `fifo`"),
         ({"session.timeout.ms": "400000"}, "must be >= `session.timeout.ms`"),
         ({"receive.message.max.bytes": "1000"}, "receive.message.max.bytes"),
-        ({"heartbeat.interval.ms": "20000"}, "heartbeat.interval.ms: 20000 must be below session.timeout.ms, which is 8000"),
+        (
+            {"heartbeat.interval.ms": "20000"},
+            "20000 must be below session.timeout.ms, which is 8000",
+        ),
         ({"heartbeat.interval.ms": "6000", "session.timeout.ms": "6000"}, "must be below session.timeout.ms"),
         ({"linger.ms": "400000"}, "must be greater than `linger.ms`"),
         ({"group.protocol": "consumer", "session.timeout.ms": "8000"}, "It is defined broker side"),

@@ -63,7 +63,7 @@ def test_false_is_yamls_false_too(tmp_path: Path) -> None:
         ("kafka.transaction.timeout.ms=60000", "must be 5000 to 10000"),
         ("kafka.transaction.timeout.ms=soon", "must be 5000 to 10000"),
         ("kafka.group.protocol=fast", "must be classic or consumer"),
-        *((f"kafka.{name}=print", "is code") for name in ("error_cb", "logger", "on_commit", "on_delivery", "on_assign")),
+        *((f"kafka.{name}=print", "is code") for name in ("error_cb", "logger", "on_commit", "on_delivery")),
         ("kafka.default.topic.config=x", "write the properties in it as properties of their own"),
         ("kafka.delivery.report.only.error=false", "cannot be set: a committed transaction proves its records"),
         ("kafka={bootstrap: {servers: x}}", "must be written flat, with dots: bootstrap.servers"),
