@@ -145,6 +145,14 @@ def test_the_header_wins_over_the_body_and_only_json_is_read() -> None:
     assert verdict_from_response(200, plain, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
 
 
+@pytest.mark.parametrize(("encoding", "read"), [(b"identity", True), (b" Identity", True), (b"", True), (b"br", False)])
+def test_a_body_counts_unless_it_is_encoded(encoding: bytes, read: bool) -> None:
+    """Given a header that names no encoding, then the verdict under it is no loss."""
+    noted = [JSON, (b"content-encoding", encoding)]
+    found = meant(verdict_from_response(200, noted, b'{"verdict": "retry"}', RULES, WALL))
+    assert found == (Failed("retry-asked", asked=True) if read else COMMITTED)
+
+
 def test_two_verdict_headers_count_once_if_they_are_alike() -> None:
     """Given two that differ, then which one counts is not guessed; given the same twice, then it is one."""
     twice = [(b"reconsume-verdict", b"retry"), (b"reconsume-verdict", b" retry ")]
