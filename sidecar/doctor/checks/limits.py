@@ -18,11 +18,7 @@ def limits(cluster: Cluster, kafka: Mapping[str, str], posted: Collection[str] =
 
     `posted`: the topics whose records a service posts; their limits decide how large a post may be.
     """
-    findings = [
-        warn(f"kafka.{name}: {kafka[name]}: a copy of a record that its producer packed smaller may not fit", PACK)
-        for name in COMPRESSION
-        if name in kafka and kafka[name] != STRONGEST
-    ]
+    findings = [*packing(kafka)]
     hidden = set(posted) - cluster.settings(posted).keys()
     if hidden:
         text = (
@@ -30,14 +26,24 @@ def limits(cluster: Cluster, kafka: Mapping[str, str], posted: Collection[str] =
         )
         findings.append(warn(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
     brokers = cluster.broker_configs()
-    findings += timeouts(kafka, brokers)
-    told = numbers(brokers, METADATA)
-    least = min(told, default=LONGEST)
-    if least < LONGEST:
-        text = f"{METADATA} is {least}: after a crash, finished records far above the first open one come again"
-        findings.append(warn(text, f"set {METADATA} to {LONGEST} on the brokers"))
-    unseen = "" if told else " (the brokers' own are not for this user to see)"
+    findings += [*timeouts(kafka, brokers), *metadata(brokers)]
+    unseen = "" if numbers(brokers, METADATA) else " (the brokers' own are not for this user to see)"
     return findings or [ok(f"none is lower than what is written{unseen}")]
+
+
+def packing(kafka: Mapping[str, str]) -> Iterator[Finding]:
+    """Report a codec of the user's own that may make copies larger than the records were on their way."""
+    for name in COMPRESSION:
+        if name in kafka and kafka[name] != STRONGEST:
+            text = f"kafka.{name}: {kafka[name]}: a copy of a record that its producer packed smaller may not fit"
+            yield warn(text, PACK)
+
+
+def metadata(brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+    """Report brokers that take less metadata beside an offset than progress may need."""
+    if (least := min(numbers(brokers, METADATA), default=LONGEST)) < LONGEST:
+        text = f"{METADATA} is {least}: after a crash, finished records far above the first open one come again"
+        yield warn(text, f"set {METADATA} to {LONGEST} on the brokers")
 
 
 def timeouts(kafka: Mapping[str, str], brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
