@@ -137,8 +137,7 @@ client says each time that the queue is full for now."""
 def _producer(user: Properties, client_id: str) -> Config:
     config = _client(user, client_id)
     if "queue.buffering.max.kbytes" in config:
-        given = int(str(config["queue.buffering.max.kbytes"]))
-        config["queue.buffering.max.kbytes"] = max(given, QUEUE_KBYTES)
+        config["queue.buffering.max.kbytes"] = max(int(str(config["queue.buffering.max.kbytes"])), QUEUE_KBYTES)
     return config
 
 

@@ -208,5 +208,8 @@ def is_goodbye(judged: Judged) -> bool:
 
     Load balancers and some servers write a 408 before they close a connection that was idle. It may cross a request.
     """
-    outcome = judged.outcome if isinstance(judged, WholeRefused) else judged
-    return isinstance(outcome, Failed) and outcome.reason == "http-408" and not outcome.asked
+    match judged:
+        case Failed(reason="http-408", asked=False) | WholeRefused(status=408):
+            return True
+        case _:
+            return False

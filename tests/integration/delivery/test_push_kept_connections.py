@@ -144,6 +144,21 @@ def test_a_batch_on_a_used_connection_is_sent_once_more() -> None:
         assert batches(service) == [[0, 1, 2], [3, 4, 5], [3, 4, 5]]
 
 
+def test_a_batch_that_a_408_crossed_is_sent_once_more() -> None:
+    """Given a second batch that meets the end of a used connection, then the same batch comes again."""
+    with StubService([stub.ok, stub.raw(GOODBYE, keep=False), stub.ok]) as service:
+
+        async def work() -> None:
+            feeder = Feeder(service.url, requests=1)
+            feeder.feed(*(a_record(number) for number in range(6)))
+            await feeder.answered(6)
+            assert set(feeder.found.values()) == {COMMITTED}
+            feeder.batches.close()
+
+        run(work)
+        assert batches(service) == [[0, 1, 2], [3, 4, 5], [3, 4, 5]]
+
+
 def test_an_early_answer_ends_the_connection() -> None:
     """Given a service that refuses a large body before it has read it, then its answer counts."""
     gate = threading.Event()
