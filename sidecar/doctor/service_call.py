@@ -39,8 +39,12 @@ def tried(target: Target, deliver: Deliver, group: str, topic: str) -> Outcome:
         group=group,
         timeout_ms=min(deliver.timeout, LONGEST),
         concurrency=1,
+        forward_headers=deliver.forward_headers,
+        verdict_bodies=deliver.verdicts == "all",
         envelope=deliver.envelope or deliver.batch.max_size > 1,
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        throttle_statuses=frozenset(deliver.throttle_statuses),
+        batch_size=deliver.batch.max_size,
     )
     headers: Headers = [("content-type", b"application/json")]
     record = Record(Partition(topic, TRIAL_PARTITION), wall(), 0, wall(), None, TRIAL_VALUE, headers, None)

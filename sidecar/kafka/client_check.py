@@ -70,7 +70,7 @@ def client_faults(kafka: Mapping[str, str]) -> tuple[str, ...]:
     given = dict(kafka)
     faults = tuple(foreign_faults(given))
     alone = property_faults({name: value for name, value in given.items() if not _is_named(name, faults)})
-    return faults + alone if faults or alone else tuple(_together(given))
+    return faults + alone if faults or alone else (*_together(given), *_heartbeats(kafka))
 
 
 def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
@@ -102,6 +102,17 @@ def _together(given: Mapping[str, str]) -> Iterator[str]:
             if sentence not in said:
                 said.add(sentence)
                 yield f"kafka: {kind} cannot be made: {sentence}"
+
+
+def _heartbeats(properties: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence if the group would take a member for dead between two of its heartbeats.
+
+    librdkafka takes every pair of values. Such a member loses its partitions again and again.
+    """
+    config = consumer_config(properties, NOBODY, NOBODY)
+    every, session = (int(str(config.get(name, 0))) for name in ("heartbeat.interval.ms", "session.timeout.ms"))
+    if every >= session > 0:
+        yield f"kafka.heartbeat.interval.ms: {every} must be below session.timeout.ms, which is {session}"
 
 
 def _masked(text: str, given: Mapping[str, str]) -> str:

@@ -127,6 +127,20 @@ def consumer_config(user: Properties, group: str, client_id: str, *, own: bool =
     return whole_fetches(config) if own else config
 
 
+LARGEST = 100_000_000
+"""Bytes of a record that the client passes on, so that the topic's own limit decides."""
+QUEUE_KBYTES = 2 * LARGEST // 1024
+"""What a producer's queue holds at least, in KiB. A record that is larger than the whole queue is never taken: the
+client says each time that the queue is full for now."""
+
+
+def _producer(user: Properties, client_id: str) -> Config:
+    config = _client(user, client_id)
+    if "queue.buffering.max.kbytes" in config:
+        config["queue.buffering.max.kbytes"] = max(int(str(config["queue.buffering.max.kbytes"])), QUEUE_KBYTES)
+    return config
+
+
 BATCH_BYTES = 128 * 1024
 """Bytes of a batch of records. It is small because a batch of many records may exceed the topic's limit although each
 record is below it."""
@@ -150,10 +164,10 @@ def producer_config(user: Properties, transactional_id: str, client_id: str) -> 
         "batch.size": BATCH_BYTES,
         # The Java client's partitioner, so that all producers of a key agree on its partition.
         "partitioner": "murmur2_random",
-        **_client(user, client_id),
+        **_producer(user, client_id),
         # The topic's own limit decides. The client's limit counts bytes before compression, so that a user's own value
         # would hold copies for ever that the topic takes.
-        "message.max.bytes": 100_000_000,
+        "message.max.bytes": LARGEST,
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
@@ -210,7 +224,7 @@ def teller_config(user: Properties, client_id: str) -> Config:
     """
     return {
         "linger.ms": 0,
-        **_client(user, client_id),
+        **_producer(user, client_id),
         "enable.idempotence": True,
         "acks": "all",
         # A record that could not be written by then is out of date.

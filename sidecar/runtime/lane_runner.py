@@ -153,6 +153,11 @@ class LaneRunner:
         """The last error from Kafka, to either thread; empty if there was none."""
         return self.committer.last_error or self.consumer.last_error or self.consumer.looks.problem
 
+    @property
+    def refused(self) -> str:
+        """Why the consumer group does not take this instance; empty if it does, or was not asked yet."""
+        return self.assignment.group.refused
+
     def status(self) -> list[PartitionStatus]:
         """Return the present state of each partition."""
         return statuses(self.lane, self.driver.standing, now())

@@ -225,6 +225,7 @@ class Sidecar:
             "odd_verdicts": dict(odd_verdicts_of(self._delivery)),
             **self._controller.status(),
             "view": None if self._view_service is None else self._view_service.status(),
+            "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
             "last_error": self._last_error(),
             "partitions": [
                 {"lane": runner.plan.name, **part._asdict()} for runner in self._runners for part in runner.status()

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from sidecar.core.record import Now
+from sidecar.delivery.push.batch_verdicts import WholeRefused
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
@@ -130,7 +131,10 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         early = outcome is not COMMITTED and transport is not None and transport.get_write_buffer_size() > 0
         if early or not self._reading.keep_alive:  # early: the answer came before the whole request was sent
-            self.fail(outcome)
+            if self.answered and is_goodbye(outcome):
+                self._repeat(delivery)
+            else:
+                self.fail(outcome)
             return
         self.delivery = None
         self.sent = False
@@ -157,11 +161,14 @@ class Connection(asyncio.Protocol):
         if delivery is None:
             self.drop()
         elif self.sent and self.answered and self._reading.untouched:
-            self.delivery, self.sent = None, False
-            self.drop()
-            self._owner.repeat(delivery, self._reading.judge, self.deadline)
+            self._repeat(delivery)
         else:
             self.fail(self._reading.end(whole=whole))
+
+    def _repeat(self, delivery: Delivery) -> None:
+        self.delivery, self.sent = None, False
+        self.drop()
+        self._owner.repeat(delivery, self._reading.judge, self.deadline)
 
     def expire(self) -> None:
         """Give up what was due by now: the connection, the answer, or the next use of an idle connection."""
@@ -194,3 +201,15 @@ class Connection(asyncio.Protocol):
             self.task = None
         if self._transport is not None:
             self._transport.abort()
+
+
+def is_goodbye(judged: Judged) -> bool:
+    """Return whether an answer with which a used connection ends says that no whole request came (RFC 9110, 15.5.9).
+
+    Load balancers and some servers write a 408 before they close a connection that was idle. It may cross a request.
+    """
+    match judged:
+        case Failed(reason="http-408", asked=False) | WholeRefused(status=408):
+            return True
+        case _:
+            return False

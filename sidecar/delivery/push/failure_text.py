@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sidecar.core.outcome import Failed, Rejected
 from sidecar.delivery.push.batch_verdicts import WholeRefused
-from sidecar.delivery.push.verdict import CONTENT_ENCODING, FailureText, VerdictHeaders
+from sidecar.delivery.push.verdict import FailureText, VerdictHeaders, is_encoded
 from sidecar.printable import text_without_secrets
 from topics.reasons import LONGEST_TEXT, one_line
 
@@ -50,7 +50,7 @@ def failure_text(content_type: bytes, noted: VerdictHeaders, body: bytes, wanted
     """
     if not says_why(content_type, wanted):
         return ""
-    if any(name == CONTENT_ENCODING and value.strip().lower() != b"identity" for name, value in noted):
+    if is_encoded(noted):
         return ""
     told = problem_text(body) if kind_of(content_type) == PROBLEM else ""
     if not told and wanted == "body":

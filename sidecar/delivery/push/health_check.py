@@ -104,5 +104,8 @@ class HealthCheck:
 
 
 def by_status(status: int, _noted: VerdictHeaders, _body: bytes, _rules: VerdictRules, _wall: int) -> Outcome:
-    """Return the outcome that a health URL's answer means: its status alone counts."""
-    return COMMITTED if 200 <= status < 300 else Failed(f"http-{status}")
+    """Return the outcome that a health URL's answer means: its status alone counts, as for the probes of a kubelet.
+
+    A redirect says that the service answers, such as one to the same path with a slash.
+    """
+    return COMMITTED if 200 <= status < 400 else Failed(f"http-{status}")

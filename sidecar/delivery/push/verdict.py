@@ -114,7 +114,7 @@ def said_by(noted: VerdictHeaders, body: bytes, rules: VerdictRules) -> VerdictF
         return read_header(words)
     if body and (content_type := type_of(noted)):
         ours = content_type == OUR_TYPE
-        if any(name == CONTENT_ENCODING and value.strip().lower() != b"identity" for name, value in noted):
+        if is_encoded(noted):
             return Unreadable(ENCODED, ours)
         if len(body) > rules.longest_body:
             return Unreadable(TOO_LONG, ours)
@@ -125,6 +125,11 @@ def said_by(noted: VerdictHeaders, body: bytes, rules: VerdictRules) -> VerdictF
 def may_be_verdict(noted: VerdictHeaders) -> bool:
     """Return whether the body must be read to know what the answer means."""
     return bool(type_of(noted)) and not any(name == VERDICT for name, _ in noted)
+
+
+def is_encoded(noted: VerdictHeaders) -> bool:
+    """Return whether the body is packed. A header that names no encoding packs nothing."""
+    return any(name == CONTENT_ENCODING and value.strip().lower() not in (b"", b"identity") for name, value in noted)
 
 
 def type_of(noted: VerdictHeaders) -> bytes:

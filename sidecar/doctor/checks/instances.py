@@ -24,6 +24,11 @@ LATE = 60_000
 """ms by which a retry may be late."""
 SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
 ODD = "docs/service.md says what each means; `deliver.verdicts: header` reads no body"
+JOIN = (
+    "INCONSISTENT_GROUP_PROTOCOL: stop the group's other clients, which divide partitions in another way; "
+    "INVALID_SESSION_TIMEOUT: bring kafka.session.timeout.ms within the brokers' bounds; "
+    "GROUP_MAX_SIZE_REACHED: raise group.max.size on the brokers"
+)
 PACES = ("outage", "probing")
 
 
@@ -64,6 +69,8 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
     refused = sum(int(part.get("held", 0)) for part in status.get("partitions", ()))
     if refused and not held:
         yield warn(f"{name}: Kafka refuses the copies of {refused} records, which are tried again", SEE)
+    if status.get("refused_by_group"):
+        yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
     if status.get("waiting_since"):

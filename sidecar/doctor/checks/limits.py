@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sidecar.core.progress_codec import LONGEST
-from sidecar.doctor.findings import Finding, listed, ok, warn
+from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.client_config import consumer_config, producer_config
 from sidecar.kafka.committer.record_form import COMPRESSION, STRONGEST
 
 METADATA = "offset.metadata.max.bytes"
@@ -17,24 +18,54 @@ def limits(cluster: Cluster, kafka: Mapping[str, str], posted: Collection[str] =
 
     `posted`: the topics whose records a service posts; their limits decide how large a post may be.
     """
-    findings = [
-        warn(f"kafka.{name}: {kafka[name]}: a copy of a record that its producer packed smaller may not fit", PACK)
-        for name in COMPRESSION
-        if name in kafka and kafka[name] != STRONGEST
-    ]
+    findings = [*packing(kafka)]
     hidden = set(posted) - cluster.settings(posted).keys()
     if hidden:
         text = (
             f"posts to /v1/retry are limited as for Kafka's default: the limits of {listed(hidden)} are not to be seen"
         )
         findings.append(warn(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
-    told = cluster.broker_settings(METADATA)
-    least = min((int(value) for value in told if value.isdecimal()), default=LONGEST)
-    if least < LONGEST:
-        text = f"{METADATA} is {least}: after a crash, finished records far above the first open one come again"
-        findings.append(warn(text, f"set {METADATA} to {LONGEST} on the brokers"))
-    unseen = "" if told else " (the brokers' own are not for this user to see)"
+    brokers = cluster.broker_configs()
+    findings += [*timeouts(kafka, brokers), *metadata(brokers)]
+    unseen = "" if numbers(brokers, METADATA) else " (the brokers' own are not for this user to see)"
     return findings or [ok(f"none is lower than what is written{unseen}")]
 
 
+def packing(kafka: Mapping[str, str]) -> Iterator[Finding]:
+    """Report a codec of the user's own that may make copies larger than the records were on their way."""
+    for name in COMPRESSION:
+        if name in kafka and kafka[name] != STRONGEST:
+            text = f"kafka.{name}: {kafka[name]}: a copy of a record that its producer packed smaller may not fit"
+            yield warn(text, PACK)
+
+
+def metadata(brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+    """Report brokers that take less metadata beside an offset than progress may need."""
+    if (least := min(numbers(brokers, METADATA), default=LONGEST)) < LONGEST:
+        text = f"{METADATA} is {least}: after a crash, finished records far above the first open one come again"
+        yield warn(text, f"set {METADATA} to {LONGEST} on the brokers")
+
+
+def timeouts(kafka: Mapping[str, str], brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+    """Report timeouts for which the brokers take no member into a group, or no transactional producer."""
+    consumer, producer = consumer_config(kafka, ANY, ANY), producer_config(kafka, ANY, ANY)
+    if SESSION in consumer:  # with KIP-848 the brokers set it
+        session, least = int(str(consumer[SESSION])), max(numbers(brokers, f"group.min.{SESSION}"), default=0)
+        most = min(numbers(brokers, f"group.max.{SESSION}"), default=session)
+        if not least <= session <= most:
+            text = f"kafka.{SESSION} is {session}, and the brokers take {least} to {most}"
+            yield fail(f"{text}: no instance is taken into the group", f"set kafka.{SESSION} within these bounds")
+    open_for = int(str(producer[TRANSACTION]))
+    if open_for > (most := min(numbers(brokers, "transaction.max.timeout.ms"), default=open_for)):
+        text = f"kafka.{TRANSACTION} is {open_for}, and the brokers take {most} at most: nothing can be written"
+        yield fail(text, "raise transaction.max.timeout.ms on the brokers")
+
+
+def numbers(brokers: Sequence[Mapping[str, str]], name: str) -> list[int]:
+    """Return the brokers' values of a setting, as far as they are known."""
+    return [int(value) for config in brokers if (value := config.get(name, "")).isdecimal()]
+
+
+ANY = "doctor"
+SESSION, TRANSACTION = "session.timeout.ms", "transaction.timeout.ms"
 PACK = f"leave it out: copies are packed by {STRONGEST} where a topic refuses them as they are"

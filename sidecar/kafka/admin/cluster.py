@@ -78,12 +78,15 @@ class Cluster(Connection):
 
     def broker_settings(self, name: str) -> list[str]:
         """Return each broker's value of a setting, where this user may see it."""
+        return [config[name] for config in self.broker_configs() if name in config]
+
+    def broker_configs(self) -> list[Mapping[str, str]]:
+        """Return each broker's settings, where this user may see them."""
         try:
             brokers = self.client.list_topics(timeout=ANSWER_SECONDS).brokers
         except KafkaException as error:
             raise self.fault("the list of brokers", error) from error
-        configs = self._configs(ResourceType.BROKER, map(str, brokers), DENIED | ABSENT).values()
-        return [config[name] for config in configs if name in config]
+        return list(self._configs(ResourceType.BROKER, map(str, brokers), DENIED | ABSENT).values())
 
     def offset_retention(self) -> int:
         """Return how long Kafka keeps committed offsets, in ms: the lowest value of all brokers, or Kafka's default."""

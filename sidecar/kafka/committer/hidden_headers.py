@@ -22,7 +22,8 @@ from sidecar.kafka.native_reader import Found, NativeReader
 from topics.headers import MOST_HEADERS, MOST_OF_OURS
 
 SECONDS = 3.0
-"""How long the records of one batch are looked for. Those of a partition that nobody leads are tried again later."""
+"""How long the records of one batch are looked for. Those that are not read by then are tried again later: nobody leads
+their partition, or a quota lets this client read little. What was read meanwhile goes on."""
 NEAR = 500
 """Records between two that are wanted which are read over. To begin anew costs as much."""
 _TO_THE_END: Mapping[str, object] = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
@@ -30,10 +31,10 @@ _TO_THE_END: Mapping[str, object] = {"auto.offset.reset": "earliest", "enable.pa
 
 
 class Looked(NamedTuple):
-    """The records with hidden headers, and the partitions of which not all wanted records could be read."""
+    """The records with hidden headers, and those that could not be read."""
 
     hidden: frozenset[RecordId]
-    unread: frozenset[Partition]
+    unread: frozenset[RecordId]
 
 
 class HiddenHeaders:
@@ -78,7 +79,8 @@ class HiddenHeaders:
                 reader.start(found.partition, wanted[0])
         for partition in left:
             reader.stop(partition)
-        return Looked(frozenset(hidden), frozenset(left))
+        unread = frozenset((partition, offset) for partition, offsets in left.items() for offset in offsets)
+        return Looked(frozenset(hidden), unread)
 
     def _opened(self) -> NativeReader:
         config = self._credentials.newest(self._config)
@@ -115,6 +117,6 @@ def _judged(entry: SettledRecord, looked: Looked) -> Refusal | None:
     record = entry.record
     if record.headers or (record.source, record.offset) in looked.hidden:
         return Refusal(entry, "record", f"it has more than {MOST_HEADERS:_} headers".replace("_", " "), unreadable=True)
-    if record.source in looked.unread:
+    if (record.source, record.offset) in looked.unread:
         return Refusal(entry, "place", f"{record.source} cannot be read, to see the headers", str(record.source))
     return None

@@ -275,4 +275,5 @@ class ConsumerThread(threading.Thread):
         self.last_error = f"{error.name()}: {error.str()}"
         if error.fatal():
             raise KafkaException(error)
+        self.assignment.group.hear(error.code(), self.last_error)
         _LOG.warning("%s", self.last_error, extra={"event": "kafka-error"})

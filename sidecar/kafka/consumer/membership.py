@@ -22,13 +22,24 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from sidecar.core.record import Partition
 
 FORM = b"CGMDv2:"
 """How librdkafka's serialized group metadata begins. The generation follows as an int32 of the machine's byte order,
 then group and member id, each with a zero byte behind it."""
+
+REFUSALS = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.UNSUPPORTED_ASSIGNOR,
+    }
+)
+"""Answers by which a group does not take a member. The client asks again and again, and reads nothing meanwhile."""
 
 
 class Membership(NamedTuple):
@@ -47,6 +58,8 @@ class GroupMembership:
     def __init__(self, *, stepwise: bool) -> None:
         self.current: Membership | None = None
         """Replaced as a whole: the committer's thread always sees metadata and epochs of the same moment."""
+        self.refused = ""
+        """Why the group does not take this member; empty once it does."""
         self._stepwise = stepwise
         self._served: int | None = None
         """The generation of the last rebalance whose callbacks were called, or an earlier one. None: not known."""
@@ -54,12 +67,18 @@ class GroupMembership:
 
     def rebalanced(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
         """Take the membership at the end of a rebalance, in the callback that gives new partitions."""
+        self.refused = ""
         generation = generation_of(metadata_of(consumer))
         if self._served is None or generation is None:
             self._served = generation
         else:
             self._served = min(self._served + 1, generation)
         self.take(consumer, epochs)
+
+    def hear(self, code: int, text: str) -> None:
+        """Take in an error of the client. `text`: what is said of it to people."""
+        if code in REFUSALS:
+            self.refused = text
 
     def take(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
         """Take the membership.
@@ -113,7 +132,7 @@ class GroupMembership:
 
     def end(self) -> None:
         """Commit nothing more: the group is left."""
-        self.current = None
+        self.current, self.refused = None, ""
         self.lose()
 
     def _is_ahead(self, generation: int | None) -> bool:

@@ -100,9 +100,9 @@ class Deliver(Section):
     health_url: Annotated[str | None, URL] = Field(
         default=None,
         description=(
-            "Polled each second before the first delivery and in an outage; only after a 2xx does one record probe "
-            "the service. After `outage_failures` in a row it is asked first: a 2xx means that this is no outage. "
-            "Without it a record probes the service every 0.1 to 5 s."
+            "Polled each second before the first delivery and in an outage; only after a 2xx or 3xx does one record "
+            "probe the service. After `outage_failures` in a row it is asked first: such an answer means that this is "
+            "no outage. Without it a record probes the service every 0.1 to 5 s."
         ),
     )
     health_timeout: Annotated[int, duration("100ms", "1m")] = Field(

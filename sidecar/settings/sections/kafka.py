@@ -43,7 +43,8 @@ FIXED: dict[str, Fixed] = {
     "enable.idempotence": Fixed("a copy must be written once, and in order", ("true",)),
     "acks": Fixed(OWN_ACKS, ("all", "-1")),
     "request.required.acks": Fixed(OWN_ACKS, ("all", "-1")),
-    "delivery.report.only.error": Fixed("success must be reported too, or nothing could be committed", ("false",)),
+    "delivery.report.only.error": Fixed("a committed transaction proves its records, only refused ones are told"),
+    "default.topic.config": Fixed("write the properties in it as properties of their own"),
     "partition.assignment.strategy": Fixed(
         "a rebalance gives partitions up one by one, after their deliveries were answered", ("cooperative-sticky",)
     ),
@@ -64,7 +65,9 @@ FIXED: dict[str, Fixed] = {
 """Properties with measured or documented harm, each with its sentence. The value that the sidecar uses is allowed."""
 
 # Callbacks and client objects are code. As text they would fail later, with a less useful error.
-CODE = re.compile(r".*_cb|opaque|interceptors|ssl_engine_callback_data|default_topic_conf|msg_order_cmp|ssl_\w+")
+CODE = re.compile(
+    r".*_cb|opaque|interceptors|ssl_engine_callback_data|default_topic_conf|msg_order_cmp|ssl_\w+|logger|on_\w+"
+)
 IN_COMMAND = frozenset({"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"})
 """Properties that librdkafka inserts unchanged into the command `kinit`, which a shell runs."""
 PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@:+-]*")

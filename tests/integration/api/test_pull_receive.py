@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
-from sidecar.api.pull import PATHS
+from sidecar.api.pull import PATHS, RECEIVE
+from sidecar.http.protocol import Limits
 from tests.sim.samples import life
 from tests.support.deadline import until
-from tests.support.service.pull_api import PullApi, request
+from tests.support.service.pull_api import PullApi, pull_api, request
 from tests.support.service.pull_calls import assert_refused
 from tests.support.sidecar.running_api import Client
 
@@ -60,6 +62,24 @@ def test_receives_that_wait_are_served_in_their_order_each_once(api: PullApi) ->
     assert got == [[0, 1], [2, 3], [4]]
     for client in clients:
         client.__exit__()
+
+
+def test_callers_that_wait_take_no_place_from_an_answer_and_one_too_many_is_told_so() -> None:
+    """Given more waiting callers than connections, then an ack is taken; a further caller comes again in a second."""
+    many = 40
+    with (
+        pull_api(most_waiting=many, limits=Limits(connections=8, reserve=1, waiting_path=RECEIVE)) as api,
+        ExitStack() as stack,
+    ):
+        api.add(7)
+        handle = api.receive_one()
+        for _ in range(many):
+            stack.enter_context(Client(api.place)).send(request("receive", {"wait": "30s"}))
+        until(lambda: api.on_loop(lambda: api.leases.waiting) == many, 5, "all wait")
+        assert api.call("ack", {"handles": [handle]}).status == 200
+        refused = api.call("receive", {"wait": "30s"})
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert "pull.max_waiting" in refused.json["detail"]
 
 
 def test_a_receive_that_waits_in_vain_is_empty_when_its_wait_is_over(api: PullApi) -> None:

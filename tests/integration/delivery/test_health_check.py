@@ -56,6 +56,29 @@ async def healthy(asked: Asked) -> None:
     await asked.until(lambda: asked.pace.state is State.PROBING)
 
 
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        stub.answer(301, "Location: /events/"),
+        stub.answer(304),
+        stub.answer(200, body=b"b" * (2 << 20)),
+        stub.answer(200, "Content-Type: application/json", body=b'{"verdict": "retry"}'),
+        stub.answer(200, "Reconsume-Verdict: retry"),
+    ],
+)
+def test_a_service_is_well_by_its_status_alone(behaviour: Behaviour) -> None:
+    """Given a redirect, which is not followed, or a large answer, then a probe goes, as a kubelet's would."""
+    with StubService([behaviour]) as service:
+        ask(service.url, healthy)
+        assert len(service.requests) == 1
+
+
+def test_a_slow_answer_counts_as_long_as_its_timeout_says() -> None:
+    """Given a service that checks its own database for seconds, then it is well with the time that is set for it."""
+    with StubService([stub.drip(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")]) as service:
+        ask(service.url, healthy)
+
+
 @pytest.mark.parametrize("unix", [False, True])
 def test_a_2xx_lets_a_probe_go(tmp_path: Path, unix: bool) -> None:
     with StubService([stub.answer(204)], tmp_path / "app.sock" if unix else None) as service:
@@ -68,7 +91,7 @@ def test_a_2xx_lets_a_probe_go(tmp_path: Path, unix: bool) -> None:
     [
         (stub.answer(503), "http-503"),
         (stub.answer(429), "http-429"),
-        (stub.answer(302, "Location: /elsewhere"), "http-302"),
+        (stub.answer(404), "http-404"),
         (stub.answer(500, "Reconsume-Verdict: commit"), "http-500"),
         (stub.close_before, "connection-lost"),
         (stub.hang, "timeout"),

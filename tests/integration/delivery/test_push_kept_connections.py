@@ -81,6 +81,34 @@ def test_what_began_to_be_answered_or_is_late_is_not_sent_again(behaviour: Behav
     assert len(service.requests) == 2
 
 
+GOODBYE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+STAYS = stub.answer(408)
+LATE = Failed("http-408")
+
+
+@pytest.mark.parametrize(
+    ("behaviours", "expected", "requests"),
+    [
+        ([stub.ok, stub.raw(GOODBYE, keep=False), stub.ok], [COMMITTED, COMMITTED], 3),
+        ([stub.ok, stub.raw(GOODBYE, keep=False), stub.raw(GOODBYE, keep=False)], [COMMITTED, LATE], 3),
+        ([stub.raw(GOODBYE, keep=False), stub.ok], [LATE, COMMITTED], 2),
+        ([stub.ok, STAYS, stub.ok], [COMMITTED, LATE, COMMITTED], 3),
+        (
+            [stub.ok, stub.answer(408, "Connection: close", "Reconsume-Verdict: retry; reason=http-408")],
+            [COMMITTED, Failed("http-408", asked=True)],
+            2,
+        ),
+    ],
+)
+def test_a_408_that_ends_a_used_connection_is_no_answer_to_the_record(
+    behaviours: list[Behaviour], expected: list[object], requests: int
+) -> None:
+    """Given a load balancer that says so to an idle connection, then a request that crossed it is sent once more."""
+    found, service = outcomes(behaviours, count=len(expected))
+    assert found == expected
+    assert len(service.requests) == requests
+
+
 def test_a_record_that_ends_its_service_is_an_attempt() -> None:
     """Given a service that is gone behind the lost request, then it was sent all the same, and is a failure."""
     listeners: list[Callable[[], None]] = []
@@ -104,6 +132,21 @@ def test_a_record_that_ends_its_service_is_an_attempt() -> None:
 def test_a_batch_on_a_used_connection_is_sent_once_more() -> None:
     """Given a service that closes on the second batch, then the same batch comes again."""
     with StubService([stub.ok, stub.close_before, stub.ok]) as service:
+
+        async def work() -> None:
+            feeder = Feeder(service.url, requests=1)
+            feeder.feed(*(a_record(number) for number in range(6)))
+            await feeder.answered(6)
+            assert set(feeder.found.values()) == {COMMITTED}
+            feeder.batches.close()
+
+        run(work)
+        assert batches(service) == [[0, 1, 2], [3, 4, 5], [3, 4, 5]]
+
+
+def test_a_batch_that_a_408_crossed_is_sent_once_more() -> None:
+    """Given a second batch that meets the end of a used connection, then the same batch comes again."""
+    with StubService([stub.ok, stub.raw(GOODBYE, keep=False), stub.ok]) as service:
 
         async def work() -> None:
             feeder = Feeder(service.url, requests=1)

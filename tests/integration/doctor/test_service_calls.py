@@ -46,6 +46,27 @@ def test_a_trial_finds_what_the_first_real_record_would_meet(
     assert b"Reconsume-Topic: orders" in head
 
 
+@pytest.mark.parametrize(
+    ("sets", "kind", "begins"),
+    [
+        ((), b"application/json", b'{"reconsume":'),
+        (("deliver.envelope=true",), b"application/vnd.reconsume+json", b'{"group":"billing","records":[{"id":'),
+        (("deliver.batch.max_size=8",), b"application/vnd.reconsume+json", b'{"group":"billing","records":[{"id":'),
+    ],
+)
+def test_a_trial_is_sent_in_the_form_of_real_records(
+    tmp_path: Path, sets: tuple[str, ...], kind: bytes, begins: bytes
+) -> None:
+    """Given batches or envelopes, then a service that takes no such body is found, and one that does is well."""
+    with StubService([answer(200, JSON, body=b'{"verdict": "dead-letter"}')]) as stub:
+        deliver = good(tmp_path, f"deliver.url={stub.url}", "deliver.verdicts=header", *sets).deliver
+        [found] = delivered(deliver, "billing", "orders")
+    assert (found.status, found.finding) == (Status.OK, "the made-up record was answered: commit"), "no body is read"
+    head, _, body = stub.requests[0].partition(b"\r\n\r\n")
+    assert b"Content-Type: " + kind in head
+    assert body.replace(b" ", b"").startswith(begins)
+
+
 def test_a_trial_that_reaches_nobody_fails(tmp_path: Path) -> None:
     [found] = delivered(good(tmp_path, "deliver.url=http://127.0.0.1:1/").deliver, "billing", "orders")
     assert (found.status, found.finding.startswith("the made-up record could not be sent")) == (Status.FAIL, True)
@@ -107,6 +128,9 @@ def test_the_status_of_the_instance_here_tells_what_is_held() -> None:
         "pod-1: orders[3] is held: too many of its copies are refused",
         "pod-1 waits for topics: a",
     ]
+    [kept_out] = standing({"instance": "pod-1", "partitions": [], "refused_by_group": "GROUP_MAX_SIZE_REACHED: x"}, AT)
+    assert kept_out.status is Status.FAIL
+    assert kept_out.finding == "pod-1 reads nothing, as its group does not take it: GROUP_MAX_SIZE_REACHED: x"
     refused = {"topic": "orders", "partition": 3, "state": "open", "held": 2}
     [warned] = standing({"instance": "pod-1", "partitions": [refused]}, AT)
     assert (warned.status, "2 records" in warned.finding) == (Status.WARN, True)

@@ -56,7 +56,7 @@ def test_only_records_with_too_many_headers_are_named_wherever_the_others_went(
     for _ in range(2):  # the same client is asked again
         looked = headers.look(record(offset, source=source) for source, offset in wanted)
         assert looked.hidden == {(here, at) for at in HIDDEN}
-        assert looked.unread == {missing}
+        assert looked.unread == {(missing, 7)}
 
 
 def test_a_partition_that_nobody_answers_for_is_named_and_nothing_is_left_of_the_client() -> None:
@@ -64,5 +64,5 @@ def test_a_partition_that_nobody_answers_for_is_named_and_nothing_is_left_of_the
     config = reader_config({"bootstrap.servers": "127.0.0.1:1"}, "g", "test")
     with closing(HiddenHeaders(config, unchanging())) as headers:
         looked = headers.look([record(0, source=Partition("orders", 0))])
-    assert looked.unread == {Partition("orders", 0)}
+    assert looked.unread == {(Partition("orders", 0), 0)}
     assert threading.active_count() == before

@@ -14,6 +14,7 @@ from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.pull.queue import PullQueue
 from sidecar.http.access import Access
+from sidecar.http.protocol import Limits
 from sidecar.http.server import Server
 from sidecar.settings.addresses import parse_listen
 from tests.sim.samples import ORDERS, record
@@ -90,14 +91,16 @@ def request(name: str, body: object, headers: Mapping[str, str] | None = None) -
 
 
 @contextmanager
-def pull_api(listen: str = "127.0.0.1:0", access: Access | None = None) -> Iterator[PullApi]:
-    """A server with nothing ready yet."""
+def pull_api(
+    listen: str = "127.0.0.1:0", access: Access | None = None, most_waiting: int = 1_024, limits: Limits | None = None
+) -> Iterator[PullApi]:
+    """A server with nothing ready yet. `most_waiting`: callers that may wait for a record."""
     loop = Loop()
 
     async def make() -> tuple[PullQueue, Server]:
         leases = PullQueue(now)
-        app = build_app(Operation(), lambda: b"", access or Access(), calls=pull_routes(leases, SHORTEST))
-        server = Server(app, parse_listen(listen))
+        app = build_app(Operation(), lambda: b"", access or Access(), calls=pull_routes(leases, SHORTEST, most_waiting))
+        server = Server(app, parse_listen(listen), limits)
         await server.start()
         return leases, server
 

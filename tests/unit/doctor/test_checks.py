@@ -13,6 +13,7 @@ from sidecar.core.record import Now
 from sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
 from sidecar.doctor.checks.clock import judged
 from sidecar.doctor.checks.groups import neighbours, strangers
+from sidecar.doctor.checks.limits import metadata, packing, timeouts
 from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import retention_of
 from sidecar.doctor.checks.rights import lacking
@@ -170,6 +171,44 @@ def test_a_right_is_missing_only_where_kafka_said_what_there_is() -> None:
 def test_a_group_that_is_not_for_us_to_see_has_no_strangers() -> None:
     assert list(strangers("billing", None, ["orders"])) == []
     assert list(strangers("billing", ConsumerGroup(True, (), frozenset()), ["orders"])) == []
+
+
+@pytest.mark.parametrize(
+    ("kafka", "says"),
+    [
+        ({}, None),
+        ({"session.timeout.ms": "5000"}, "kafka.session.timeout.ms is 5000, and the brokers take 6000 to 1800000"),
+        ({"session.timeout.ms": "1900000"}, "kafka.session.timeout.ms is 1900000, and the brokers take 6000"),
+        ({"group.protocol": "consumer"}, None),
+        ({"transaction.timeout.ms": "9000"}, None),
+        ({"transaction.timeout.ms": "10000"}, None),
+    ],
+)
+def test_a_timeout_that_the_brokers_refuse_is_named_before_an_instance_reads_nothing(
+    kafka: dict[str, str], says: str | None
+) -> None:
+    usual = {"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms": "1800000"}
+    found = [*timeouts(kafka, [usual, {**usual, "group.min.session.timeout.ms": "100"}, {}])]
+    assert [one.status for one in found] == ([] if says is None else [Status.FAIL])
+    assert all(one.finding.startswith(says or "") for one in found)
+    small = [*timeouts(kafka, [{"transaction.max.timeout.ms": "9500"}])]
+    assert bool(small) == ("9000" not in kafka.values()), "a transaction may be open for 10 s, if nothing else is said"
+    assert [*timeouts(kafka, [])] == [], "what this user may not see is no finding"
+
+
+@pytest.mark.parametrize("name", ["compression.type", "compression.codec"])
+@pytest.mark.parametrize(("codec", "warned"), [("zstd", False), ("none", True), ("lz4", True)])
+def test_a_codec_that_may_make_a_copy_too_large_is_named(name: str, codec: str, warned: bool) -> None:
+    assert [found.status for found in packing({name: codec})] == [Status.WARN] * warned
+    assert [*packing({})] == []
+
+
+@pytest.mark.parametrize(("told", "says"), [((4096, 4096), []), ((4096, 512), [512]), ((), [])])
+def test_brokers_that_take_little_metadata_are_named(told: tuple[int, ...], says: list[int]) -> None:
+    found = [*metadata([{"offset.metadata.max.bytes": str(most)} for most in told])]
+    assert [(one.status, f"is {most}:" in one.finding) for one, most in zip(found, says, strict=True)] == [
+        (Status.WARN, True) for _ in says
+    ]
 
 
 def test_a_compacted_topic_keeps_its_records() -> None:

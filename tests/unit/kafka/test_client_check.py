@@ -27,6 +27,11 @@ LOGIN = {"security.protocol": "SASL_SSL", "sasl.username": "ann", "sasl.password
         ({"queuing.strategy": "lifo"}, "`queuing.strategy` must be set to `fifo`"),
         ({"session.timeout.ms": "400000"}, "must be >= `session.timeout.ms`"),
         ({"receive.message.max.bytes": "1000"}, "receive.message.max.bytes"),
+        (
+            {"heartbeat.interval.ms": "20000"},
+            "20000 must be below session.timeout.ms, which is 8000",
+        ),
+        ({"heartbeat.interval.ms": "6000", "session.timeout.ms": "6000"}, "must be below session.timeout.ms"),
         ({"linger.ms": "400000"}, "must be greater than `linger.ms`"),
         ({"group.protocol": "consumer", "session.timeout.ms": "8000"}, "It is defined broker side"),
         ({"security.protocol": "SSL", "ssl.cipher.suites": "NOPE"}, "ssl.cipher.suites failed"),
@@ -62,7 +67,11 @@ def test_what_no_client_can_be_made_of_is_a_fault_with_its_sentence(given: Mappi
     [
         {},
         {"message.max.bytes": "10485760"},
+        {"message.max.bytes": "5000000"},
+        {"message.max.bytes": "200000000"},
         {"fetch.max.bytes": "500000"},
+        {"receive.message.max.bytes": "1000000"},
+        {"heartbeat.interval.ms": "15000", "session.timeout.ms": "45000"},
         {"compression.type": "zstd", "linger.ms": "5", "batch.size": "16384"},
         {"group.protocol": "consumer"},
         LOGIN | {"sasl.mechanism": "SCRAM-SHA-512"},

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Commit
-from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.client_config import producer_config, teller_config
 from sidecar.kafka.committer.delivery_errors import refusal_of
 from sidecar.kafka.committer.record_form import FIRST_STEP, LEAST_BATCH, Change, RecordForm
 from tests.sim.samples import record
@@ -82,3 +82,16 @@ def test_a_users_limit_of_the_client_holds_no_copy() -> None:
     """The topic's limit decides: this one is on bytes before they are packed."""
     config = producer_config({"bootstrap.servers": "b:1", "message.max.bytes": "1000"}, "t", "c")
     assert config["message.max.bytes"] == 100_000_000
+
+
+@pytest.mark.parametrize("kbytes", ["1", "1024", "2097151"])
+def test_a_users_small_queue_of_the_client_takes_each_record_that_a_topic_may_take(kbytes: str) -> None:
+    """It was full for ever: the copy was tried again and again, its partition stood, and no line told of it."""
+    given = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.kbytes": kbytes}
+    for config in (producer_config(given, "t", "c"), teller_config(given, "c")):
+        size = int(str(config["queue.buffering.max.kbytes"])) * 1024
+        assert size >= max(int(kbytes) * 1024, int(str(config.get("message.max.bytes", 1_000_000))))
+    producer = Producer(config | {"log_level": 0})
+    producer.produce("orders", b"x" * 900_000)
+    producer.purge()
+    producer.flush(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 
 import pytest
@@ -90,6 +91,45 @@ def test_a_json_body_decides_where_it_has_a_verdict(text: bytes, expected: Outco
     assert body(text) == expected
 
 
+SAID_BY_FRAMEWORKS = {
+    "the text OK": (b"OK", "not-json"),
+    "NaN": (b"NaN", "not-json"),
+    "JSON behind a byte order mark": (b'\xef\xbb\xbf{"status": "ok"}', "not-json"),
+    "JSON in UTF-16": ('{"status": "ok"}'.encode("utf-16"), "not-json"),
+    "JSON that is cut": (b'{"status": "o', "not-json"),
+    "JSON behind a prefix against scripts": (b')]}\',\n{"status": "ok"}', "not-json"),
+    "JSON by lines": (b'{"a": 1}\n{"b": 2}\n', "not-json"),
+    "Python's own form": (b"{'status': 'ok'}", "not-json"),
+    "packed without a word": (gzip.compress(b'{"status": "ok"}', mtime=0), "not-json"),
+    "a page of an error": (b"<html>oops</html>", "not-json"),
+    "a key that is there twice": (b'{"status": 1, "status": 2}', ""),
+    "a word of its own": (b'{"verdict": "approved"}', "unknown-word"),
+    "a verdict that is a number": (b'{"verdict": 1}', "unknown-word"),
+    "our word in another case": (b'{"verdict": "Retry"}', "unknown-word"),
+    "a verdict deeper inside": (b'{"result": {"verdict": "retry"}}', ""),
+    "a verdict in a list": (b'[{"verdict": "retry"}]', ""),
+    "a number": (b"7", ""),
+    "nothing but space": (b"  \r\n", "not-json"),
+}
+
+
+@pytest.mark.parametrize("what", SAID_BY_FRAMEWORKS)
+def test_what_a_framework_says_in_its_own_json_changes_no_outcome(what: str) -> None:
+    """Given a service that did its work, or asks for time, or refuses for good, then its status decides."""
+    text, odd = SAID_BY_FRAMEWORKS[what]
+    for status, retry_after, outcome in (
+        (200, [], COMMITTED),
+        (201, [], COMMITTED),
+        (429, [], Rejected("http-429")),
+        (410, [], Rejected("http-410")),
+        (503, [(b"retry-after", b"7")], Throttled(7_000)),
+        (500, [], Failed("http-500")),
+    ):
+        found = verdict_from_response(status, [JSON, *retry_after], text, RULES, WALL)
+        assert found == (OddAnswer(outcome, (odd,)) if odd else outcome), status
+    assert meant(verdict_from_response(429, [JSON], text, VerdictRules(), WALL)) == Throttled(1_000)
+
+
 def test_a_2xx_with_other_json_commits() -> None:
     """Given the usual small JSON of a framework, then nothing is lost and nothing retried."""
     assert body(b'{"status": "ok"}', 200) is COMMITTED
@@ -103,6 +143,14 @@ def test_the_header_wins_over_the_body_and_only_json_is_read() -> None:
     assert verdict_from_response(500, both, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
     plain = [(b"content-type", b"text/plain")]
     assert verdict_from_response(200, plain, b'{"verdict": "retry"}', RULES, WALL) is COMMITTED
+
+
+@pytest.mark.parametrize(("encoding", "read"), [(b"identity", True), (b" Identity", True), (b"", True), (b"br", False)])
+def test_a_body_counts_unless_it_is_encoded(encoding: bytes, read: bool) -> None:
+    """Given a header that names no encoding, then the verdict under it is no loss."""
+    noted = [JSON, (b"content-encoding", encoding)]
+    found = meant(verdict_from_response(200, noted, b'{"verdict": "retry"}', RULES, WALL))
+    assert found == (Failed("retry-asked", asked=True) if read else COMMITTED)
 
 
 def test_two_verdict_headers_count_once_if_they_are_alike() -> None:
