@@ -66,7 +66,8 @@ def dismiss(
     """Write the decisions, then the events. `settled`: what `expect_room` has returned.
 
     Of letters that were dismissed before only the events are written again. The letters must have no fault. Raises
-    BrokerError if a decision is not known to be in Kafka; then no event is written, and the same call may be made again.
+    BrokerError if a decision is not known to be in Kafka. Then no event is written, and the same call may be made
+    again.
     """
     lives = {Life(one.life.id, one.life.redrives, one.life.times): one for one in letters if one.life is not None}
     at, writer = wall(), SettlementWriter(there.kafka, there.names)

@@ -15,6 +15,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import weight_of
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.plan import Told, judged
+from sidecar.dlq.preview import BEGINNING
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, place_in
@@ -25,8 +26,6 @@ STAYS = 10
 """Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
 MOST_BYTES = 16 * 1024 * 1024
 """Bytes (`Record.weight`) of letters that are returned in full. A single one may have more."""
-BEGINNING = 512
-"""Bytes of a key or a value that a list keeps to show how it begins."""
 
 
 class Found(NamedTuple):

@@ -1,0 +1,124 @@
+"""Dismissals from the dashboard: planned, then carried out once, by the functions of `settle --commit`.
+
+A dismissal cannot be taken back, so its plan says how many it is for, and a reason must be given. The letters are read
+again when it is carried out: what was redriven meanwhile is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from sidecar.clock import wall
+from sidecar.dlq.dismissal import Dismissed, dismiss, expect_room, fault_of, fault_of_why
+from sidecar.dlq.letters import Eligibility, Letter
+from sidecar.dlq.settlements import Settlements
+from sidecar.errors import ContractError, ReconsumeError
+from sidecar.ui.audit_log import Actor, AuditLog
+from sidecar.ui.letter_form import BadFormError, LetterSearch, told
+from sidecar.ui.letter_queries import LetterQueries, until
+from sidecar.ui.plans import Plans, RefusedError, new_id
+from sidecar.ui.queries import Queries
+
+MOST_AT_ONCE = 1_000
+MOST_NAMED = 20
+
+
+class DismissalPlan(NamedTuple):
+    """Dead letters that are about to be dismissed. `made`: monotonic seconds.
+
+    `reasons`: how many, by reason. `ids`: the first of them. `left`: how many are not dismissed, by a sentence why.
+    """
+
+    id: str
+    actor: Actor
+    search: LetterSearch
+    reasons: Counter[str]
+    ids: tuple[str, ...]
+    left: Counter[str]
+    made: float
+
+    @property
+    def ready(self) -> int:
+        """The number of letters that would be dismissed."""
+        return self.reasons.total()
+
+
+class Dismissals:
+    """The dismissals of this dashboard. Any thread may call it."""
+
+    def __init__(self, looks: Queries, letters: LetterQueries, audit: AuditLog) -> None:
+        self._looks, self._letters, self._audit = looks, letters, audit
+        self._plans: Plans[DismissalPlan] = Plans()
+        self._lock = threading.Lock()
+
+    def plan(self, asked: LetterSearch, actor: Actor) -> DismissalPlan:
+        """Find what would be dismissed; nothing is written. Raises RefusedError, BrokerError, ContractError,
+        SetupError."""
+        asked = until(asked, wall())
+        self._audit.write("dismissal-plan", actor, filter=told(asked))
+        good, left = self._find(asked)
+        if good:
+            self._room(len(good))
+        plan = DismissalPlan(
+            new_id(), actor, asked, Counter(letter.reason for letter in good),
+            tuple(letter.id for letter in good[:MOST_NAMED]), left, time.monotonic(),
+        )  # fmt: skip
+        with self._lock:
+            self._plans.put(plan)
+        return plan
+
+    def carry_out(self, plan_id: str, why: str, actor: Actor) -> Dismissed:
+        """Dismiss the letters of a plan, which cannot be used again.
+
+        Raises BadFormError without a good reason, RefusedError, BrokerError, ContractError, SetupError.
+        """
+        if fault := fault_of_why(why):
+            raise BadFormError(fault)
+        with self._lock:
+            plan = self._plans.find(plan_id, actor)
+            self._audit.write("dismiss", actor, filter=told(plan.search), letters=plan.ready, why=why)
+            self._plans.drop(plan_id)
+        error, done = "", Dismissed((), ())
+        try:
+            done = self._dismiss(plan, why)
+            return done
+        except ReconsumeError as failure:
+            error = str(failure)
+            raise
+        finally:
+            self._audit.write("dismiss-end", actor, dismissed=len(done.ids), error=error or done.event_fault)
+
+    def _dismiss(self, plan: DismissalPlan, why: str) -> Dismissed:
+        good, _ = self._find(plan.search)
+        if not good:
+            return Dismissed((), ())
+        settled = self._room(len(good))
+        by = f"{plan.actor.who}@ui"
+        policy = replace(self._looks.policy, instance=f"settle:{by}")
+        return dismiss(self._looks.letters, policy, good, settled, why, by)
+
+    def _room(self, more: int) -> Settlements:
+        try:
+            return expect_room(self._looks.letters, more)
+        except ContractError as fault:
+            raise RefusedError(str(fault)) from fault
+
+    def _find(self, asked: LetterSearch) -> tuple[list[Letter], Counter[str]]:
+        """Return the letters that can be dismissed, and how many cannot, by why."""
+        found = self._letters.every(asked, MOST_AT_ONCE)
+        if found.matched > MOST_AT_ONCE:
+            raise RefusedError(f"{found.matched} match, and at most {MOST_AT_ONCE} are dismissed at once: narrow it")
+        good, left = list[Letter](), Counter[str]()
+        for letter, verdict in found.letters:
+            if verdict is Eligibility.DISMISSED:
+                left["dismissed before"] += 1
+            elif fault_of(letter, verdict):
+                left["redriven before" if verdict is Eligibility.REDRIVEN else "without readable headers"] += 1
+            else:
+                good.append(letter)
+        return good, left
