@@ -32,6 +32,7 @@ class DismissalPlan(NamedTuple):
     """Dead letters that are about to be dismissed. `made`: monotonic seconds.
 
     `reasons`: how many, by reason. `ids`: the first of them. `left`: how many are not dismissed, by a sentence why.
+    `cut`: older letters were not looked at.
     """
 
     id: str
@@ -41,6 +42,7 @@ class DismissalPlan(NamedTuple):
     ids: tuple[str, ...]
     left: Counter[str]
     made: float
+    cut: bool = False
 
     @property
     def ready(self) -> int:
@@ -61,12 +63,12 @@ class Dismissals:
         SetupError."""
         asked = until(asked, wall())
         self._audit.write("dismissal-plan", actor, filter=told(asked))
-        good, left = self._find(asked)
+        good, left, cut = self._find(asked)
         if good:
             self._room(len(good))
         plan = DismissalPlan(
             new_id(), actor, asked, Counter(letter.reason for letter in good),
-            tuple(letter.id for letter in good[:MOST_NAMED]), left, time.monotonic(),
+            tuple(letter.id for letter in good[:MOST_NAMED]), left, time.monotonic(), cut,
         )  # fmt: skip
         with self._lock:
             self._plans.put(plan)
@@ -94,7 +96,7 @@ class Dismissals:
             self._audit.write("dismiss-end", actor, dismissed=len(done.ids), error=error or done.event_fault)
 
     def _dismiss(self, plan: DismissalPlan, why: str) -> Dismissed:
-        good, _ = self._find(plan.search)
+        good, *_ = self._find(plan.search)
         if not good:
             return Dismissed((), ())
         settled = self._room(len(good))
@@ -108,8 +110,8 @@ class Dismissals:
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
 
-    def _find(self, asked: LetterSearch) -> tuple[list[Letter], Counter[str]]:
-        """Return the letters that can be dismissed, and how many cannot, by why."""
+    def _find(self, asked: LetterSearch) -> tuple[list[Letter], Counter[str], bool]:
+        """Return the letters that can be dismissed, how many cannot, by why, and whether older ones were not read."""
         found = self._letters.every(asked, MOST_AT_ONCE)
         if found.matched > MOST_AT_ONCE:
             raise RefusedError(f"{found.matched} match, and at most {MOST_AT_ONCE} are dismissed at once: narrow it")
@@ -121,4 +123,4 @@ class Dismissals:
                 left["redriven before" if verdict is Eligibility.REDRIVEN else "without readable headers"] += 1
             else:
                 good.append(letter)
-        return good, left
+        return good, left, found.cut

@@ -16,12 +16,15 @@ FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
 EXACT = frozenset({"key", "contains"})
 """Fields whose blanks count: a key may begin with one."""
 SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
+OPEN = "open"
 STATES: Mapping[str, frozenset[Eligibility]] = {
     "": LISTED,
+    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED},
     **{str(state): frozenset({state}) for state in Eligibility},
     "all": frozenset(Eligibility),
 }
-"""What can be chosen as the state of dead letters; without a choice, all but the dismissed ones."""
+"""What can be chosen as the state of dead letters; without a choice, all but the dismissed ones, and
+`open`: those that wait for somebody."""
 MOST_PICKED = 100
 """Letters that can be ticked at once: as many as a page shows."""
 ALL, PICKED = "all", "picked"

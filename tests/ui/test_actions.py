@@ -85,6 +85,14 @@ def test_one_redrive_at_a_time(desk: Redrives) -> None:
         desk.carry_out(plan.id, ALICE)
 
 
+def test_what_waits_in_a_level_counts_before_anything_is_committed_there(group: GroupTopics, tmp_path: Path) -> None:
+    settings = settings_of(group, tmp_path)
+    (level,) = group.levels
+    produce(group.bootstrap, level, [b"waits"] * 3)
+    rows = {one.topic: (one.lag, one.fresh) for one in Queries(settings, build_policy(settings, "ui")).lags().rows}
+    assert rows == {group.main: (0, 1), level: (3, 1)}
+
+
 def test_a_reading_that_takes_too_long_is_ended(desk: Redrives) -> None:
     within(SECONDS)(None, 0)
     with pytest.raises(BrokerError, match="longer than 0 s"):

@@ -40,7 +40,7 @@ def test_the_group_shows_states_what_is_due_reasons_topics_and_the_storm(open_pa
     assert {"10s", "30s", "1m", "5m", "30m", "other"} == set(page.locator(".due .level title").all_text_contents())
     half_an_hour = page.locator("#levels tr", has_text="30m").first.inner_text()
     assert re.search(r"30m\s+\d+\s+due in 2\dm", half_an_hour)
-    assert "http-503" in page.locator("#dead tbody tr").first.inner_text()
+    assert "Service Unavailable" in page.locator("#dead tr", has_text="http-503").inner_text()
     page.locator("#fleet tr", has_text=AWAY).get_by_text("outage").wait_for()
     assert page.locator("#reason-1").inner_text() == "http-503"
     assert page.locator("#topic-1").inner_text() == scene.group.main

@@ -90,6 +90,7 @@ SEARCHES: dict[str, tuple[dict[str, str], list[int]]] = {
     "an age": ({"since": "6h"}, [0, 2, 3, 4, 5]),
     "ready": ({"state": "ready"}, [0, 1, 2, 3, 5]),
     "quarantined": ({"state": "quarantined"}, [4]),
+    "open": ({"state": "open"}, [0, 1, 2, 3, 4, 5]),
     "redriven": ({"state": "redriven"}, []),
     "all, also dismissed": ({"state": "all"}, [0, 1, 2, 3, 4, 5]),
 }
@@ -206,3 +207,4 @@ def test_ticked_letters_are_redriven_at_a_rate(visitor: Visitor, shown: Scene, g
     (row,) = dump(group.bootstrap, group.names.ready)
     assert dict(row.headers)[wire.ORIGIN_MESSAGE_ID] == f"{group.main}:0:0".encode()
     assert (listed(visitor, state="redriven"), listed(visitor, state="ready")) == ([0], [1, 5])
+    assert listed(visitor, state="open") == [1, 4, 5]

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.ui.conftest import Open
-from tests.ui.hostile import LONG, TOGETHER
+from tests.ui.hostile import LONG
 from tests.ui.scene import Scene
 from tests.ui.test_browser import PAGES, sign_in
 
@@ -21,16 +21,14 @@ SIZES = "all => all.map(one => one.getBoundingClientRect()).map(box => Math.min(
 
 
 def every_path(scene: Scene) -> list[str]:
-    """Every page that is shown by its address."""
-    ids = (scene.story, f"{TOGETHER[0]}:0", f"{LONG}:0:1")
-    places = (f"{scene.group.dlq}:0:8", f"{scene.group.dlq}:0:9", f"{LONG}:0:4000")
+    """Every page that is shown by its address, with the longest content that it may have."""
+    record, letter = urlencode({"id": f"{LONG}:0:1"}), urlencode({"place": f"{LONG}:0:4000"})
+    plain = urlencode({"place": f"{scene.group.dlq}:0:8"})
     return [
         *PAGES,
-        "/nowhere",
-        "/dlq?state=all&key=x",
-        *(f"/record?{urlencode({'id': one})}" for one in ids),
-        *(f"/record/journey?{urlencode({'id': one})}" for one in ids),
-        *(f"/dlq/letter?{urlencode({'place': one})}" for one in places),
+        f"/record?{record}",
+        f"/record/journey?{record}",
+        *(f"/dlq/letter?{one}" for one in (letter, plain)),
     ]
 
 
