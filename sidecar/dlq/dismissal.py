@@ -69,24 +69,25 @@ def dismiss(
     BrokerError if a decision is not known to be in Kafka. Then no event is written, and the same call may be made
     again.
     """
-    lives = {Life(one.life.id, one.life.redrives, one.life.times): one for one in letters if one.life is not None}
+    stays = {Life(one.life.id, one.life.redrives, one.life.times): one for one in letters if one.life is not None}
     at, writer = wall(), SettlementWriter(there.kafka, there.names)
-    new = {life: letter for life, letter in lives.items() if life not in settled.commits}
+    new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
     records = {
-        life.id: SettlementRecord(life.redrives, life.times, "commit", why, by, at, secrets.token_hex(8), letter.place)
-        for life, letter in new.items()
+        stay.id: SettlementRecord(stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.place)
+        for stay, letter in new.items()
     }
     writer.write(records)
-    known = [letter.life for letter in lives.values() if letter.life is not None]
+    group, instance = there.names.group, policy.instance
     events = [
-        event_of(life, State.DISMISSED, None, group=there.names.group, instance=policy.instance, at=at)
-        for life in known
+        event_of(letter.life, State.DISMISSED, None, group=group, instance=instance, at=at)
+        for letter in stays.values()
+        if letter.life is not None
     ]
-    before = tuple(life.id for life in lives if life not in new)
+    before = tuple(stay.id for stay in stays if stay not in new)
     fault = ""
     try:
         writer.tell(events)
-        writer.forget(one for one in _gone(there, settled) if one not in {life.id for life in lives})
+        writer.forget(one for one in _gone(there, settled) if one not in {stay.id for stay in stays})
     except BrokerError as failure:
         fault = str(failure)
     return Dismissed(tuple(records), before, fault)

@@ -18,7 +18,7 @@ from sidecar.dlq.plan import Told, judged
 from sidecar.dlq.preview import BEGINNING
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, place_in
+from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, position_in
 
 LISTED = frozenset(Eligibility) - {Eligibility.DISMISSED}
 """The letters that a list has if no states are asked for."""
@@ -128,10 +128,10 @@ def newest(layout: Layout, most: int) -> Layout:
 def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
     """Return the newest stays of a record in the DLQ by its origin id, or one letter by its position in a DLQ topic."""
     request = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
-    found = place_in(ident, topics.topics)
-    if found is None:
+    position = position_in(ident, topics.topics)
+    if position is None:
         return search(topics, policy, request, STAYS, scan_most, told, frozenset(Eligibility), keep=whole)
-    place, offset = found
+    place, offset = position
     layout = topics.layout()
     if place not in layout or not layout[place].begin <= offset < layout[place].end:
         return Found([], 0, 0, 1, 0.0, cut=False)

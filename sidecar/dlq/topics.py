@@ -51,7 +51,7 @@ _PASSING = passing(COORDINATOR, OPEN_TRANSACTION, CONNECTION, frozenset({KafkaEr
 """Transient errors of the first request to a group."""
 
 
-PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
+POSITION = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
 
 
 class Span(NamedTuple):
@@ -65,25 +65,25 @@ class Span(NamedTuple):
 Layout = Mapping[Partition, Span]
 
 
-def place_in(ident: str, topics: Collection[str]) -> tuple[Partition, int] | None:
+def position_in(ident: str, topics: Collection[str]) -> tuple[Partition, int] | None:
     """Return the partition and the offset that `ident` names, as `topic:partition:offset`; None if it names none in
     these topics."""
-    match = PLACE.fullmatch(ident)
+    match = POSITION.fullmatch(ident)
     return None if match is None or match[1] not in topics else (Partition(match[1], int(match[2])), int(match[3]))
 
 
-def narrowed(layout: Layout, asked: Filter, topics: Collection[str]) -> Layout:
-    """Return the part of the layout that has every letter with one of the filter's ids.
+def narrowed(layout: Layout, wanted: Filter, topics: Collection[str]) -> Layout:
+    """Return the piece of the layout that has every letter with one of the filter's ids.
 
     That is less than all only if each id is a position in these topics.
     """
-    places = [place_in(ident, topics) for ident in asked.ids]
-    if not places or None in places:
+    positions = [position_in(ident, topics) for ident in wanted.ids]
+    if not positions or None in positions:
         return layout
-    wanted: dict[Partition, list[int]] = {}
-    for place, offset in filter(None, places):
-        wanted.setdefault(place, []).append(offset)
-    return {place: _around(span, wanted.get(place, ())) for place, span in layout.items()}
+    offsets: dict[Partition, list[int]] = {}
+    for partition, offset in filter(None, positions):
+        offsets.setdefault(partition, []).append(offset)
+    return {partition: _around(span, offsets.get(partition, ())) for partition, span in layout.items()}
 
 
 def _around(span: Span, offsets: Collection[int]) -> Span:

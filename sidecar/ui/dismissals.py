@@ -1,7 +1,7 @@
 """Dismissals from the dashboard: planned, then carried out once, by the functions of `settle --commit`.
 
 A dismissal cannot be taken back, so its plan says how many it is for, and a reason must be given. The letters are read
-again when it is carried out: what was redriven meanwhile is left.
+again when it is carried out: what was redriven meanwhile stays as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sidecar.dlq.letters import Eligibility, Letter
 from sidecar.dlq.settlements import Settlements
 from sidecar.errors import ContractError, ReconsumeError
 from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.letter_form import BadFormError, LetterSearch, told
+from sidecar.ui.letter_form import BadFormError, LetterSearch, audit_facts
 from sidecar.ui.letter_queries import LetterQueries, until
 from sidecar.ui.plans import Plans, RefusedError, new_id
 from sidecar.ui.queries import Queries
@@ -31,8 +31,8 @@ MOST_NAMED = 20
 class DismissalPlan(NamedTuple):
     """Dead letters that are about to be dismissed. `made`: monotonic seconds.
 
-    `reasons`: how many, by reason. `ids`: the first of them. `left`: how many are not dismissed, by a sentence why.
-    `cut`: older letters were not looked at.
+    `reasons`: how many, by reason. `ids`: the first of them. `remaining`: how many are not dismissed, by why. `cut`:
+    older letters were not looked at.
     """
 
     id: str
@@ -40,7 +40,7 @@ class DismissalPlan(NamedTuple):
     search: LetterSearch
     reasons: Counter[str]
     ids: tuple[str, ...]
-    left: Counter[str]
+    remaining: Counter[str]
     made: float
     cut: bool = False
 
@@ -58,17 +58,17 @@ class Dismissals:
         self._plans: Plans[DismissalPlan] = Plans()
         self._lock = threading.Lock()
 
-    def plan(self, asked: LetterSearch, actor: Actor) -> DismissalPlan:
+    def plan(self, query: LetterSearch, actor: Actor) -> DismissalPlan:
         """Find what would be dismissed; nothing is written. Raises RefusedError, BrokerError, ContractError,
         SetupError."""
-        asked = until(asked, wall())
-        self._audit.write("dismissal-plan", actor, filter=told(asked))
-        good, left, cut = self._find(asked)
+        query = until(query, wall())
+        self._audit.write("dismissal-plan", actor, filter=audit_facts(query))
+        good, remaining, cut = self._find(query)
         if good:
             self._room(len(good))
         plan = DismissalPlan(
-            new_id(), actor, asked, Counter(letter.reason for letter in good),
-            tuple(letter.id for letter in good[:MOST_NAMED]), left, time.monotonic(), cut,
+            new_id(), actor, query, Counter(letter.reason for letter in good),
+            tuple(letter.id for letter in good[:MOST_NAMED]), remaining, time.monotonic(), cut,
         )  # fmt: skip
         with self._lock:
             self._plans.put(plan)
@@ -83,7 +83,7 @@ class Dismissals:
             raise BadFormError(fault)
         with self._lock:
             plan = self._plans.find(plan_id, actor)
-            self._audit.write("dismiss", actor, filter=told(plan.search), letters=plan.ready, why=why)
+            self._audit.write("dismiss", actor, filter=audit_facts(plan.search), letters=plan.ready, why=why)
             self._plans.drop(plan_id)
         error, done = "", Dismissed((), ())
         try:
@@ -110,17 +110,17 @@ class Dismissals:
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
 
-    def _find(self, asked: LetterSearch) -> tuple[list[Letter], Counter[str], bool]:
+    def _find(self, query: LetterSearch) -> tuple[list[Letter], Counter[str], bool]:
         """Return the letters that can be dismissed, how many cannot, by why, and whether older ones were not read."""
-        found = self._letters.every(asked, MOST_AT_ONCE)
-        if found.matched > MOST_AT_ONCE:
-            raise RefusedError(f"{found.matched} match, and at most {MOST_AT_ONCE} are dismissed at once: narrow it")
-        good, left = list[Letter](), Counter[str]()
-        for letter, verdict in found.letters:
+        matches = self._letters.every(query, MOST_AT_ONCE)
+        if matches.matched > MOST_AT_ONCE:
+            raise RefusedError(f"{matches.matched} match, and at most {MOST_AT_ONCE} are dismissed at once: narrow it")
+        good, remaining = list[Letter](), Counter[str]()
+        for letter, verdict in matches.letters:
             if verdict is Eligibility.DISMISSED:
-                left["dismissed before"] += 1
+                remaining["dismissed before"] += 1
             elif fault_of(letter, verdict):
-                left["redriven before" if verdict is Eligibility.REDRIVEN else "without readable headers"] += 1
+                remaining["redriven before" if verdict is Eligibility.REDRIVEN else "without readable headers"] += 1
             else:
                 good.append(letter)
-        return good, left, found.cut
+        return good, remaining, matches.cut

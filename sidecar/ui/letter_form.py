@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sidecar.dlq.letters import Eligibility, Filter, fault_of_text
 from sidecar.dlq.search import LISTED
-from sidecar.dlq.topics import place_in
+from sidecar.dlq.topics import position_in
 
 FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
 EXACT = frozenset({"key", "contains"})
@@ -44,9 +44,9 @@ class LetterSearch(NamedTuple):
     states: frozenset[Eligibility]
 
 
-def parse_search(given: Mapping[str, str], now: int) -> LetterSearch:
+def parse_search(form: Mapping[str, str], now: int) -> LetterSearch:
     """Return the search that a form asks for at `now` (epoch ms). Raises BadFormError."""
-    texts = {name: given.get(name, "") for name in FIELDS}
+    texts = {name: form.get(name, "") for name in FIELDS}
     fields = {name: text for name in FIELDS if (text := texts[name] if name in EXACT else texts[name].strip())}
     for text in fields.values():
         if fault := fault_of_text(text):
@@ -60,35 +60,35 @@ def parse_search(given: Mapping[str, str], now: int) -> LetterSearch:
     def one(name: str) -> tuple[str, ...]:
         return (fields[name],) if name in fields else ()
 
-    asked = Filter(
+    conditions = Filter(
         one("id"), one("reason"), one("topic"), since=now - SINCE[since] if since else 0, keys=one("key"),
         contains=one("contains"),
     )  # fmt: skip
-    return LetterSearch(fields, asked, STATES[state])
+    return LetterSearch(fields, conditions, STATES[state])
 
 
 def parse_selection(
-    given: Mapping[str, str], places: Collection[str], topics: Collection[str], now: int
+    form: Mapping[str, str], positions: Collection[str], topics: Collection[str], now: int
 ) -> LetterSearch:
-    """Return the dead letters that an action is for: those at the ticked `places`, or all that match the form.
+    """Return the dead letters that an action is for: those at the ticked `positions`, or all that match the form.
 
     `topics`: the group's dead letter topics. Raises BadFormError, also if it is not clear which of the two is meant.
     """
-    scope = given.get("scope", PICKED if places else ALL)
+    scope = form.get("scope", PICKED if positions else ALL)
     if scope not in (ALL, PICKED):
         raise BadFormError("choose whether it is for all that match, or for the ticked ones")
     if scope == ALL:
-        if places:
+        if positions:
             raise BadFormError("some are ticked, and it says all that match: choose one of the two")
-        return parse_search(given, now)
-    if not places:
+        return parse_search(form, now)
+    if not positions:
         raise BadFormError("tick at least one dead letter, or choose all that match")
-    if len(places) > MOST_PICKED:
+    if len(positions) > MOST_PICKED:
         raise BadFormError(f"at most {MOST_PICKED} can be ticked at once")
-    for place in places:
-        if fault_of_text(place) or place_in(place, topics) is None:
-            raise BadFormError(f"{place[:80]!r} is no place in a dead letter topic of this group")
-    return LetterSearch({}, Filter(ids=tuple(sorted(set(places)))), frozenset(Eligibility))
+    for position in positions:
+        if fault_of_text(position) or position_in(position, topics) is None:
+            raise BadFormError(f"{position[:80]!r} is no place in a dead letter topic of this group")
+    return LetterSearch({}, Filter(ids=tuple(sorted(set(positions)))), frozenset(Eligibility))
 
 
 def parse_rate(text: str) -> float | None:
@@ -104,11 +104,11 @@ def parse_rate(text: str) -> float | None:
     return rate
 
 
-def told(search: LetterSearch) -> dict[str, object]:
+def audit_facts(search: LetterSearch) -> dict[str, object]:
     """Return the conditions of a search for the audit log."""
-    asked = search.filter
-    found = {
-        "id": asked.ids, "reason": asked.reasons, "topic": asked.topics, "key": asked.keys, "contains": asked.contains,
-        "since": asked.since, "state": search.fields.get("state", ""),
+    conditions = search.filter
+    facts = {
+        "id": conditions.ids, "reason": conditions.reasons, "topic": conditions.topics, "key": conditions.keys,
+        "contains": conditions.contains, "since": conditions.since, "state": search.fields.get("state", ""),
     }  # fmt: skip
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items() if value}

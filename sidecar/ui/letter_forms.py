@@ -17,7 +17,7 @@ from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.dismissals import Dismissals
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.forms import actor_of
-from sidecar.ui.letter_form import LetterSearch, parse_rate, parse_selection, told
+from sidecar.ui.letter_form import LetterSearch, audit_facts, parse_rate, parse_selection
 from sidecar.ui.letter_queries import Export, LetterQueries
 from sidecar.ui.plans import RefusedError
 from sidecar.ui.queries import Queries
@@ -42,8 +42,8 @@ class LetterForms:
 
     async def plan(self, request: Request, session: Session | None) -> Response:
         """Make a dry run of a redrive and show its plan."""
-        signed_in, actor, asked = await self._selection(request, session)
-        plan = await self._scan(lambda: self._redrives.plan(asked, actor))
+        signed_in, actor, query = await self._selection(request, session)
+        plan = await self._scan(lambda: self._redrives.plan(query, actor))
         return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
 
     async def redrive(self, request: Request, session: Session | None) -> Response:
@@ -73,8 +73,8 @@ class LetterForms:
 
     async def plan_dismissal(self, request: Request, session: Session | None) -> Response:
         """Show what would be dismissed, and ask for the reason."""
-        signed_in, actor, asked = await self._selection(request, session)
-        plan = await self._scan(lambda: self._dismissals.plan(asked, actor))
+        signed_in, actor, query = await self._selection(request, session)
+        plan = await self._scan(lambda: self._dismissals.plan(query, actor))
         return self._render("dismissal.html", session=signed_in, here="/dlq", plan=plan)
 
     async def dismiss(self, request: Request, session: Session | None) -> Response:
@@ -87,25 +87,25 @@ class LetterForms:
 
     async def export(self, request: Request, session: Session | None) -> Response:
         """Send dead letters as JSON lines, as `dlq export` writes them."""
-        _, actor, asked = await self._selection(request, session)
+        _, actor, query = await self._selection(request, session)
 
         def write() -> Export:
-            self._audit.write("export", actor, filter=told(asked))
-            found = self._letters.export(asked)
-            self._audit.write("export-end", actor, letters=found.letters, complete=found.complete)
-            return found
+            self._audit.write("export", actor, filter=audit_facts(query))
+            export = self._letters.export(query)
+            self._audit.write("export-end", actor, letters=export.letters, complete=export.complete)
+            return export
 
-        found = await self._scan(write)
-        name = f"{self._group}-dead-letters{'' if found.complete else '-incomplete'}.jsonl"
-        headers = {"content-disposition": f'attachment; filename="{name}"', "content-length": str(found.size)}
-        return StreamingResponse(_chunks(found.file), media_type="application/jsonl", headers=headers)
+        export = await self._scan(write)
+        name = f"{self._group}-dead-letters{'' if export.complete else '-incomplete'}.jsonl"
+        headers = {"content-disposition": f'attachment; filename="{name}"', "content-length": str(export.size)}
+        return StreamingResponse(_chunks(export.file), media_type="application/jsonl", headers=headers)
 
     async def _selection(self, request: Request, session: Session | None) -> tuple[Session, Actor, LetterSearch]:
         """Return who asks, and for which dead letters."""
         form = await read_form(request)
         signed_in = expect_token(session, form.fields)
-        asked = parse_selection(form.fields, form.places, self._topics, wall())
-        return signed_in, actor_of(request, signed_in), asked
+        query = parse_selection(form.fields, form.positions, self._topics, wall())
+        return signed_in, actor_of(request, signed_in), query
 
 
 async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:

@@ -28,22 +28,22 @@ class LetterPages:
 
     async def letters(self, request: Request, session: Session | None) -> Response:
         """Show the dead letters that match a search."""
-        asked = parse_search(request.query_params, wall())
-        found = await self._scan(lambda: self._letters.find(asked))
-        reasons = sorted({letter.reason for letter, _ in found.letters if letter.reason})
+        query = parse_search(request.query_params, wall())
+        matches = await self._scan(lambda: self._letters.find(query))
+        reasons = sorted({letter.reason for letter, _ in matches.letters if letter.reason})
         return self._render(
-            "letters.html", session=session, here="/dlq", found=found, asked=asked.fields, reasons=reasons,
+            "letters.html", session=session, here="/dlq", matches=matches, asked=query.fields, reasons=reasons,
             since=list(SINCE), states=list(STATES),
         )  # fmt: skip
 
     async def letter(self, request: Request, session: Session | None) -> Response:
         """Show one dead letter, with its headers and a preview of its value."""
-        place = request.query_params.get("place", "")[:LONGEST_TEXT]
-        found = await self._scan(lambda: self._letters.letter(place))
-        if not found.letters:
+        position = request.query_params.get("place", "")[:LONGEST_TEXT]
+        matches = await self._scan(lambda: self._letters.letter(position))
+        if not matches.letters:
             text = "There is no such dead letter (any more)."
             return self._render("error.html", 404, session=session, here="/dlq", text=text)
-        (letter, verdict), *others = found.letters
+        (letter, verdict), *others = matches.letters
         every = letter.record.headers or []
         headers = [(cut(name, LONGEST_NAME), one_line(value)) for name, value in every[:MOST_HEADERS]]
         return self._render(

@@ -48,26 +48,26 @@ class LetterQueries:
     def __init__(self, looks: Queries) -> None:
         self._looks = looks
 
-    def find(self, asked: LetterSearch) -> Found:
+    def find(self, query: LetterSearch) -> Found:
         """Return the newest dead letters of a search, with the beginnings of their keys and values."""
         within = self._looks.within(LONGEST)
-        request = RedriveRequest(asked.filter)
+        request = RedriveRequest(query.filter)
         return search(
-            self._looks.letters, self._looks.policy, request, MOST_LETTERS, MOST_SCANNED, within, asked.states,
+            self._looks.letters, self._looks.policy, request, MOST_LETTERS, MOST_SCANNED, within, query.states,
             keep=beginning,
         )  # fmt: skip
 
-    def every(self, asked: LetterSearch, most: int) -> Found:
+    def every(self, query: LetterSearch, most: int) -> Found:
         """Return the newest `most` dead letters of a search, without key, value and headers."""
         within = self._looks.within(LONGEST)
-        request = RedriveRequest(asked.filter)
-        return search(self._looks.letters, self._looks.policy, request, most, MOST_SCANNED, within, asked.states)
+        request = RedriveRequest(query.filter)
+        return search(self._looks.letters, self._looks.policy, request, most, MOST_SCANNED, within, query.states)
 
-    def letter(self, place: str) -> Found:
-        """Return one dead letter by its place in the DLQ, or all with one id."""
-        return find_id(self._looks.letters, self._looks.policy, place, MOST_SCANNED, self._looks.within(LONGEST))
+    def letter(self, position: str) -> Found:
+        """Return one dead letter by its position in the DLQ, or all with one id."""
+        return find_id(self._looks.letters, self._looks.policy, position, MOST_SCANNED, self._looks.within(LONGEST))
 
-    def export(self, asked: LetterSearch) -> Export:
+    def export(self, query: LetterSearch) -> Export:
         """Write the dead letters of a search as `dlq export` does, up to MOST_EXPORTED and MOST_BYTES.
 
         Raises SetupError if there is no room for the file.
@@ -75,7 +75,7 @@ class LetterQueries:
         with ExitStack() as made:
             file = made.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))
             try:
-                letters, complete = self._write(asked, file)
+                letters, complete = self._write(query, file)
                 size = file.tell()
                 file.seek(0)
             except OSError as error:
@@ -83,16 +83,16 @@ class LetterQueries:
             made.pop_all()
         return Export(file, size, letters, complete)
 
-    def _write(self, asked: LetterSearch, file: IO[bytes]) -> tuple[int, bool]:
+    def _write(self, query: LetterSearch, file: IO[bytes]) -> tuple[int, bool]:
         topics, policy, tell = self._looks.letters, self._looks.policy, self._looks.within(LONGEST)
         everything = topics.layout()
         pasts = topics.pasts(everything, only_shown=True)
-        layout = narrowed(topics.since(everything, asked.filter.since), asked.filter, topics.topics)
+        layout = narrowed(topics.since(everything, query.filter.since), query.filter, topics.topics)
         count = size = 0
         with Scan(topics, layout) as scan:
-            for letter, verdict in judged(scan, RedriveRequest(asked.filter), policy, pasts):
+            for letter, verdict in judged(scan, RedriveRequest(query.filter), policy, pasts):
                 tell(scan, count)
-                if verdict is None or verdict not in asked.states:
+                if verdict is None or verdict not in query.states:
                     continue
                 line = line_of(letter).encode() + b"\n"
                 if count == MOST_EXPORTED or (count and size + len(line) > MOST_BYTES):
@@ -102,6 +102,6 @@ class LetterQueries:
         return count, True
 
 
-def until(asked: LetterSearch, at: int) -> LetterSearch:
+def until(query: LetterSearch, at: int) -> LetterSearch:
     """Return the search without what died after `at` (epoch ms)."""
-    return asked._replace(filter=replace(asked.filter, until=min(asked.filter.until, at)))
+    return query._replace(filter=replace(query.filter, until=min(query.filter.until, at)))

@@ -21,7 +21,7 @@ from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
 from sidecar.dlq.redriver import Redriver
 from sidecar.errors import ReconsumeError
 from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.letter_form import LetterSearch, told
+from sidecar.ui.letter_form import LetterSearch, audit_facts
 from sidecar.ui.letter_queries import until
 from sidecar.ui.plans import MOST_KEPT, Plans, RefusedError, new_id
 from sidecar.ui.queries import Queries
@@ -107,19 +107,19 @@ class Redrives:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def plan(self, asked: LetterSearch, actor: Actor) -> Plan:
+    def plan(self, query: LetterSearch, actor: Actor) -> Plan:
         """Make a dry run. Raises RefusedError, BrokerError, ContractError or SetupError."""
-        if Eligibility.READY not in asked.states:
+        if Eligibility.READY not in query.states:
             raise RefusedError("only dead letters that are ready can be redriven: choose that state")
         at = wall()
-        asked = until(asked, at)  # later dead letters are not part of the plan
-        request = RedriveRequest(asked.filter)
-        self._audit.write("dry-run", actor, filter=told(asked))
+        query = until(query, at)  # later dead letters are not part of the plan
+        request = RedriveRequest(query.filter)
+        self._audit.write("dry-run", actor, filter=audit_facts(query))
         counts = plan_redrive(
             self._looks.letters, self._looks.policy, request, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
         )
         target = self._looks.settings.names.ready
-        plan = Plan(new_id(), actor, asked, request, counts, target, at, time.monotonic())
+        plan = Plan(new_id(), actor, query, request, counts, target, at, time.monotonic())
         with self._lock:
             self.plans.put(plan)
         return plan
@@ -133,7 +133,7 @@ class Redrives:
             if any(job.ended is None for job in self._jobs.values()):
                 raise RefusedError("another redrive is under way: wait for its end")
             plan = self.plans.find(plan_id, actor)
-            found = told(plan.search)
+            found = audit_facts(plan.search)
             self._audit.write("redrive", actor, filter=found, letters=plan.ready, target=plan.target, rate=rate)
             self.plans.drop(plan_id)
             job = Job(new_id(), plan, actor, wall(), rate)

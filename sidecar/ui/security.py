@@ -37,7 +37,7 @@ lock out the others.
 """
 MOST_ADDRESSES = 1_024
 MOST_FIELDS = 32
-PLACE = "place"
+TICKED = "place"
 """The check boxes of a list: the only field that a form may have more than once."""
 LONGEST_NAME = 64
 
@@ -155,10 +155,10 @@ class Sessions:
 
 
 class Form(NamedTuple):
-    """The fields of a form, each there once, and the values of its check boxes PLACE."""
+    """The fields of a form, each there once, and the values of its check boxes TICKED."""
 
     fields: Mapping[str, str]
-    places: tuple[str, ...]
+    positions: tuple[str, ...]
 
 
 async def read_form(request: Request) -> Form:
@@ -176,10 +176,10 @@ async def read_form(request: Request) -> Form:
         fields = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text))
     except ValueError:
         raise ForgedError("the form cannot be read") from None
-    places = tuple(fields.pop(PLACE, ()))
+    positions = tuple(fields.pop(TICKED, ()))
     if len(fields) > MOST_FIELDS or any(len(values) > 1 for values in fields.values()):
         raise ForgedError("a field is there twice, or there are too many")
-    return Form({name: values[0] for name, values in fields.items()}, places)
+    return Form({name: values[0] for name, values in fields.items()}, positions)
 
 
 def expect_own_origin(headers: Headers) -> None:

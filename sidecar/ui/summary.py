@@ -123,9 +123,9 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -
     )
 
 
-def _dead(found: DeadLetters) -> Dead:
-    newest = _NEWEST.decode(found.newest)
-    return Dead(found.reason, found.records, newest.id, newest.at, newest.text or "")
+def _dead(letters: DeadLetters) -> Dead:
+    newest = _NEWEST.decode(letters.newest)
+    return Dead(letters.reason, letters.records, newest.id, newest.at, newest.text or "")
 
 
 def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:

@@ -166,10 +166,10 @@ class ViewQuery:
 
     def dead(self, most: int) -> list[DeadLetters]:
         """Return how many records are dead letters now, by reason, the most frequent first; at most `most` reasons."""
-        found = self._connection.execute(DEAD, (most,)).fetchall()
+        rows = self._connection.execute(DEAD, (most,)).fetchall()
         return [
             DeadLetters(reason, count, bytes(self._connection.execute(NEWEST_DEAD, (reason,)).fetchone()[0]))
-            for reason, count in found
+            for reason, count in rows
         ]
 
     def _page(self, asked: _List, limit: int, cursor: str | None) -> Page:

@@ -13,10 +13,10 @@ from sidecar.ui.letter_form import (
     MOST_PICKED,
     BadFormError,
     LetterSearch,
+    audit_facts,
     parse_rate,
     parse_search,
     parse_selection,
-    told,
 )
 from sidecar.ui.text import begins, due, iso
 
@@ -107,8 +107,8 @@ def test_a_rate_that_is_none_is_refused(text: str) -> None:
 
 def test_the_audit_log_has_each_condition_and_nothing_else() -> None:
     asked = parse_search({"key": "k", "contains": "v", "state": "ready", "since": "1h"}, NOW)
-    assert told(asked) == {"key": ["k"], "contains": ["v"], "state": "ready", "since": NOW - 3_600_000}
-    assert told(LetterSearch({}, Filter(ids=(PLACE,)), LISTED)) == {"id": [PLACE]}
+    assert audit_facts(asked) == {"key": ["k"], "contains": ["v"], "state": "ready", "since": NOW - 3_600_000}
+    assert audit_facts(LetterSearch({}, Filter(ids=(PLACE,)), LISTED)) == {"id": [PLACE]}
 
 
 SNIPPETS: dict[str, tuple[bytes | None, str]] = {
