@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.support.kafka.topic_io import produce
+from tests.support.view_rows import wall
 from tests.ui.conftest import Open
 from tests.ui.hostile import LONG
-from tests.ui.scene import Scene
+from tests.ui.scene import Scene, heartbeats
 from tests.ui.test_browser import PAGES, sign_in
 
 WIDTHS = (360, 768, 1_280)
@@ -47,6 +49,7 @@ def fits(page: Any) -> list[tuple[int, str, int]]:
 
 def test_no_page_is_wider_than_its_screen_and_what_is_touched_is_not_too_small(chromium: Any, scene: Scene) -> None:
     """Given names, keys, reasons and values that cannot be broken, at 360, 768 and 1 280 px, light and dark."""
+    produce(scene.group.bootstrap, scene.group.names.policy, heartbeats(scene.group, wall(), hostile=True))
     page, wide = chromium.new_page(base_url=scene.url), {}
     sign_in(page)
     for path in every_path(scene):
