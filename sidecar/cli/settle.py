@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,13 +12,10 @@ from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
-from sidecar.clock import wall
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.errors import BrokerError, ContractError
+from sidecar.errors import ContractError
 from sidecar.printable import printable
-from topics.events import State, event_of
-from topics.policy_record import LONGEST_WHY, SettlementRecord
 
 if TYPE_CHECKING:
     from sidecar.dlq.settlements import Settlements
@@ -59,12 +55,14 @@ def settle(
     """
     if not commit:
         raise typer.BadParameter("say what to do with the record: --commit")
-    if not why.strip() or len(why) > LONGEST_WHY or not why.isprintable():
-        raise typer.BadParameter(f"--why must be 1 to {LONGEST_WHY} printable characters")
+    from sidecar.dlq.dismissal import expect_room, fault_of_why  # the Kafka client is slow to import
+
+    if fault := fault_of_why(why):
+        raise typer.BadParameter(f"--why: {fault}")
     _, there, policy = open_dlq(options, who)
     letter, verdict = the_letter(there, policy, ident, scan)
     row = row_of(letter, verdict, why)
-    settled = expect_room(there, verdict)
+    settled = expect_room(there, more=verdict is not Eligibility.DISMISSED)
     asked = f"Dismiss {printable(letter.id)} for good?"
     if not is_to_go_on(options.output, COLUMNS, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
@@ -75,6 +73,7 @@ def settle(
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
     """Return the newest dead letter with this id. Raises ContractError if there is none that can be dismissed."""
+    from sidecar.dlq.dismissal import fault_of
     from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, progress_line("found"))
@@ -82,57 +81,22 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple
         more = "; --scan looks at more" if found.cut else ""
         raise ContractError(f"there is no dead letter {printable(ident)}{more}")
     letter, verdict = found.letters[0]
-    if verdict is Eligibility.REDRIVEN:
-        raise ContractError(f"{letter.place} was redriven: it is no dead letter any more")
-    if letter.life is None:
-        raise ContractError(f"{letter.place} has no readable headers, so that nothing names it: `dlq purge` deletes it")
+    if fault := fault_of(letter, verdict):
+        raise ContractError(fault)
     return letter, verdict
-
-
-def expect_room(there: DlqTopics, verdict: Eligibility) -> Settlements:
-    """Return the group's settlements. Raises ContractError if none may be added."""
-    from sidecar.dlq.settlements import MOST
-
-    needed = {there.names.policy, there.names.events}
-    if missing := sorted(needed - there.cluster.find(needed).keys()):
-        raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
-    settled = there.settlements()
-    if settled.unaware:
-        raise ContractError(
-            f"instances of an older version do not know dismissed letters: {', '.join(settled.unaware[:10])}; "
-            "finish the roll-out first"
-        )
-    if verdict is not Eligibility.DISMISSED and len(settled.commits) - len(gone(there, settled)) >= MOST:
-        raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `reconsume dlq purge`")
-    return settled
-
-
-def gone(there: DlqTopics, settled: Settlements) -> list[str]:
-    """Return the ids of the settlements whose letters Kafka has deleted."""
-    from sidecar.dlq.settlements import gone_of
-
-    return gone_of(settled, there.layout())
 
 
 def carry_out(there: DlqTopics, policy: Policy, letter: Letter, settled: Settlements, why: str, by: str) -> int:
     """Write the decision, then the event. Return 3 if only the decision is in Kafka."""
-    from sidecar.dlq.settlements import Life, SettlementWriter
+    from sidecar.dlq.dismissal import dismiss
 
-    assert letter.life is not None
-    life, at, writer = letter.life, wall(), SettlementWriter(there.kafka, there.names)
-    if Life(life.id, life.redrives, life.times) in settled.commits:
-        talk(f"{life.id} was dismissed before: only its event is written again")
-    else:
-        record = SettlementRecord(life.redrives, life.times, "commit", why, by, at, secrets.token_hex(8), letter.place)
-        writer.write(life.id, record)
-    event = event_of(life, State.DISMISSED, None, group=there.names.group, instance=policy.instance, at=at)
-    try:
-        writer.tell(event)
-        writer.forget(one for one in gone(there, settled) if one != life.id)
-    except BrokerError as fault:
-        talk(f"dismissed, but {fault}; the same command tries it again")
+    done = dismiss(there, policy, [letter], settled, why, by)
+    if done.before:
+        talk(f"{letter.id} was dismissed before: only its event is written again")
+    if done.event_fault:
+        talk(f"dismissed, but {done.event_fault}; the same command tries it again")
         return PARTLY
-    talk(f"dismissed {life.id}: it is in no list and no redrive any more; `dlq list --all` shows it")
+    talk(f"dismissed {letter.id}: it is in no list and no redrive any more; `dlq list --all` shows it")
     return DONE
 
 

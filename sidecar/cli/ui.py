@@ -25,7 +25,7 @@ AUDIT = "reconsume-ui-audit.jsonl"
 Address = Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="Who knows its token may redrive; else all is read-only."),
+    typer.Option("--token-file", metavar="FILE", help="Who knows its token may act; else all is read-only."),
 ]
 AuditFile = Annotated[
     Path | None,
@@ -46,12 +46,12 @@ def ui(
 ) -> int:
     """Serve the dashboard.
 
-    The group live: what is due when, reasons, a storm sign; search, and one record's journey as a picture; dead
-    letters; the policy and who changed it; instances and lag. It follows the view that `view run` writes.
+    The group live: what waits and when it is due, why records died, what is wrong now; search, and one record's journey
+    as a picture; dead letters; the policy and who changed it; instances and lag. It needs no Spark job.
 
-    It is read-only, and only this machine reaches it. With --token-file whoever signs in by the token may redrive dead
-    letters, each time after a dry run; every action is logged. Outside loopback the token is needed to read, too, and
-    a proxy for TLS. Ends on Ctrl-C; a redrive under way ends between two transactions.
+    It is read-only, and only this machine reaches it. With --token-file whoever signs in by the token may redrive,
+    dismiss and export dead letters; a plan is shown before, and every action is logged. Outside loopback the token is
+    needed to read, too, and a proxy for TLS. Ends on Ctrl-C; a redrive under way ends between two transactions.
 
     \b
     Examples:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
+from sidecar.printable import printable_json
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -73,6 +75,11 @@ def export_line(letter: Letter) -> dict[str, Any]:
         "value_base64": _text(record.value),
         "headers": headers,
     }
+
+
+def line_of(letter: Letter) -> str:
+    """Return the letter as one line of JSON, without characters that are not printable."""
+    return printable_json(json.dumps(export_line(letter), ensure_ascii=False))
 
 
 def _text(data: bytes | None) -> str | None:

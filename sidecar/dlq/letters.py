@@ -24,6 +24,11 @@ MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
 
 
+LONGEST_FILTER = 1_024
+"""Characters of one text of a filter. A redrive stores its filter in a committed offset's metadata, which has 4 KiB,
+packed."""
+
+
 class Letter(msgspec.Struct, frozen=True, gc=False):
     """A record of the DLQ.
 
@@ -128,6 +133,15 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             and set(wider.headers) <= set(self.headers)
             and set(wider.contains) <= set(self.contains)
         )
+
+
+def fault_of_text(text: str) -> str:
+    """Return why a text cannot be in a filter, as one sentence; empty if it can."""
+    if not text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        return f"a filter must be text in UTF-8, and this one is {text[:40]!r}"
+    if len(text) > LONGEST_FILTER:
+        return f"a filter has at most {LONGEST_FILTER} characters, and this one {len(text)}"
+    return ""
 
 
 def has_header(headers: Headers, name: str, value: str | None) -> bool:

@@ -18,7 +18,7 @@ from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, read_letter
 from sidecar.dlq.redrive_course import read_from
 from sidecar.dlq.redrive_history import RedriveHistory, eligibility, first_open
 from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout, Span
+from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed
 
 REFUSED = "refused"
 """Used beside the values of Eligibility: Kafka does not accept the copy."""
@@ -87,7 +87,8 @@ def to_read(
 ) -> Layout:
     """Return the offsets in which the redrive may still find letters, by partition."""
     asked = topics.since(layout, request.filter.since)
-    return {place: _open(span, layout[place].begin, request, pasts[place]) for place, span in asked.items()}
+    open_ = {place: _open(span, layout[place].begin, request, pasts[place]) for place, span in asked.items()}
+    return narrowed(open_, request.filter, topics.topics)
 
 
 def _open(span: Span, begin: int, request: RedriveRequest, history: RedriveHistory) -> Span:

@@ -13,6 +13,8 @@ from typing import Any
 
 from topics.json_bounds import nests_beyond
 
+BEGINNING = 512
+"""Bytes of a key or a value that a list keeps to show how it begins."""
 SHOWN = 4_096
 """Characters that are shown of a value; bytes if the value is not text."""
 PARSED = 64 * 1024
@@ -30,6 +32,27 @@ def one_line(data: bytes | None) -> str:
         return data.decode()[:SHOWN] or "(empty)"
     except UnicodeDecodeError:
         return f"0x{data[:64].hex()}{'…' if len(data) > 64 else ''}"
+
+
+def snippet(data: bytes | None, most: int) -> str:
+    """Return how the bytes begin, as text for one line of at most `most` characters.
+
+    The bytes may be cut inside a character.
+    """
+    if not data:
+        return one_line(data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as fault:
+        if fault.reason != "unexpected end of data":
+            return cut_to(f"0x{data[:most].hex()}", most)
+        text = data[: fault.start].decode()
+    return cut_to(" ".join(text.split()), most)
+
+
+def cut_to(text: str, most: int) -> str:
+    """Return the text, cut to at most `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def preview(value: bytes | None) -> dict[str, Any]:

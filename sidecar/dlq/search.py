@@ -6,19 +6,19 @@ The number of records read is bounded, and the result says whether older ones we
 from __future__ import annotations
 
 import heapq
-import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from sidecar.core.policy import Policy
-from sidecar.core.record import Partition
+from sidecar.core.record import weight_of
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from sidecar.dlq.plan import Told, judged
+from sidecar.dlq.preview import BEGINNING
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout, Span
+from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, position_in
 
 LISTED = frozenset(Eligibility) - {Eligibility.DISMISSED}
 """The letters that a list has if no states are asked for."""
@@ -26,7 +26,6 @@ STAYS = 10
 """Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
 MOST_BYTES = 16 * 1024 * 1024
 """Bytes (`Record.weight`) of letters that are returned in full. A single one may have more."""
-PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
 
 
 class Found(NamedTuple):
@@ -44,6 +43,24 @@ class Found(NamedTuple):
     cut: bool
 
 
+def slim(letter: Letter) -> Letter:
+    """Return the letter without key, value and headers, which most lists do not show."""
+    return replace(letter, record=replace(letter.record, key=None, value=None, headers=None, weight=0))
+
+
+def whole(letter: Letter) -> Letter:
+    """Return the letter as it is."""
+    return letter
+
+
+def beginning(letter: Letter) -> Letter:
+    """Return the letter with the first BEGINNING bytes of its key and value, and without headers."""
+    record = letter.record
+    key, value = (None if data is None else data[:BEGINNING] for data in (record.key, record.value))
+    weight = weight_of(key, value, None, None)
+    return replace(letter, record=replace(record, key=key, value=value, headers=None, weight=weight))
+
+
 def search(
     topics: DlqTopics,
     policy: Policy,
@@ -53,16 +70,16 @@ def search(
     told: Told,
     states: Collection[Eligibility] = LISTED,
     *,
-    whole: bool = False,
+    keep: Callable[[Letter], Letter] = slim,
 ) -> Found:
     """Return the newest letters that a request selects: at most `most`, from the newest `scan_most` records.
 
-    Without `whole` they have no key, value and headers: a list of a hundred would take a hundred MB. With it they have
-    MOST_BYTES together, or are one. Raises BrokerError.
+    `keep` returns what is kept of a letter; of whole ones a list of a hundred would take a hundred MB. Those that are
+    kept have MOST_BYTES together, or are one. Raises BrokerError.
     """
     everything = topics.layout()
     pasts = topics.pasts(everything, only_shown=True)
-    asked = topics.since(everything, request.filter.since)
+    asked = narrowed(topics.since(everything, request.filter.since), request.filter, topics.topics)
     layout = newest(asked, scan_most)
     total = sum(span.end - span.begin for span in asked.values())
     cut = any(layout[place].begin > span.begin for place, span in asked.items())
@@ -72,7 +89,7 @@ def search(
             matched += verdict in states
             told(scan, matched)
             if verdict is not None and verdict in states:
-                kept.add(letter if whole else slim(letter), verdict)
+                kept.add(keep(letter), verdict)
         return Found(kept.letters(), matched, scan.read, total, scan.rate, cut)
 
 
@@ -99,11 +116,6 @@ class Newest:
         return [(letter, verdict) for *_, letter, verdict in sorted(self._kept, key=lambda row: row[:3], reverse=True)]
 
 
-def slim(letter: Letter) -> Letter:
-    """Return the letter without key, value and headers, which no list shows."""
-    return replace(letter, record=replace(letter.record, key=None, value=None, headers=None, weight=0))
-
-
 def newest(layout: Layout, most: int) -> Layout:
     """Return the last `most` offsets, shared evenly among the partitions.
 
@@ -116,10 +128,10 @@ def newest(layout: Layout, most: int) -> Layout:
 def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
     """Return the newest stays of a record in the DLQ by its origin id, or one letter by its position in a DLQ topic."""
     request = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
-    match = PLACE.fullmatch(ident)
-    if match is None or match[1] not in topics.topics:
-        return search(topics, policy, request, STAYS, scan_most, told, frozenset(Eligibility), whole=True)
-    place, offset = Partition(match[1], int(match[2])), int(match[3])
+    position = position_in(ident, topics.topics)
+    if position is None:
+        return search(topics, policy, request, STAYS, scan_most, told, frozenset(Eligibility), keep=whole)
+    place, offset = position
     layout = topics.layout()
     if place not in layout or not layout[place].begin <= offset < layout[place].end:
         return Found([], 0, 0, 1, 0.0, cut=False)

@@ -7,7 +7,7 @@ later one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -130,15 +130,17 @@ class SettlementWriter:
         self._producer = Producer({**config, **own})
         self._faults: list[str] = []
 
-    def write(self, ident: str, record: SettlementRecord) -> None:
-        """Write a settlement. Raises BrokerError if it is not known to be in the topic."""
-        self._produce(self._names.policy, settlement_key(ident), render_record(record))
-        self._settle(f"the settlement of {ident} is not written, as far as is known")
+    def write(self, records: Mapping[str, SettlementRecord]) -> None:
+        """Write settlements, by the id of the record. Raises BrokerError if one is not known to be in the topic."""
+        for ident, record in records.items():
+            self._produce(self._names.policy, settlement_key(ident), render_record(record))
+        self._settle(f"the settlement of {_some(records)} is not written, as far as is known")
 
-    def tell(self, event: Event) -> None:
-        """Write the event of a dismissal. Raises BrokerError if it is not known to be in the topic."""
-        self._produce(self._names.events, event.id.encode(), encode_event(event), BY_KEY)
-        self._settle(f"the event of {event.id} is not written, as far as is known")
+    def tell(self, events: Sequence[Event]) -> None:
+        """Write the events of dismissals. Raises BrokerError if one is not known to be in the topic."""
+        for event in events:
+            self._produce(self._names.events, event.id.encode(), encode_event(event), BY_KEY)
+        self._settle(f"the event of {_some([event.id for event in events])} is not written, as far as is known")
 
     def forget(self, idents: Iterable[str]) -> None:
         """Delete settlements whose letters are gone. Raises BrokerError."""
@@ -158,3 +160,8 @@ class SettlementWriter:
         faults, self._faults = self._faults, []
         if faults or left:
             raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")
+
+
+def _some(idents: Collection[str]) -> str:
+    """Name one record, or one of several."""
+    return ("one of " if len(idents) > 1 else "") + next(iter(idents), "no record")

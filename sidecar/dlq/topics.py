@@ -6,7 +6,8 @@ Nothing is changed here. A redrive asks only after it has fenced all others; a d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from sidecar.clock import now
 from sidecar.core.record import Partition
+from sidecar.dlq.letters import Filter
 from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.dlq.settlements import Settlements, read_settlements
 from sidecar.errors import BrokerError, ContractError
@@ -49,6 +51,9 @@ _PASSING = passing(COORDINATOR, OPEN_TRANSACTION, CONNECTION, frozenset({KafkaEr
 """Transient errors of the first request to a group."""
 
 
+POSITION = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,18})")
+
+
 class Span(NamedTuple):
     """The offsets of a partition from `begin` up to `end`. `topic` is the id that Kafka gave its topic."""
 
@@ -58,6 +63,35 @@ class Span(NamedTuple):
 
 
 Layout = Mapping[Partition, Span]
+
+
+def position_in(ident: str, topics: Collection[str]) -> tuple[Partition, int] | None:
+    """Return the partition and the offset that `ident` names, as `topic:partition:offset`; None if it names none in
+    these topics."""
+    match = POSITION.fullmatch(ident)
+    return None if match is None or match[1] not in topics else (Partition(match[1], int(match[2])), int(match[3]))
+
+
+def narrowed(layout: Layout, wanted: Filter, topics: Collection[str]) -> Layout:
+    """Return the piece of the layout that has every letter with one of the filter's ids.
+
+    That is less than all only if each id is a position in these topics.
+    """
+    positions = [position_in(ident, topics) for ident in wanted.ids]
+    if not positions or None in positions:
+        return layout
+    offsets: dict[Partition, list[int]] = {}
+    for partition, offset in filter(None, positions):
+        offsets.setdefault(partition, []).append(offset)
+    return {partition: _around(span, offsets.get(partition, ())) for partition, span in layout.items()}
+
+
+def _around(span: Span, offsets: Collection[int]) -> Span:
+    """Return the part of the span that has these offsets; an empty one if there are none."""
+    if not offsets:
+        return span._replace(begin=span.end)
+    begin = max(span.begin, min(offsets))
+    return span._replace(begin=begin, end=max(begin, min(span.end, max(offsets) + 1)))
 
 
 class DlqTopics:

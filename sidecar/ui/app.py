@@ -29,6 +29,8 @@ from sidecar.settings.addresses import Listen, is_loopback
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.endpoint import Endpoints, ThreadQueries
 from sidecar.ui.forms import Forms
+from sidecar.ui.letter_forms import LetterForms
+from sidecar.ui.letter_pages import LetterPages
 from sidecar.ui.pages import Pages
 from sidecar.ui.queries import Queries
 from sidecar.ui.redrives import Redrives
@@ -125,15 +127,16 @@ class Dashboard:
         wanted = self._wanted
         front = Endpoints(self._render, self._sessions, everyone_reads=wanted.near)
         pages = Pages(self._render, self._asker, self._scans, self._looks, self._topic, self._readers)
-        routes = [*_assets(), *_showing(front, pages)]
+        routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks))]
         if self._tokens is not None:
             if self._tokens.too_short():
                 text = (
                     f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
                 )
                 raise ConfigError([f"{wanted.token_file}: {text}"])
-            forms = (self._render, self._asker, self._scans, self._redrives, self._audit, self._sessions, self._tokens)
-            routes += _changing(front, Forms(*forms))
+            forms = Forms(self._render, self._asker, self._audit, self._sessions, self._tokens)
+            shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
+            routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         # Forms check their own media type, and each action writes its own audit line.
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
@@ -155,15 +158,15 @@ class Dashboard:
         return self._render("error.html", 500, here="", text="A fault of the dashboard itself; its log says more.")
 
 
-def _showing(front: Endpoints, pages: Pages) -> Sequence[Route]:
+def _showing(front: Endpoints, pages: Pages, letters: LetterPages) -> Sequence[Route]:
     shown = {
         "/": pages.group,
         "/part/group": pages.group_part,
         "/records": pages.records,
         "/record": pages.record,
         "/record/journey": pages.journey,
-        "/dlq": pages.letters,
-        "/dlq/letter": pages.letter,
+        "/dlq": letters.letters,
+        "/dlq/letter": letters.letter,
         "/policy": pages.policy,
         "/instances": pages.instances,
         "/part/instances": pages.instances_part,
@@ -172,16 +175,27 @@ def _showing(front: Endpoints, pages: Pages) -> Sequence[Route]:
     return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
 
 
-def _changing(front: Endpoints, doing: Forms) -> Sequence[Route]:
+def _signing(front: Endpoints, doing: Forms) -> Sequence[Route]:
     return [
         Route("/sign-in", front(doing.ask_token, open_to_all=True), methods=["GET"]),
         Route("/sign-in", front(doing.sign_in, open_to_all=True), methods=["POST"]),
         Route("/sign-out", front(doing.sign_out), methods=["POST"]),
-        Route("/dlq/plan", front(doing.plan), methods=["POST"]),
-        Route("/dlq/redrive", front(doing.redrive), methods=["POST"]),
-        Route("/dlq/redrives/{job}", front(doing.job), methods=["GET"]),
-        Route("/dlq/redrives/{job}/stop", front(doing.stop), methods=["POST"]),
         Route("/audit", front(doing.audit), methods=["GET"]),
+    ]
+
+
+def _acting(front: Endpoints, doing: LetterForms) -> Sequence[Route]:
+    forms = {
+        "/dlq/plan": doing.plan,
+        "/dlq/redrive": doing.redrive,
+        "/dlq/redrives/{job}/stop": doing.stop,
+        "/dlq/dismissal": doing.plan_dismissal,
+        "/dlq/dismiss": doing.dismiss,
+        "/dlq/export": doing.export,
+    }
+    return [
+        *(Route(path, front(form), methods=["POST"]) for path, form in forms.items()),
+        Route("/dlq/redrives/{job}", front(doing.job), methods=["GET"]),
     ]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from sidecar.printable import printable
-from sidecar.ui.text import cut, length
+from sidecar.ui.text import cut, iso, length, moment
 from topics.durations import render_duration
 
 LEFT, WIDTH, LANE = 64, 720, 30
@@ -23,6 +23,10 @@ COLUMNS, WIDEST = 30, 10
 SOON = 5_000
 """ms; the scale of the logarithmic time axis: seconds near now, hours far away."""
 TICKS = (0, 10_000, 60_000, 600_000, 3_600_000, 7_200_000, 21_600_000, 86_400_000, 864_000_000)
+
+
+WORDS = {"wait": "retries", "good": "done", "dead": "dead letters"}
+"""What a kind of bar counts."""
 
 
 class Lane(NamedTuple):
@@ -123,10 +127,10 @@ def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup
             tall = (base - 8) * number / most
             y -= tall
             parts.append(
-                Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>').format(
-                    kind, x + 1, y, step - 2, tall
-                )
-                + Markup("{} {}</title></rect>").format(number, kind)
+                Markup(
+                    '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title data-at="{}">'
+                ).format(kind, x + 1, y, step - 2, tall, iso(one.begin))
+                + Markup("{} {} from {} UTC</title></rect>").format(number, WORDS[kind], moment(one.begin))
             )
     for part, anchor in ((0, "start"), (count // 2, "middle"), (count, "end")):
         parts.append(

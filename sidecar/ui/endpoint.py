@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sidecar.errors import ReconsumeError
-from sidecar.ui.redrives import RefusedError
+from sidecar.ui.letter_form import BadFormError
+from sidecar.ui.plans import RefusedError
 from sidecar.ui.security import ForgedError, Session, Sessions
 from sidecar.ui.templating import Renderer
 from sidecar.view.query import BadCursorError
@@ -30,6 +31,18 @@ Page = Callable[[Request, Session | None], Awaitable[Response]]
 
 class BusyError(ReconsumeError):
     """Too many queries at once."""
+
+
+TOLD: Mapping[type[Exception], tuple[int, str]] = {
+    ForgedError: (403, "Nothing was done: {}."),
+    BadFormError: (400, "Nothing was done: {}."),
+    RefusedError: (409, "Nothing was done: {}."),
+    BadCursorError: (400, "The list was made anew since: begin at its first page."),
+    UnknownError: (503, "Nothing is known of the view now: {}."),
+    BusyError: (503, "{}."),
+    ReconsumeError: (502, "{}."),
+}
+"""What a user is told of an error, and by which status; the first that fits."""
 
 
 class ThreadQueries:
@@ -78,18 +91,9 @@ class Endpoints:
                 return self._ask_to_sign_in(request)
             try:
                 return await page(request, session)
-            except ForgedError as error:
-                return self._told(request, session, 403, f"Nothing was done: {error}.")
-            except RefusedError as error:
-                return self._told(request, session, 409, f"Nothing was done: {error}.")
-            except BadCursorError:
-                return self._told(request, session, 400, "The list was made anew since: begin at its first page.")
-            except UnknownError as error:
-                return self._told(request, session, 503, f"Nothing is known of the view now: {error}.")
-            except BusyError as error:
-                return self._told(request, session, 503, f"{error}.")
-            except ReconsumeError as error:
-                return self._told(request, session, 502, f"{error}.")
+            except tuple(TOLD) as error:
+                status, text = next(told for kind, told in TOLD.items() if isinstance(error, kind))
+                return self._told(request, session, status, text.format(error))
 
         return endpoint
 

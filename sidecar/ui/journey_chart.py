@@ -11,7 +11,7 @@ from math import log10
 from markupsafe import Markup
 
 from sidecar.printable import printable
-from sidecar.ui.text import cut, length, moment
+from sidecar.ui.text import cut, iso, length, moment
 from topics.events import Event, State
 
 WIDTH, SERVICE, WAITS, TEXT = 340, 84, 138, 156
@@ -48,6 +48,7 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
             '<svg class="journey" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
         ).format(WIDTH, y + 6, f"The journey of the record, {len(events)} events"),
         Markup(
+            '<text class="rail-name zone" x="0" y="14">UTC</text>'
             '<text class="rail-name" x="{}" y="14" text-anchor="middle">delivered</text>'
             '<text class="rail-name" x="{}" y="14" text-anchor="start">waits</text>'
             '<line class="rail" x1="{}" x2="{}" y1="24" y2="{}"/>'
@@ -103,12 +104,13 @@ def _node(event: Event, top: int, before: int | None) -> Iterator[Markup]:
     why = f"{event.reason}: {event.text}" if event.text else event.reason
     told = WORD[event.state] + (f" · {why}" if why else "")
     yield Markup(
-        '<text class="small" x="0" y="{}">{}</text><circle class="node {}" cx="{}" cy="{}" r="11"/>'
+        '<text class="small" x="0" y="{}" data-at="{}">{}</text><circle class="node {}" cx="{}" cy="{}" r="11"/>'
         '<text class="sign" x="{}" y="{}" text-anchor="middle">{}</text>'
-    ).format(top + 4, clock[11:], kind, SERVICE, top, SERVICE, top + 4.5, SIGN[event.state])
-    yield Markup('<text class="told {}" x="{}" y="{}">{}<title>{}</title></text>').format(
-        kind, TEXT, top + 4, cut(told, LONGEST - 4), printable(f"{told} by {event.instance} at {clock} UTC")
-    )
+    ).format(top + 4, iso(event.at), clock[11:], kind, SERVICE, top, SERVICE, top + 4.5, SIGN[event.state])
+    yield Markup('<text class="told {}" x="{}" y="{}">{}<title data-at="{}">{}</title></text>').format(
+        kind, TEXT, top + 4, cut(told, LONGEST - 4), iso(event.at),
+        printable(f"{told} by {event.instance} at {clock} UTC"),
+    )  # fmt: skip
     counted = counting(event)
     if before is not None:
         counted += f" · {length(event.at - before)} later"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sidecar.clock import wall
-from sidecar.dlq.letters import Filter
-from sidecar.dlq.preview import one_line, preview
+from sidecar.errors import ReconsumeError
 from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.ui.alarms import alarms
 from sidecar.ui.charts import due_picture, minutes_picture
@@ -23,7 +22,6 @@ from sidecar.ui.queries import Queries
 from sidecar.ui.security import Session
 from sidecar.ui.summary import MINUTES, summarize
 from sidecar.ui.templating import Renderer
-from sidecar.ui.text import cut
 from sidecar.view.follower import ViewFollower
 from sidecar.view.query import Filters
 from sidecar.view.query_pool import QueryPool, UnknownError
@@ -32,9 +30,6 @@ from topics.events import State
 
 ROWS = 50
 LONGEST_TEXT = 1_024
-SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
-MOST_HEADERS, LONGEST_NAME = 200, 256
-"""Headers of a letter that are shown, and characters of their names. A record of 900 KB may have 200 000 headers."""
 OLD = 60_000
 """ms after which the view counts as behind."""
 
@@ -54,7 +49,7 @@ class Pages:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers = topic, readers
         view = looks.settings.view
-        self._wish = view.source
+        self._wish, self._delays = view.source, looks.settings.delays
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
     async def group(self, request: Request, session: Session | None) -> Response:
@@ -69,7 +64,7 @@ class Pages:
     async def _group(self) -> dict[str, Any]:
         now = wall()
         try:
-            summary, origin = await self._readers.ask(lambda query: summarize(query, now, self._rule))
+            summary, origin = await self._readers.ask(lambda query: summarize(query, now, self._rule, self._delays))
         except UnknownError as unknown:
             return {"summary": None, "problem": str(unknown), "wish": self._wish, "now": now}
         return {
@@ -78,7 +73,7 @@ class Pages:
             "old": now - origin.as_of > OLD,
             "problem": self._topic.seen.problem,
             "bad": sum(self._topic.seen.bad.values()),
-            "due": due_picture(summary.lanes, summary.known),
+            "picture": due_picture(summary.lanes, summary.known),
             "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
             "rule": self._rule,
             "now": now,
@@ -99,7 +94,7 @@ class Pages:
         more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
         return self._render(
             "records.html", session=session, here="/records", rows=rows, asked=asked, state=state, states=list(State),
-            more=more, origin=origin, now=wall(),
+            more=more, origin=origin,
         )  # fmt: skip
 
     async def record(self, request: Request, session: Session | None) -> Response:
@@ -113,7 +108,6 @@ class Pages:
         query = urlencode({"id": key, **({} if row is None else {"since": row["first_failed_at"]})})
         return self._render(
             "record.html", session=session, here="/records", key=key, row=row, query=query, origin=origin,
-            now=wall(),
         )  # fmt: skip
 
     async def journey(self, request: Request, session: Session | None) -> Response:
@@ -125,35 +119,10 @@ class Pages:
         picture = journey_picture(scan.events, wall()) if scan.events else None
         return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
 
-    async def letters(self, request: Request, session: Session | None) -> Response:
-        """Show the dead letters."""
-        asked = fields_of(request.query_params, ("id", "reason", "topic", "since"))
-        found = await self._scan(lambda: self._looks.find(letter_filter(asked)))
-        return self._render(
-            "letters.html", session=session, here="/dlq", found=found, asked=asked, since=list(SINCE), now=wall()
-        )
-
-    async def letter(self, request: Request, session: Session | None) -> Response:
-        """Show one dead letter, with its headers and a preview of its value."""
-        place = request.query_params.get("place", "")[:LONGEST_TEXT]
-        found = await self._scan(lambda: self._looks.letter(place))
-        if not found.letters:
-            return self._render(
-                "error.html", 404, session=session, here="/dlq", text="There is no such dead letter (any more)."
-            )
-        letter, verdict = found.letters[0]
-        every = letter.record.headers or []
-        headers = [(cut(name, LONGEST_NAME), one_line(value)) for name, value in every[:MOST_HEADERS]]
-        return self._render(
-            "letter.html", session=session, here="/dlq", letter=letter, verdict=verdict, headers=headers,
-            more=len(every) - len(headers), key=one_line(letter.record.key), value=preview(letter.record.value),
-            now=wall(),
-        )  # fmt: skip
-
     async def policy(self, request: Request, session: Session | None) -> Response:
         """Show the policy in force and the history of its changes."""
         rules = await self._ask(self._looks.rules)
-        return self._render("policy.html", session=session, here="/policy", rules=rules, now=wall())
+        return self._render("policy.html", session=session, here="/policy", rules=rules)
 
     async def instances(self, request: Request, session: Session | None) -> Response:
         """Show the instances and the group's progress."""
@@ -165,26 +134,30 @@ class Pages:
         return self._render("instances_part.html", **await self._running())
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
-        """Render what is wrong now, for the head of every page."""
+        """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""
+        beats = await self._ask(self._looks.heartbeats)
+        fleet = request.query_params.get("fleet") == "1"
+        instances = None
+        if fleet:
+            with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
+                instances = await self._ask(lambda: self._looks.instances(beats))
         now = wall()
-        found = alarms(await self._ask(self._looks.heartbeats), now - SILENT_AFTER)
-        return self._render("alarms_part.html", alarms=found, now=now)
+        found = alarms(beats, now - SILENT_AFTER)
+        return self._render("alarms_part.html", alarms=found, fleet=instances, now=now)
 
     async def _running(self) -> dict[str, Any]:
-        instances = await self._ask(self._looks.instances)
-        return {"instances": instances, "lags": await self._ask(self._looks.lags), "now": wall()}
+        beats = await self._ask(self._looks.heartbeats)
+        instances = await self._ask(lambda: self._looks.instances(beats))
+        now = wall()
+        return {
+            "instances": instances,
+            "lags": await self._ask(self._looks.lags),
+            "alarms": alarms(beats, now - SILENT_AFTER),
+            "fleet": None,
+            "now": now,
+        }
 
 
 def fields_of(given: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
     """Return the fields of a search that have a value."""
     return {name: text for name in known if (text := given.get(name, "").strip()[:LONGEST_TEXT])}
-
-
-def letter_filter(asked: Mapping[str, str]) -> Filter:
-    """Build the filter for dead letters from a form."""
-
-    def one(name: str) -> tuple[str, ...]:
-        return (asked[name],) if asked.get(name) else ()
-
-    since = SINCE.get(asked.get("since", ""))
-    return Filter(one("id"), one("reason"), one("topic"), since=0 if since is None else wall() - since)

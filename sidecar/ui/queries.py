@@ -6,24 +6,22 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sidecar.clock import wall
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Filter, RedriveRequest
-from sidecar.dlq.search import Found, find_id, search
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Offset, Place, unled_places
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Place
 from sidecar.kafka.client_config import client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
+from sidecar.ui.progress import Lags, Progress
 from sidecar.view.journey import Journey, read_journey
 from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, SubscriptionRecord
 
@@ -32,8 +30,6 @@ LONGEST = 30.0
 BURST = 0.005
 """Seconds of work between two pauses: Python lets a thread run for that long while others wait
 (sys.getswitchinterval)."""
-MOST_LETTERS = 100
-MOST_SCANNED = 200_000
 MOST_EVENTS = 500_000
 
 
@@ -57,45 +53,6 @@ class Instance(NamedTuple):
     def reads(self) -> tuple[str, ...]:
         """The topics of which it has a partition."""
         return tuple(sorted({topic for _, (topic, _) in self.holds}))
-
-
-class Span(NamedTuple):
-    """A partition's committed offset and its end offset."""
-
-    committed: int
-    end: int
-
-
-class Lag(NamedTuple):
-    """A consumer group's remaining work in one topic. `pace`: records a second since the last query, None if
-    unknown."""
-
-    group: str
-    topic: str
-    partitions: int
-    committed: int
-    end: int
-    pace: float | None
-
-    @property
-    def lag(self) -> int:
-        """Records between the committed offset and the end."""
-        return max(0, self.end - self.committed)
-
-
-class Lags(NamedTuple):
-    """The rows, the topics and groups that this user may not see, the lag of each partition by consumer group, and the
-    partitions that have no leader, which are in no row."""
-
-    rows: tuple[Lag, ...]
-    unseen: tuple[str, ...]
-    behind: Mapping[tuple[str, Place], int]
-    unled: tuple[str, ...] = ()
-
-    def of(self, instance: Instance) -> int | None:
-        """Return the total lag of an instance's partitions; None if none of their lags is known."""
-        known = instance.holds & self.behind.keys()
-        return sum(self.behind[one] for one in known) if known else None
 
 
 class Value(NamedTuple):
@@ -129,7 +86,7 @@ class Queries:
         self.settings, self.policy, self._share = settings, policy, share
         self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
         self._cluster = Cluster(settings.kafka)
-        self._before: dict[tuple[str, str], tuple[float, int]] = {}
+        self._progress = Progress(self._cluster, settings)
 
     def heartbeats(self) -> dict[str, SubscriptionRecord]:
         """Return the last heartbeat of each instance that has not announced a clean stop."""
@@ -139,12 +96,12 @@ class Queries:
                 heard[row.heard.instance] = row.heard
         return {name: one.record for name, one in heard.items() if one.record is not None}
 
-    def instances(self) -> list[Instance]:
-        """Return the instances that have sent a heartbeat and have not announced a clean stop."""
+    def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
+        """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
         names, now = self.settings.names, wall()
         found = []
         groups = self._cluster.groups((names.group, names.retry_group))
-        for name, told in sorted(self.heartbeats().items()):
+        for name, told in sorted(heartbeats.items()):
             own = members_of(name, groups)
             holds = frozenset((group, place) for group, member in own for place in member.places)
             host = own[0][1].host.lstrip("/") if own else ""
@@ -153,43 +110,8 @@ class Queries:
         return found
 
     def lags(self) -> Lags:
-        """Return the progress of the group's two consumer groups, one row per topic, as far as this user may see it."""
-        settings, names = self.settings, self.settings.names
-        levels = names.levels_of(settings.delays, settings.topic_names)
-        rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
-        unled = list[str]()
-        for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):
-            there, denied = self._cluster.topics(topics)
-            unseen += sorted(denied)
-            unled += [f"{topic}[{number}]" for topic, number in unled_places(there.values())]
-            try:
-                done = self._spans(group, [place for topic in there.values() for place in topic.led])
-            except DeniedError:
-                unseen.append(group)
-                continue
-            rows += self._lags(group, topics, done)
-            behind |= {(group, place): max(0, span.end - span.committed) for place, span in done.items()}
-        return Lags(tuple(rows), tuple(unseen), behind, tuple(unled))
-
-    def _spans(self, group: str, places: Sequence[Place]) -> dict[Place, Span]:
-        """Return the progress in each partition with a committed offset. Raises BrokerError if Kafka does not
-        answer."""
-        ends = self._cluster.offsets(places, Offset.END)
-        committed = self._cluster.committed(group, places)
-        return {place: Span(committed[place], ends[place][0]) for place in places if place in committed}
-
-    def _lags(self, group: str, topics: Sequence[str], spans: Mapping[Place, Span]) -> Iterator[Lag]:
-        for name in topics:
-            own = [span for place, span in spans.items() if place[0] == name]
-            if own:
-                done, end = sum(span.committed for span in own), sum(span.end for span in own)
-                yield Lag(group, name, len(own), done, end, self._pace(group, name, done))
-
-    def _pace(self, group: str, topic: str, done: int) -> float | None:
-        moment, before = time.monotonic(), self._before.get((group, topic))
-        if before is None or moment - before[0] >= 2:
-            self._before[group, topic] = moment, done
-        return None if before is None else max(0.0, (done - before[1]) / max(0.5, moment - before[0]))
+        """Return the progress of the group's two consumer groups."""
+        return self._progress.lags()
 
     def rules(self) -> Rules:
         """Return the policy and the history of its changes."""
@@ -205,16 +127,6 @@ class Queries:
         whence = origins(settings, given)
         values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
         return Rules(values, record, tuple(reversed(entries[-50:])), fault)
-
-    def find(self, asked: Filter) -> Found:
-        """Return the newest dead letters that match a filter."""
-        return search(
-            self.letters, self.policy, RedriveRequest(asked), MOST_LETTERS, MOST_SCANNED, self.within(LONGEST)
-        )
-
-    def letter(self, place: str) -> Found:
-        """Return one dead letter by its place in the DLQ, or all with one id."""
-        return find_id(self.letters, self.policy, place, MOST_SCANNED, self.within(LONGEST))
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""

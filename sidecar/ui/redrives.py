@@ -6,35 +6,30 @@ it. `dlq/redriver.py` does the redrive, one at a time, on a thread of its own.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from sidecar.clock import wall
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
 from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
 from sidecar.dlq.redriver import Redriver
 from sidecar.errors import ReconsumeError
 from sidecar.ui.audit_log import Actor, AuditLog
+from sidecar.ui.letter_form import LetterSearch, audit_facts
+from sidecar.ui.letter_queries import until
+from sidecar.ui.plans import MOST_KEPT, Plans, RefusedError, new_id
 from sidecar.ui.queries import Queries
 
-MOST_KEPT = 32
 MOST_RESULTS = 1_000
 """Records whose results are shown; all records are counted."""
 MOST_AT_ONCE = 100_000
 DRY_RUN_SECONDS = 60.0
-PLAN_AGE = 900.0
-"""Seconds for which a plan may be carried out; after that its numbers are out of date."""
-
-
-class RefusedError(ReconsumeError):
-    """An action that cannot be done now; the text is one sentence."""
 
 
 class Plan(NamedTuple):
@@ -42,6 +37,7 @@ class Plan(NamedTuple):
 
     id: str
     actor: Actor
+    search: LetterSearch
     request: RedriveRequest
     counts: PlanCounts
     target: str
@@ -80,12 +76,16 @@ class Recorded(PlanCounts):
 
 @dataclass
 class Job:
-    """A redrive, under way or ended. `began` and `ended`: epoch ms. Its thread writes the fields, pages read them."""
+    """A redrive, under way or ended. `began` and `ended`: epoch ms. Its thread writes the fields, pages read them.
+
+    `rate`: dead letters a second; None: as fast as it goes.
+    """
 
     id: str
     plan: Plan
     actor: Actor
     began: int
+    rate: float | None = None
     ended: int | None = None
     error: str = ""
     counts: Recorded = field(default_factory=Recorded)
@@ -102,41 +102,44 @@ class Redrives:
 
     def __init__(self, looks: Queries, audit: AuditLog) -> None:
         self._looks, self._audit = looks, audit
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self.plans: Plans[Plan] = Plans()
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def plan(self, asked: Filter, actor: Actor) -> Plan:
-        """Make a dry run. Raises BrokerError, ContractError or SetupError."""
+    def plan(self, query: LetterSearch, actor: Actor) -> Plan:
+        """Make a dry run. Raises RefusedError, BrokerError, ContractError or SetupError."""
+        if Eligibility.READY not in query.states:
+            raise RefusedError("only dead letters that are ready can be redriven: choose that state")
         at = wall()
-        request = RedriveRequest(
-            replace(asked, until=min(asked.until, at))
-        )  # later dead letters are not part of the plan
-        self._audit.write("dry-run", actor, filter=_told(asked))
+        query = until(query, at)  # later dead letters are not part of the plan
+        request = RedriveRequest(query.filter)
+        self._audit.write("dry-run", actor, filter=audit_facts(query))
         counts = plan_redrive(
             self._looks.letters, self._looks.policy, request, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
         )
-        plan = Plan(
-            secrets.token_urlsafe(16), actor, request, counts, self._looks.settings.names.ready, at, time.monotonic()
-        )
+        target = self._looks.settings.names.ready
+        plan = Plan(new_id(), actor, query, request, counts, target, at, time.monotonic())
         with self._lock:
-            _keep(self._plans, plan.id, plan)
+            self.plans.put(plan)
         return plan
 
-    def carry_out(self, plan_id: str, actor: Actor) -> Job:
-        """Start the redrive of a plan, which cannot be used again. Raises RefusedError, SetupError."""
+    def carry_out(self, plan_id: str, actor: Actor, rate: float | None = None) -> Job:
+        """Start the redrive of a plan, which cannot be used again. Raises RefusedError, SetupError.
+
+        `rate`: dead letters a second; None: as fast as it goes.
+        """
         with self._lock:
             if any(job.ended is None for job in self._jobs.values()):
                 raise RefusedError("another redrive is under way: wait for its end")
-            plan = self._plans.get(plan_id)
-            if plan is None or plan.actor[:2] != actor[:2] or time.monotonic() - plan.made > PLAN_AGE:
-                raise RefusedError("the plan is used up or too old: make a new dry run")
-            found = _told(plan.request.filter)
-            self._audit.write("redrive", actor, filter=found, letters=plan.ready, target=plan.target)
-            del self._plans[plan_id]
-            job = Job(secrets.token_urlsafe(16), plan, actor, wall())
-            _keep(self._jobs, job.id, job)
+            plan = self.plans.find(plan_id, actor)
+            found = audit_facts(plan.search)
+            self._audit.write("redrive", actor, filter=found, letters=plan.ready, target=plan.target, rate=rate)
+            self.plans.drop(plan_id)
+            job = Job(new_id(), plan, actor, wall(), rate)
+            self._jobs[job.id] = job
+            while len(self._jobs) > MOST_KEPT:
+                self._jobs.popitem(last=False)
             thread = threading.Thread(target=self._run, args=(job,), name="redrive", daemon=True)
             self._threads = [other for other in self._threads if other.is_alive()] + [thread]
             thread.start()
@@ -164,7 +167,7 @@ class Redrives:
         try:
             with Redriver(self._looks.letters, policy, plan.request, job.stop) as redriver:
                 redriver.counts = job.counts
-                redriver.run(max(1, plan.ready), None, self._looks.within(inf))
+                redriver.run(max(1, plan.ready), job.rate, self._looks.within(inf))
         except ReconsumeError as failure:
             error = str(failure)
         except Exception as fault:  # noqa: BLE001 - the page must show it; else it would be lost with the thread
@@ -175,14 +178,3 @@ class Redrives:
         except ReconsumeError as failure:
             job.error = f"{error}; {failure}" if error else str(failure)
         job.ended = wall()
-
-
-def _keep(kept: OrderedDict[str, Any], name: str, value: object) -> None:
-    kept[name] = value
-    while len(kept) > MOST_KEPT:
-        kept.popitem(last=False)
-
-
-def _told(asked: Filter) -> dict[str, object]:
-    found = {"id": asked.ids, "reason": asked.reasons, "topic": asked.topics, "since": asked.since}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}

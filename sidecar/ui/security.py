@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,6 +21,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidecar.http.tokens import Tokens
+from sidecar.ui.letter_form import MOST_PICKED, BadFormError
 
 COOKIE = "reconsume-ui"
 IDLE, LONGEST = 1_800.0, 28_800.0
@@ -35,6 +37,8 @@ lock out the others.
 """
 MOST_ADDRESSES = 1_024
 MOST_FIELDS = 32
+TICKED = "place"
+"""The check boxes of a list: the only field that a form may have more than once."""
 LONGEST_NAME = 64
 
 HEADERS = {
@@ -150,21 +154,32 @@ class Sessions:
                 self.close(session)
 
 
-async def read_form(request: Request) -> Mapping[str, str]:
-    """Return the fields of a form, each at most once. Raises ForgedError if no page of the dashboard could have sent
-    it."""
+class Form(NamedTuple):
+    """The fields of a form, each there once, and the values of its check boxes TICKED."""
+
+    fields: Mapping[str, str]
+    positions: tuple[str, ...]
+
+
+async def read_form(request: Request) -> Form:
+    """Return a form. Raises ForgedError if no page of the dashboard could have sent it, and BadFormError if it has too
+    many fields."""
     expect_own_origin(request.headers)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise ForgedError("the form has another type than our pages send")
+    body = await request.body()
+    if body.count(b"&") >= MOST_FIELDS + MOST_PICKED:
+        raise BadFormError(f"at most {MOST_PICKED} can be ticked at once")
     try:
-        text = (await request.body()).decode()
-        fields = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=MOST_FIELDS)
+        text = body.decode()
+        fields = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text))
     except ValueError:
         raise ForgedError("the form cannot be read") from None
-    if any(len(values) > 1 for values in fields.values()):
-        raise ForgedError("a field is there twice")
-    return {name: values[0] for name, values in fields.items()}
+    positions = tuple(fields.pop(TICKED, ()))
+    if len(fields) > MOST_FIELDS or any(len(values) > 1 for values in fields.values()):
+        raise ForgedError("a field is there twice, or there are too many")
+    return Form({name: values[0] for name, values in fields.items()}, positions)
 
 
 def expect_own_origin(headers: Headers) -> None:

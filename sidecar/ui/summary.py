@@ -7,20 +7,23 @@ shows, however many records wait beyond it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from math import inf
 from typing import NamedTuple
 
 import msgspec
 
 from sidecar.ui.charts import Lane, Minute
-from sidecar.view.query import Filters, ViewQuery
+from sidecar.view.query import DeadLetters, Filters, LevelWaits, ViewQuery
 from sidecar.view.storm import Failures, Rule, Storm, storm_of
-from topics.durations import parse_duration
+from topics.durations import parse_duration, render_duration
 from topics.events import State
 
 MOST = 10_000
 """Records that are drawn; each query reads them again."""
 MOST_LANES = 24
+MOST_REASONS = 8
+"""Reasons of dead letters that are shown."""
 MINUTES = 60
 MINUTE = 60_000
 
@@ -49,14 +52,30 @@ class Counted(NamedTuple):
     records: int
 
 
+class Dead(NamedTuple):
+    """The dead letters of one reason, and when, where and why the newest of them died (`at`: epoch ms)."""
+
+    reason: str
+    records: int
+    id: str
+    at: int
+    text: str
+
+
 class Summary(NamedTuple):
     """The overview of a group at one time (epoch ms).
 
-    `known`: ms from then up to which all waiting records are in `lanes`; None: all records.
+    `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
+    `idle`: the levels in which nothing waits. `ready`: how many wait in no level. `known`: ms from then up to which all
+    waiting records are in `lanes`; None: all records.
     """
 
     at: int
     counts: dict[str, int]
+    levels: tuple[LevelWaits, ...]
+    idle: tuple[str, ...]
+    ready: int
+    dead: tuple[Dead, ...]
     lanes: tuple[Lane, ...]
     known: int | None
     failures: Failures
@@ -66,18 +85,34 @@ class Summary(NamedTuple):
     first_minute: int
 
 
+class Newest(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a view row that tell of a dead letter."""
+
+    id: str
+    at: int
+    text: str | None = None
+
+
+_NEWEST = msgspec.json.Decoder(Newest)
 _WAITING = msgspec.json.Decoder(Waiting)
 _SUMS = msgspec.json.Decoder(Sums)
 
 
-def summarize(query: ViewQuery, now: int, rule: Rule) -> Summary:
-    """Build the overview from the view. Raises sqlite3.Error."""
+def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -> Summary:
+    """Build the overview from the view. `delays`: of the group's levels, in ms. Raises sqlite3.Error."""
     rows, more = waiting(query)
     failures = query.failures(now - rule.window, now)
     first = (now // MINUTE - MINUTES + 1) * MINUTE
+    counts = query.counts()
+    levels = sorted(query.levels(now), key=lambda one: _place(one.level))
+    busy = {one.level for one in levels}
     return Summary(
         now,
-        {str(state): query.counts().get(state, 0) for state in State},
+        {str(state): counts.get(state, 0) for state in State},
+        tuple(levels),
+        tuple(name for name in map(render_duration, sorted(delays)) if name not in busy),
+        max(0, counts.get(State.WAITING_RETRY, 0) - sum(one.records for one in levels)),
+        tuple(map(_dead, query.dead(MOST_REASONS))),
         lanes_of(rows, now),
         max(0, rows[-1].due - now) if more else None,
         failures,
@@ -86,6 +121,11 @@ def summarize(query: ViewQuery, now: int, rule: Rule) -> Summary:
         minutes_of(query, first),
         first,
     )
+
+
+def _dead(letters: DeadLetters) -> Dead:
+    newest = _NEWEST.decode(letters.newest)
+    return Dead(letters.reason, letters.records, newest.id, newest.at, newest.text or "")
 
 
 def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:

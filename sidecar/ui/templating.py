@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from sidecar.clock import wall
 from sidecar.printable import printable
 from sidecar.ui import charts as drawing
 from sidecar.ui import text as words
@@ -42,6 +43,9 @@ def environment() -> Environment:
         length=words.length,
         cut=words.cut,
         ago=words.ago,
+        due=words.due,
+        iso=words.iso,
+        begins=words.begins,
         short=drawing.short,
         duration=render_duration,
     )
@@ -65,5 +69,6 @@ class Renderer:
         self._shared = dict(shared)
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """Render a template to a response."""
-        return HTMLResponse(self._templates.get_template(name).render({**self._shared, **values}), status)
+        """Render a template to a response. Every page has `now`, in epoch ms."""
+        known = {"now": wall(), **self._shared, **values}
+        return HTMLResponse(self._templates.get_template(name).render(known), status)

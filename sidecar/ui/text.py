@@ -7,10 +7,15 @@ Python escapes. HTML is escaped where a page is rendered, not here.
 from __future__ import annotations
 
 from sidecar.clock import utc
+from sidecar.dlq.preview import BEGINNING, snippet
 from sidecar.printable import printable
 from topics.durations import render_duration
 
 SECOND, DAY = 1_000, 86_400_000
+LAST = 253_402_300_800_000
+"""ms of the year 10000, which no browser reads as a time."""
+SNIPPET = 160
+"""Characters that a list shows of a key or a value."""
 
 
 def cut(text: str, most: int) -> str:
@@ -40,3 +45,22 @@ def length(milliseconds: int) -> str:
 def ago(at: int, now: int) -> str:
     """Format the time from `at` to `now` (both epoch ms)."""
     return "never" if at <= 0 else f"{length(max(0, now - at) // SECOND * SECOND) if now - at >= SECOND else '0s'} ago"
+
+
+def due(at: int, now: int) -> str:
+    """Format when something is due, seen from `now` (both epoch ms)."""
+    if at - now >= SECOND:
+        return f"due in {length((at - now) // SECOND * SECOND)}"
+    return "due now" if now - at < SECOND else f"overdue by {length((now - at) // SECOND * SECOND)}"
+
+
+def iso(at: int) -> str:
+    """Format epoch ms as a browser's script reads it; an empty text for what is no time."""
+    return utc(at, "%Y-%m-%dT%H:%M:%SZ") if 0 < at < LAST else ""
+
+
+def begins(data: bytes | None) -> str:
+    """Return how a value that a list has kept begins, in few words."""
+    shown = snippet(data, SNIPPET)
+    more = data is not None and len(data) >= BEGINNING and not shown.endswith("…")
+    return f"{shown}…" if more else shown

@@ -41,6 +41,22 @@ write the view may write rows of 16 KiB."""
 MOST_REASONS = 20
 """Reasons that are returned for the failures of a window. A storm has one reason."""
 
+MOST_LEVELS = 100
+"""Levels that are counted. A group has 20, but an event may name any."""
+
+LEVELS = """
+SELECT level, count(*), sum(due <= ?), min(due), max(due) FROM message WHERE level IS NOT NULL GROUP BY level LIMIT ?
+"""
+"""What waits by level. Only a record that waits in a level has one, so that the index of levels answers it alone."""
+DEAD = """
+SELECT reason, count(*) FROM message INDEXED BY message_dead WHERE state = 'DLQ'
+GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?
+"""
+"""Dead letters by reason. SQLite would take the index of states and look at each row."""
+NEWEST_DEAD = """
+SELECT value FROM message INDEXED BY message_dead WHERE state = 'DLQ' AND reason = ? ORDER BY at DESC LIMIT 1
+"""
+
 
 class BadCursorError(ValueError):
     """Raised if the cursor was not issued for this list, or not by this file."""
@@ -64,6 +80,24 @@ class Page(NamedTuple):
 
     values: list[bytes]
     cursor: str | None
+
+
+class LevelWaits(NamedTuple):
+    """What waits in a level: how many records, how many of them are due, and the first and the last due time."""
+
+    level: str
+    records: int
+    due: int
+    first: int
+    last: int
+
+
+class DeadLetters(NamedTuple):
+    """The dead letters of one reason: how many, and the VIEW value of the newest one."""
+
+    reason: str
+    records: int
+    newest: bytes
 
 
 class _List(NamedTuple):
@@ -125,6 +159,18 @@ class ViewQuery:
     def counts(self) -> dict[str, int]:
         """Return how many messages are in each state."""
         return dict(self._connection.execute("SELECT state, count(*) FROM message GROUP BY state"))
+
+    def levels(self, now: int) -> list[LevelWaits]:
+        """Return what waits in each level, as of `now` (epoch ms), by the level's name; at most MOST_LEVELS levels."""
+        return [LevelWaits(*row) for row in self._connection.execute(LEVELS, (now, MOST_LEVELS))]
+
+    def dead(self, most: int) -> list[DeadLetters]:
+        """Return how many records are dead letters now, by reason, the most frequent first; at most `most` reasons."""
+        rows = self._connection.execute(DEAD, (most,)).fetchall()
+        return [
+            DeadLetters(reason, count, bytes(self._connection.execute(NEWEST_DEAD, (reason,)).fetchone()[0]))
+            for reason, count in rows
+        ]
 
     def _page(self, asked: _List, limit: int, cursor: str | None) -> Page:
         key, bound = self._key(), msgspec.json.encode([asked.table, asked.bound])

@@ -14,7 +14,8 @@ from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
 from tests.support.kafka.topic_io import SECONDS
-from tests.ui.scene import DELAYS, Scene, dashboard, member, plant
+from tests.ui.members import member
+from tests.ui.scene import DELAYS, RUNNING, Scene, dashboard, plant
 from tests.ui.web import Visitor
 
 SCREENSHOTS = os.environ.get("UPDATE_SCREENSHOTS", "")
@@ -28,7 +29,7 @@ def planted(kafka: Broker) -> Iterator[GroupTopics]:
     if SCREENSHOTS:
         group = GroupTopics(kafka.bootstrap, "billing", ("orders", "invoices"), DELAYS)
     plant(group, hostile=not SCREENSHOTS)
-    with member(group):
+    with member(group, RUNNING):
         yield group
 
 

@@ -22,3 +22,6 @@ ATTACKS = (
 
 TOGETHER = tuple("".join(ATTACKS[at : at + 3]) for at in range(0, len(ATTACKS), 3))
 """The same in fewer texts."""
+
+LONG = "x" * 249
+"""A name without a place to break it, as long as Kafka lets a topic's be."""

@@ -9,27 +9,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
-
 from sidecar.runtime.assembly import build_policy
 from sidecar.settings import Settings, load
 from sidecar.settings.addresses import parse_listen
 from sidecar.ui.app import Dashboard, DashboardOptions
-from tests.support.deadline import until
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
-from tests.support.kafka.topic_io import SECONDS, Out, produce
+from tests.support.kafka.topic_io import Out, produce
 from tests.support.kafka.view_topics import event
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.running_api import Loop
 from tests.support.view_rows import out, stats_row, view_row
-from tests.ui.hostile import ATTACKS, TOGETHER
+from tests.ui.hostile import ATTACKS, LONG, TOGETHER
+from tests.ui.members import commit
 from topics.durations import render_duration
-from topics.events import Event, State, encode_event
+from topics.events import DISMISSALS, Event, State, encode_event
 from topics.policy_record import PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 
 TOKEN = "a-token-for-tests"
 DELAYS = (10_000, 30_000, 60_000, 300_000, 1_800_000)
 REASONS = ("http-503", "http-503", "http-503", "http-503", "timeout", "bad-sku", "connection-reset")
+WHY = ("http-503: Service Unavailable", "bad-sku: A-17 is not sold", "timeout: no answer in 15m")
+"""Why its dead letters died."""
 VALUE = b'{"order": 1024, "sku": "A-17", "lines": [{"sku": "A-17", "count": 2}], "note": "leave at the door"}'
 STORY = "3:1024"
 """The end of the id whose journey is told."""
@@ -83,14 +83,20 @@ def view_rows(group: GroupTopics, now: int, attacks: Sequence[str]) -> Iterator[
         )  # fmt: skip
     for number in range(600, 660):
         state = (State.COMMIT, State.COMMIT, State.DLQ, State.REDRIVEN)[number % 4]
+        reason, _, text = WHY[number % 3].partition(": ") if state is State.DLQ else ("http-503", "", "")
         yield view_row(
-            number, state, group=group.group, id=f"{group.main}:1:{number}", topic=group.main, reason="http-503",
-            last_failed_at=now - 600_000,
+            number, state, group=group.group, id=f"{group.main}:1:{number}", topic=group.main, reason=reason,
+            text=text, at=now - 600_000 + 5_000 * (number - 600), last_failed_at=now - 600_000,
         )  # fmt: skip
     for number, attack in enumerate(attacks):
         yield view_row(
             number, group=group.group, id=f"{attack}:{number}", topic=attack, level=attack, reason=attack,
             instance=attack, due=now + 1_000 * number, last_failed_at=now - 200_000,
+        )  # fmt: skip
+    for number, state in enumerate((State.WAITING_RETRY, State.DLQ) if attacks else ()):
+        yield view_row(
+            number, state, group=group.group, id=f"{LONG}:0:{number}", topic=LONG, reason=LONG[:120], text=LONG,
+            level=LONG if state is State.WAITING_RETRY else None, instance=LONG, last_failed_at=now - 200_000,
         )  # fmt: skip
     yield view_row(
         1024, State.COMMIT, group=group.group, id=f"{group.main}:{STORY}", topic=group.main, partition=3,
@@ -130,6 +136,10 @@ def journey(group: GroupTopics, now: int) -> Iterator[Event]:
 def hostile_journey(group: GroupTopics, now: int, attacks: Sequence[str]) -> Iterator[Event]:
     for number, attack in enumerate(attacks):
         yield event(
+            group.group, number, State.DLQ, id=f"{LONG}:0:1", topic=LONG, level=None, due=0, reason=LONG[:120],
+            text=LONG, instance=LONG, at=now - 60_000 + number, first_failed_at=now - 60_000,
+        )  # fmt: skip
+        yield event(
             group.group, number, times=number, id=f"{TOGETHER[0]}:0", topic=attack, level=attack, reason=attack,
             text=attack, instance=attack, at=now - 60_000 + number, due=now + 60_000, first_failed_at=now - 60_000,
         )  # fmt: skip
@@ -137,10 +147,10 @@ def hostile_journey(group: GroupTopics, now: int, attacks: Sequence[str]) -> Ite
 
 def letters(group: GroupTopics, now: int, attacks: Sequence[str]) -> Iterator[Out]:
     for number in range(9):
-        reason = ("http-503: Service Unavailable", "bad-sku: A-17 is not sold", "timeout: no answer in 15m")[number % 3]
         yield dead_letter(
-            group, 2_000 + number, VALUE, key=b"customer-%d" % number, reason=reason, redrives=(number == 5 and 3) or 0,
-            own=(("content-type", b"application/json"),), at=now - 90_000 * (9 - number),
+            group, 2_000 + number, VALUE, key=b"customer-%d" % number, reason=WHY[number % 3],
+            redrives=(number == 5 and 3) or 0, own=(("content-type", b"application/json"),),
+            at=now - 90_000 * (9 - number),
         )  # fmt: skip
     everything = "\n".join(ATTACKS).encode()
     own = tuple((attack.replace("\x00", ""), attack.encode()) for attack in ATTACKS)
@@ -149,6 +159,11 @@ def letters(group: GroupTopics, now: int, attacks: Sequence[str]) -> Iterator[Ou
         yield dead_letter(
             group, 3_000 + number, value, key=everything, own=own, reason=f"{attack[:60]}: {attack}",
             at=now - 900_000 + number,
+        )  # fmt: skip
+    if attacks:
+        yield dead_letter(
+            group, 4_000, LONG.encode() * 9, key=LONG.encode(), own=((LONG, LONG.encode()),), topic=LONG,
+            reason=f"{LONG[:120]}: {LONG}", at=now - 950_000,
         )  # fmt: skip
 
 
@@ -179,32 +194,12 @@ def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
         evil = PaceTold(ATTACKS[0], 2**62, 2**62, 0, "".join(ATTACKS)[:300])
         instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}, evil))
     return [
-        Out(render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0))), instance_key(name))
+        Out(
+            render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0), reads=(DISMISSALS,))),
+            instance_key(name),
+        )
         for name, ago, topics, pace in instances
     ]
-
-
-def commit(group: GroupTopics) -> None:
-    """Let the group have done a part of what there is."""
-    for name, topics in ((group.group, group.mains), (group.names.retry_group, group.retries)):
-        consumer = Consumer({"bootstrap.servers": group.bootstrap, "group.id": name, "enable.auto.commit": False})
-        consumer.commit(offsets=[TopicPartition(topic, 0, 0) for topic in topics], asynchronous=False)
-        consumer.close()
-
-
-@contextmanager
-def member(group: GroupTopics) -> Iterator[None]:
-    """A running instance, as Kafka sees it."""
-    client = f"reconsume-{group.group}-{RUNNING}"
-    config = {"bootstrap.servers": group.bootstrap, "group.id": group.group, "client.id": client}
-    # Nobody polls it while the pages are tried, which takes longer than the usual five minutes on a slow machine.
-    consumer = Consumer({**config, "enable.auto.commit": False, "max.poll.interval.ms": 86_400_000})
-    try:
-        consumer.subscribe(list(group.mains))
-        until(lambda: consumer.poll(0.1) or consumer.assignment(), SECONDS, "the instance is a member of its group")
-        yield
-    finally:
-        consumer.close()
 
 
 def settings_of(group: GroupTopics, folder: Path) -> Settings:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dlq.letters import Filter
 from sidecar.errors import BrokerError
 from sidecar.runtime.assembly import build_policy
 from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
+from sidecar.ui.letter_form import parse_search
+from sidecar.ui.plans import PLAN_AGE, RefusedError
 from sidecar.ui.queries import Queries, within
-from sidecar.ui.redrives import PLAN_AGE, Job, Redrives, RefusedError
+from sidecar.ui.redrives import Job, Redrives
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -25,6 +26,7 @@ from tests.ui.scene import settings_of
 
 SECONDS = 30.0
 ALICE = Actor("alice", "ops", "127.0.0.1")
+EVERY = parse_search({}, 0)
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +50,13 @@ def ended(desk: Redrives, job: Job) -> Job:
 
 
 def test_a_plan_means_what_was_dead_when_it_was_made(desk: Redrives) -> None:
-    plan = desk.plan(Filter(), ALICE)
+    plan = desk.plan(EVERY, ALICE)
     assert plan.ready == 2
     assert plan.request.filter.until == plan.at
 
 
 def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Redrives, tmp_path: Path) -> None:
-    job = ended(desk, desk.carry_out(desk.plan(Filter(), ALICE).id, ALICE))
+    job = ended(desk, desk.carry_out(desk.plan(EVERY, ALICE).id, ALICE))
     assert "must exist before anything is redriven" in job.error
     assert job.redriven == 0
     last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
@@ -63,7 +65,7 @@ def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(de
 
 
 def test_a_plan_is_anothers_used_up_or_too_old(desk: Redrives) -> None:
-    plan = desk.plan(Filter(), ALICE)
+    plan = desk.plan(EVERY, ALICE)
     for other in (ALICE._replace(who="bob"), ALICE._replace(token="bob's")):
         with pytest.raises(RefusedError, match="new dry run"):
             desk.carry_out(plan.id, other)
@@ -71,16 +73,24 @@ def test_a_plan_is_anothers_used_up_or_too_old(desk: Redrives) -> None:
     with pytest.raises(RefusedError, match="new dry run"):
         desk.carry_out(plan.id, ALICE)
     old = plan._replace(made=plan.made - PLAN_AGE - 1)
-    desk._plans[old.id] = old
+    desk.plans.put(old)
     with pytest.raises(RefusedError, match="new dry run"):
         desk.carry_out(old.id, ALICE)
 
 
 def test_one_redrive_at_a_time(desk: Redrives) -> None:
-    plan = desk.plan(Filter(), ALICE)
+    plan = desk.plan(EVERY, ALICE)
     desk._jobs["other"] = Job("other", plan, ALICE, 0)
     with pytest.raises(RefusedError, match="under way"):
         desk.carry_out(plan.id, ALICE)
+
+
+def test_what_waits_in_a_level_counts_before_anything_is_committed_there(group: GroupTopics, tmp_path: Path) -> None:
+    settings = settings_of(group, tmp_path)
+    (level,) = group.levels
+    produce(group.bootstrap, level, [b"waits"] * 3)
+    rows = {one.topic: (one.lag, one.fresh) for one in Queries(settings, build_policy(settings, "ui")).lags().rows}
+    assert rows == {group.main: (0, 1), level: (3, 1)}
 
 
 def test_a_reading_that_takes_too_long_is_ended(desk: Redrives) -> None:

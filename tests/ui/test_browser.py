@@ -39,6 +39,10 @@ def test_the_group_shows_states_what_is_due_reasons_topics_and_the_storm(open_pa
     assert int(page.inner_text("#tile-WAITING_RETRY b")) >= 420 + len(TOGETHER)
     assert page.locator(".due .bubble").count() > 10
     assert {"10s", "30s", "1m", "5m", "30m", "other"} == set(page.locator(".due .level title").all_text_contents())
+    half_an_hour = page.locator("#levels tr", has_text="30m").first.inner_text()
+    assert re.search(r"30m\s+\d+\s+due in 2\dm", half_an_hour)
+    assert "Service Unavailable" in page.locator("#dead tr", has_text="http-503").inner_text()
+    page.locator("#fleet tr", has_text=AWAY).get_by_text("outage").wait_for()
     assert page.locator("#reason-1").inner_text() == "http-503"
     assert page.locator("#topic-1").inner_text() == scene.group.main
     assert page.locator(".minutes rect.wait").count() > 50
@@ -221,18 +225,6 @@ def test_anothers_plan_cannot_be_carried_out(open_page: Open, scene: Scene) -> N
 
 
 @pytest.mark.long
-def test_no_page_is_wider_than_a_telephone(open_page: Open, scene: Scene) -> None:
-    page = open_page("/", viewport={"width": 360, "height": 740})
-    for path in (
-        *PAGES,
-        f"/record?{urlencode({'id': scene.story})}",
-        f"/record?{urlencode({'id': f'{TOGETHER[0]}:0'})}",
-    ):
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") == 360, path
-
-
-@pytest.mark.long
 def test_light_and_dark_follow_the_reader(open_page: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light, dark = (open_page("/records", color_scheme=scheme).evaluate(ground) for scheme in ("light", "dark"))
@@ -242,6 +234,7 @@ def test_light_and_dark_follow_the_reader(open_page: Open) -> None:
 
 def test_every_field_has_a_label_and_every_page_one_heading(open_page: Open) -> None:
     page = open_page("/")
+    sign_in(page)
     for path in PAGES:
         page.goto(path)
         assert page.locator("h1").count() == 1

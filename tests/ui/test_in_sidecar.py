@@ -19,8 +19,10 @@ from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.redrive import dead_letter, lives_once_redriven
 from tests.support.sidecar.running_api import Client
+from tests.support.view_rows import wall
 from tests.ui.scene import TOKEN, Scene
 from tests.ui.web import Visitor
+from topics.events import State
 
 SECONDS = 40.0
 POD = "billing-0"
@@ -99,6 +101,30 @@ def test_its_first_page_is_made_from_the_events_without_a_job(pod: Pod, group: G
     until(lambda: visitor.get("/records").body.decode().count("orders:0:") >= 3, SECONDS, "what waits is shown")
     assert "from the events" in visitor.get("/records").body.decode()
     assert "from the events" in visitor.get("/record?id=orders:0:1").body.decode()
+
+
+def test_a_group_that_is_a_minute_old_shows_what_waits_what_died_and_who_runs(pod: Pod, group: GroupTopics) -> None:
+    """Given a level without any committed offset, then it is shown what waits there and when it is due; and of each
+    reason of dead letters how many there are, and the newest text."""
+    visitor, at = Visitor(pod.scene), wall()
+    dead = [(10, "bad-sku", "A-1 is not sold"), (11, "bad-sku", "A-2 is not sold"), (12, "no-price", "")]
+    told = [
+        event(group.group, number, State.DLQ, level=None, due=0, reason=reason, at=at - 1_000 + number, text=text)
+        for number, reason, text in dead
+    ]
+    tell(group.bootstrap, [*told, event(group.group, 20, level="30m", due=at + 1_800_000)])
+
+    def first_page() -> str:
+        return visitor.get("/part/group").body.decode()
+
+    until(lambda: "no-price" in first_page() and ">30m<" in first_page(), SECONDS, "the events are folded")
+    page = first_page()
+    (level,) = [one for one in re.findall(r"<tr>(.*?)</tr>", page) if ">30m</a>" in one]
+    assert '<td class="number">1</td>' in level
+    assert re.search(r"due in (30m|29m\d+s)<", level)
+    (row,) = [one for one in re.findall(r"<tr>(.*?)</tr>", page) if "/dlq?reason=bad-sku" in one]
+    assert ("A-2 is not sold" in row, "A-1" in row, ">2<" in row) == (True, False, True)
+    assert POD in visitor.get("/part/alarms?fleet=1").body.decode()
 
 
 def test_it_shows_the_instance_that_serves_it_with_its_pace_and_lag(pod: Pod) -> None:

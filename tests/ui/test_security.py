@@ -20,7 +20,10 @@ from tests.support.sidecar.settings import good
 from tests.ui.scene import TOKEN, Scene, dashboard
 from tests.ui.web import Visitor
 
-CHANGING = ("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop")
+CHANGING = (
+    *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop"),
+    *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export"),
+)
 PAGES = ("/", "/part/group", "/records", "/record?id=x", "/dlq", "/policy", "/instances", "/sign-in", "/nowhere")
 
 

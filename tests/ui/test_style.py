@@ -15,6 +15,7 @@ PAIRS = (
     ("soft", "plain-bg"),
     ("ink", "dead-bg"),
     ("card", "accent"),
+    ("card", "dead"),
 )
 
 

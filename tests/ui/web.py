@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode, urlsplit
 
 from tests.support.sidecar.running_api import Answer, Client
 from tests.ui.scene import TOKEN, Scene
+
+Fields = Mapping[str, str] | Sequence[tuple[str, str]]
+"""The fields of a form; as pairs, one may be there more than once."""
 
 
 class Visitor:
@@ -22,7 +25,7 @@ class Visitor:
     def get(self, path: str, headers: Mapping[str, str | None] | None = None) -> Answer:
         return self._call("GET", path, b"", headers or {})
 
-    def post(self, path: str, fields: Mapping[str, str], headers: Mapping[str, str | None] | None = None) -> Answer:
+    def post(self, path: str, fields: Fields, headers: Mapping[str, str | None] | None = None) -> Answer:
         usual = {"origin": f"http://{self.host}", "content-type": "application/x-www-form-urlencoded"}
         return self._call("POST", path, urlencode(fields).encode(), {**usual, **(headers or {})})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from sidecar.cli.dlq.filters import (
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format, Row, harmless, talk, write
+from sidecar.cli.terminal.output import Format, Row, talk, write
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.errors import BrokerError, ConfigError
@@ -91,7 +90,7 @@ def export(
 def write_letters(options: Options, asked: Filter, most: int | None) -> int:
     """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
-    from sidecar.dlq.archive import export_line
+    from sidecar.dlq.archive import line_of
     from sidecar.dlq.letters import read_letter
     from sidecar.dlq.scan import Scan
 
@@ -102,7 +101,7 @@ def write_letters(options: Options, asked: Filter, most: int | None) -> int:
             letter = read_letter(record, policy)
             tell(scan, count)
             if asked.selects(letter):
-                write(harmless(json.dumps(export_line(letter), ensure_ascii=False)))
+                write(line_of(letter))
                 count, unreadable = count + 1, unreadable + (record.headers is None)
             if count == most:
                 break

@@ -12,7 +12,7 @@ from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import each_second, talk
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Filter
+from sidecar.dlq.letters import Filter, fault_of_text
 from sidecar.settings import Settings
 from topics.headers import LARGEST_LONG
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
-LONGEST_FILTER = 1_024
-"""Characters of one filter. A redrive stores its filters in a committed offset's metadata, which has 4 KiB, packed."""
 
 Ids = Annotated[
     list[str] | None,
@@ -75,10 +73,8 @@ class Asked(NamedTuple):
 def filter_of(asked: Asked) -> Filter:
     """Build the filter from the options. Raises BadParameter if one is invalid."""
     for text in asked.texts:
-        if not text or any("\ud800" <= sign <= "\udfff" for sign in text):
-            raise typer.BadParameter(f"a filter must be text in UTF-8, and this one is {text[:40]!r}")
-        if len(text) > LONGEST_FILTER:
-            raise typer.BadParameter(f"a filter has at most {LONGEST_FILTER} characters, and this one {len(text)}")
+        if fault := fault_of_text(text):
+            raise typer.BadParameter(fault)
     pairs = [text.partition("=") for text in asked.headers or ()]
     return Filter(
         ids=unique(asked.ids),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.view.query import BadCursorError, Filters, ViewQuery, questions
+from sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, ViewQuery, questions
 from sidecar.view.store import ViewStore
 from sidecar.view.store_file import open_store
 from sidecar.view.storm import Failures
@@ -50,6 +50,31 @@ def test_lists_are_filtered_and_what_is_due_first_comes_first(
     mixed: None, ask: ViewQuery, filters: Filters, found: list[int]
 ) -> None:
     assert ids(ask.messages(filters, 10).values) == found
+
+
+def test_what_waits_is_counted_by_level_with_its_first_and_last_due_time(mixed: None, ask: ViewQuery) -> None:
+    assert ask.levels(200) == [("10s", 2, 1, 200, 300), ("1m", 1, 1, 100, 100)]
+
+
+def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, ask: ViewQuery) -> None:
+    """Given letters that are dead, redriven or dismissed, then only what is dead now counts, by an index alone."""
+    states = (State.DLQ, State.DLQ, State.DLQ, State.REDRIVEN, State.DISMISSED, State.WAITING_RETRY)
+    reasons = ("a", "b", "b", "b", "b", "a")
+    rows = [
+        view_row(number, state, at=1_000 - number, reason=reason, text=f"text {number}")
+        for number, (state, reason) in enumerate(zip(states, reasons, strict=True))
+    ]
+    take(store, *rows)
+    found = ask.dead(10)
+    assert [(one.reason, one.records, ids([one.newest])) for one in found] == [("b", 2, [1]), ("a", 1, [0])]
+    assert [one.reason for one in ask.dead(1)] == ["b"]
+
+
+def test_counts_of_levels_and_of_dead_letters_look_at_no_row(store: ViewStore) -> None:
+    with sqlite3.connect(store.path) as connection:
+        for query, values, index in ((DEAD, (8,), "message_dead"), (LEVELS, (1, 8), "message_level")):
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
+            assert f"USING COVERING INDEX {index}" in plan[0][3]
 
 
 def test_a_page_of_large_rows_is_cut_by_its_bytes_and_goes_on_where_it_was_cut(

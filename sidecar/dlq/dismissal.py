@@ -1,0 +1,98 @@
+"""Dismiss dead letters: decide by hand that nobody will mend them. The decision is a record in the policy topic, and an
+event tells of it.
+
+The command `settle --commit` and the dashboard both do it by these functions.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sidecar.clock import wall
+from sidecar.core.policy import Policy
+from sidecar.dlq.letters import Eligibility, Letter
+from sidecar.dlq.settlements import MOST, Life, Settlements, SettlementWriter, gone_of
+from sidecar.dlq.topics import DlqTopics
+from sidecar.errors import BrokerError, ContractError
+from topics.events import State, event_of
+from topics.policy_record import LONGEST_WHY, SettlementRecord
+
+
+class Dismissed(NamedTuple):
+    """The result of a dismissal: the ids that it has dismissed, those that were dismissed before, and why their events
+    are not known to be written (empty: they are)."""
+
+    ids: tuple[str, ...]
+    before: tuple[str, ...]
+    event_fault: str = ""
+
+
+def fault_of_why(why: str) -> str:
+    """Return why a person's reason cannot be kept; empty if it can."""
+    good = why.strip() and len(why) <= LONGEST_WHY and why.isprintable()
+    return "" if good else f"the reason must be 1 to {LONGEST_WHY} printable characters"
+
+
+def fault_of(letter: Letter, verdict: Eligibility) -> str:
+    """Return why a letter cannot be dismissed; empty if it can."""
+    if verdict is Eligibility.REDRIVEN:
+        return f"{letter.place} was redriven: it is no dead letter any more"
+    if letter.life is None:
+        return f"{letter.place} has no readable headers, so that nothing names it: `dlq purge` deletes it"
+    return ""
+
+
+def expect_room(there: DlqTopics, more: int) -> Settlements:
+    """Return the group's settlements. Raises ContractError if `more` of them may not be added."""
+    needed = {there.names.policy, there.names.events}
+    if missing := sorted(needed - there.cluster.find(needed).keys()):
+        raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
+    settled = there.settlements()
+    if settled.unaware:
+        raise ContractError(
+            f"instances of an older version do not know dismissed letters: {', '.join(settled.unaware[:10])}; "
+            "finish the roll-out first"
+        )
+    if more and len(settled.commits) - len(_gone(there, settled)) + more > MOST:
+        raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `reconsume dlq purge`")
+    return settled
+
+
+def dismiss(
+    there: DlqTopics, policy: Policy, letters: Sequence[Letter], settled: Settlements, why: str, by: str
+) -> Dismissed:
+    """Write the decisions, then the events. `settled`: what `expect_room` has returned.
+
+    Of letters that were dismissed before only the events are written again. The letters must have no fault. Raises
+    BrokerError if a decision is not known to be in Kafka. Then no event is written, and the same call may be made
+    again.
+    """
+    stays = {Life(one.life.id, one.life.redrives, one.life.times): one for one in letters if one.life is not None}
+    at, writer = wall(), SettlementWriter(there.kafka, there.names)
+    new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
+    records = {
+        stay.id: SettlementRecord(stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.place)
+        for stay, letter in new.items()
+    }
+    writer.write(records)
+    group, instance = there.names.group, policy.instance
+    events = [
+        event_of(letter.life, State.DISMISSED, None, group=group, instance=instance, at=at)
+        for letter in stays.values()
+        if letter.life is not None
+    ]
+    before = tuple(stay.id for stay in stays if stay not in new)
+    fault = ""
+    try:
+        writer.tell(events)
+        writer.forget(one for one in _gone(there, settled) if one not in {stay.id for stay in stays})
+    except BrokerError as failure:
+        fault = str(failure)
+    return Dismissed(tuple(records), before, fault)
+
+
+def _gone(there: DlqTopics, settled: Settlements) -> list[str]:
+    """Return the ids of the settlements whose letters Kafka has deleted."""
+    return gone_of(settled, there.layout())

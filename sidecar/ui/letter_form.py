@@ -1,0 +1,114 @@
+"""The search form of dead letters, and the selection of several of them. Pure: fields of a form in, filters out.
+
+Every text of a form may come from an attacker. What cannot be meant is refused with one sentence, and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sidecar.dlq.letters import Eligibility, Filter, fault_of_text
+from sidecar.dlq.search import LISTED
+from sidecar.dlq.topics import position_in
+
+FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
+EXACT = frozenset({"key", "contains"})
+"""Fields whose blanks count: a key may begin with one."""
+SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
+OPEN = "open"
+STATES: Mapping[str, frozenset[Eligibility]] = {
+    "": LISTED,
+    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED},
+    **{str(state): frozenset({state}) for state in Eligibility},
+    "all": frozenset(Eligibility),
+}
+"""What can be chosen as the state of dead letters; without a choice, all but the dismissed ones, and
+`open`: those that wait for somebody."""
+MOST_PICKED = 100
+"""Letters that can be ticked at once: as many as a page shows."""
+ALL, PICKED = "all", "picked"
+SLOWEST, FASTEST = 0.01, 100_000.0
+"""Dead letters a second that can be asked for."""
+
+
+class BadFormError(Exception):
+    """Raised if a form says what cannot be meant. The message is one sentence."""
+
+
+class LetterSearch(NamedTuple):
+    """A search for dead letters. `fields`: the fields of its form that have a value, to show the form again."""
+
+    fields: Mapping[str, str]
+    filter: Filter
+    states: frozenset[Eligibility]
+
+
+def parse_search(form: Mapping[str, str], now: int) -> LetterSearch:
+    """Return the search that a form asks for at `now` (epoch ms). Raises BadFormError."""
+    texts = {name: form.get(name, "") for name in FIELDS}
+    fields = {name: text for name in FIELDS if (text := texts[name] if name in EXACT else texts[name].strip())}
+    for text in fields.values():
+        if fault := fault_of_text(text):
+            raise BadFormError(fault)
+    since, state = fields.get("since", ""), fields.get("state", "")
+    if since and since not in SINCE:
+        raise BadFormError(f"the age is one of {', '.join(SINCE)}")
+    if state not in STATES:
+        raise BadFormError(f"the state is one of {', '.join(filter(None, STATES))}")
+
+    def one(name: str) -> tuple[str, ...]:
+        return (fields[name],) if name in fields else ()
+
+    conditions = Filter(
+        one("id"), one("reason"), one("topic"), since=now - SINCE[since] if since else 0, keys=one("key"),
+        contains=one("contains"),
+    )  # fmt: skip
+    return LetterSearch(fields, conditions, STATES[state])
+
+
+def parse_selection(
+    form: Mapping[str, str], positions: Collection[str], topics: Collection[str], now: int
+) -> LetterSearch:
+    """Return the dead letters that an action is for: those at the ticked `positions`, or all that match the form.
+
+    `topics`: the group's dead letter topics. Raises BadFormError, also if it is not clear which of the two is meant.
+    """
+    scope = form.get("scope", PICKED if positions else ALL)
+    if scope not in (ALL, PICKED):
+        raise BadFormError("choose whether it is for all that match, or for the ticked ones")
+    if scope == ALL:
+        if positions:
+            raise BadFormError("some are ticked, and it says all that match: choose one of the two")
+        return parse_search(form, now)
+    if not positions:
+        raise BadFormError("tick at least one dead letter, or choose all that match")
+    if len(positions) > MOST_PICKED:
+        raise BadFormError(f"at most {MOST_PICKED} can be ticked at once")
+    for position in positions:
+        if fault_of_text(position) or position_in(position, topics) is None:
+            raise BadFormError(f"{position[:80]!r} is no place in a dead letter topic of this group")
+    return LetterSearch({}, Filter(ids=tuple(sorted(set(positions)))), frozenset(Eligibility))
+
+
+def parse_rate(text: str) -> float | None:
+    """Return the dead letters a second that a form asks for; None if it names no number. Raises BadFormError."""
+    if not (text := text.strip()):
+        return None
+    try:
+        rate = float(text) if text.isascii() and len(text) <= 16 else 0.0
+    except ValueError:
+        rate = 0.0
+    if not SLOWEST <= rate <= FASTEST:
+        raise BadFormError(f"the rate is a number from {SLOWEST} to {FASTEST:.0f} a second, or empty")
+    return rate
+
+
+def audit_facts(search: LetterSearch) -> dict[str, object]:
+    """Return the conditions of a search for the audit log."""
+    conditions = search.filter
+    facts = {
+        "id": conditions.ids, "reason": conditions.reasons, "topic": conditions.topics, "key": conditions.keys,
+        "contains": conditions.contains, "since": conditions.since, "state": search.fields.get("state", ""),
+    }  # fmt: skip
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items() if value}

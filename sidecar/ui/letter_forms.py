@@ -1,0 +1,117 @@
+"""The forms that act on dead letters: dry runs, redrives, dismissals, exports. Each action is logged.
+
+What an action is for is chosen on the list of dead letters: the ticked ones, or all that match its search.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import IO
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from sidecar.clock import wall
+from sidecar.ui.audit_log import Actor, AuditLog
+from sidecar.ui.dismissals import Dismissals
+from sidecar.ui.endpoint import ThreadQueries
+from sidecar.ui.forms import actor_of
+from sidecar.ui.letter_form import LetterSearch, audit_facts, parse_rate, parse_selection
+from sidecar.ui.letter_queries import Export, LetterQueries
+from sidecar.ui.plans import RefusedError
+from sidecar.ui.queries import Queries
+from sidecar.ui.redrives import Redrives
+from sidecar.ui.security import Session, expect_token, read_form
+from sidecar.ui.templating import Renderer
+
+CHUNK = 64 * 1024
+
+
+class LetterForms:
+    """The endpoints of these forms; created only if there is a token file."""
+
+    def __init__(
+        self, render: Renderer, asker: ThreadQueries, scans: ThreadQueries, looks: Queries, audit: AuditLog,
+        redrives: Redrives,
+    ) -> None:  # fmt: skip
+        self._render, self._ask, self._scan, self._redrives = render, asker, scans, redrives
+        self._audit, self._topics, self._group = audit, looks.letters.topics, looks.settings.group
+        self._letters = LetterQueries(looks)
+        self._dismissals = Dismissals(looks, self._letters, audit)
+
+    async def plan(self, request: Request, session: Session | None) -> Response:
+        """Make a dry run of a redrive and show its plan."""
+        signed_in, actor, query = await self._selection(request, session)
+        plan = await self._scan(lambda: self._redrives.plan(query, actor))
+        return self._render("plan.html", session=signed_in, here="/dlq", plan=plan)
+
+    async def redrive(self, request: Request, session: Session | None) -> Response:
+        """Carry out the plan of a redrive."""
+        fields = (await read_form(request)).fields
+        signed_in = expect_token(session, fields)
+        actor, rate = actor_of(request, signed_in), parse_rate(fields.get("rate", ""))
+        job = await self._ask(lambda: self._redrives.carry_out(fields.get("plan", ""), actor, rate))
+        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+
+    async def job(self, request: Request, session: Session | None) -> Response:
+        """Show the progress of a redrive, as a page or as the part of it that reloads."""
+        job = self._redrives.job(request.path_params["job"])
+        if job is None or session is None:
+            raise RefusedError("this redrive is not known here, or you are not signed in; the audit log has it")
+        page = "job_part.html" if "hx-request" in request.headers else "job.html"
+        return self._render(page, session=session, here="/dlq", job=job, results=list(job.counts.results))
+
+    async def stop(self, request: Request, session: Session | None) -> Response:
+        """Stop a redrive between two transactions."""
+        signed_in = expect_token(session, (await read_form(request)).fields)
+        job = self._redrives.job(request.path_params["job"])
+        if job is None or job.ended is not None:
+            raise RefusedError("it has ended already")
+        await self._ask(lambda: self._redrives.stop(job, actor_of(request, signed_in)))
+        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+
+    async def plan_dismissal(self, request: Request, session: Session | None) -> Response:
+        """Show what would be dismissed, and ask for the reason."""
+        signed_in, actor, query = await self._selection(request, session)
+        plan = await self._scan(lambda: self._dismissals.plan(query, actor))
+        return self._render("dismissal.html", session=signed_in, here="/dlq", plan=plan)
+
+    async def dismiss(self, request: Request, session: Session | None) -> Response:
+        """Carry out the plan of a dismissal."""
+        fields = (await read_form(request)).fields
+        signed_in = expect_token(session, fields)
+        plan_id, why, actor = fields.get("plan", ""), fields.get("why", "").strip(), actor_of(request, signed_in)
+        done = await self._scan(lambda: self._dismissals.carry_out(plan_id, why, actor))
+        return self._render("dismissed.html", session=signed_in, here="/dlq", done=done, why=why)
+
+    async def export(self, request: Request, session: Session | None) -> Response:
+        """Send dead letters as JSON lines, as `dlq export` writes them."""
+        _, actor, query = await self._selection(request, session)
+
+        def write() -> Export:
+            self._audit.write("export", actor, filter=audit_facts(query))
+            export = self._letters.export(query)
+            self._audit.write("export-end", actor, letters=export.letters, complete=export.complete)
+            return export
+
+        export = await self._scan(write)
+        name = f"{self._group}-dead-letters{'' if export.complete else '-incomplete'}.jsonl"
+        headers = {"content-disposition": f'attachment; filename="{name}"', "content-length": str(export.size)}
+        return StreamingResponse(_chunks(export.file), media_type="application/jsonl", headers=headers)
+
+    async def _selection(self, request: Request, session: Session | None) -> tuple[Session, Actor, LetterSearch]:
+        """Return who asks, and for which dead letters."""
+        form = await read_form(request)
+        signed_in = expect_token(session, form.fields)
+        query = parse_selection(form.fields, form.positions, self._topics, wall())
+        return signed_in, actor_of(request, signed_in), query
+
+
+async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """Yield the content of a file, and close it, also if the reader goes away."""
+    try:
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
+            yield chunk
+    finally:
+        file.close()

@@ -1,0 +1,53 @@
+"""The pages of dead letters that only show: the list, and one letter with its headers and its value."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sidecar.clock import wall
+from sidecar.dlq.preview import one_line, preview
+from sidecar.ui.endpoint import ThreadQueries
+from sidecar.ui.letter_form import SINCE, STATES, parse_search
+from sidecar.ui.letter_queries import LetterQueries
+from sidecar.ui.pages import LONGEST_TEXT
+from sidecar.ui.queries import Queries
+from sidecar.ui.security import Session
+from sidecar.ui.templating import Renderer
+from sidecar.ui.text import cut
+
+MOST_HEADERS, LONGEST_NAME = 200, 256
+"""Headers of a letter that are shown, and characters of their names. A record of 900 KB may have 200 000 headers."""
+
+
+class LetterPages:
+    """The endpoints of these pages."""
+
+    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries) -> None:
+        self._render, self._scan, self._letters = render, scans, LetterQueries(looks)
+
+    async def letters(self, request: Request, session: Session | None) -> Response:
+        """Show the dead letters that match a search."""
+        query = parse_search(request.query_params, wall())
+        matches = await self._scan(lambda: self._letters.find(query))
+        reasons = sorted({letter.reason for letter, _ in matches.letters if letter.reason})
+        return self._render(
+            "letters.html", session=session, here="/dlq", matches=matches, asked=query.fields, reasons=reasons,
+            since=list(SINCE), states=list(STATES),
+        )  # fmt: skip
+
+    async def letter(self, request: Request, session: Session | None) -> Response:
+        """Show one dead letter, with its headers and a preview of its value."""
+        position = request.query_params.get("place", "")[:LONGEST_TEXT]
+        matches = await self._scan(lambda: self._letters.letter(position))
+        if not matches.letters:
+            text = "There is no such dead letter (any more)."
+            return self._render("error.html", 404, session=session, here="/dlq", text=text)
+        (letter, verdict), *others = matches.letters
+        every = letter.record.headers or []
+        headers = [(cut(name, LONGEST_NAME), one_line(value)) for name, value in every[:MOST_HEADERS]]
+        return self._render(
+            "letter.html", session=session, here="/dlq", letter=letter, verdict=verdict, headers=headers,
+            more=len(every) - len(headers), key=one_line(letter.record.key), value=preview(letter.record.value),
+            others=others,
+        )  # fmt: skip

@@ -1,0 +1,110 @@
+"""The progress of a group's two consumer groups: what is committed, what is left, and how fast it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.connection import DeniedError
+from sidecar.kafka.admin.descriptions import Place, Topic, unled_places
+from sidecar.settings import Settings
+
+
+class Done(NamedTuple):
+    """How far a partition is done, and its end offset. `fresh`: nothing is committed, so `at` is where it begins."""
+
+    at: int
+    end: int
+    fresh: bool = False
+
+
+class Lag(NamedTuple):
+    """A consumer group's remaining work in one topic. `pace`: records a second since the last query, None if
+    unknown. `fresh`: partitions in which nothing is committed yet."""
+
+    group: str
+    topic: str
+    partitions: int
+    committed: int
+    end: int
+    pace: float | None
+    fresh: int = 0
+
+    @property
+    def lag(self) -> int:
+        """Records between the committed offset and the end."""
+        return max(0, self.end - self.committed)
+
+
+class Lags(NamedTuple):
+    """The rows, the topics and groups that this user may not see, the lag of each partition by consumer group, and the
+    partitions that have no leader, which are in no row."""
+
+    rows: tuple[Lag, ...]
+    unseen: tuple[str, ...]
+    behind: Mapping[tuple[str, Place], int]
+    unled: tuple[str, ...] = ()
+
+    def of(self, holds: Set[tuple[str, Place]]) -> int | None:
+        """Return the total lag of the partitions that an instance holds; None if none of their lags is known."""
+        known = holds & self.behind.keys()
+        return sum(self.behind[one] for one in known) if known else None
+
+
+class Progress:
+    """The progress of one group, as Kafka has it. Call it on threads."""
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self._cluster, self._settings = cluster, settings
+        self._before: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def lags(self) -> Lags:
+        """Return the progress of the group's two consumer groups, one row per topic, as far as this user may see it."""
+        settings, names = self._settings, self._settings.names
+        levels = names.levels_of(settings.delays, settings.topic_names)
+        rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
+        unled = list[str]()
+        for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):
+            there, denied = self._cluster.topics(topics)
+            unseen += sorted(denied)
+            unled += [f"{topic}[{number}]" for topic, number in unled_places(there.values())]
+            try:
+                done = self._done(group, there.values())
+            except DeniedError:
+                unseen.append(group)
+                continue
+            rows += self._lags(group, topics, done)
+            behind |= {(group, place): max(0, one.end - one.at) for place, one in done.items()}
+        return Lags(tuple(rows), tuple(unseen), behind, tuple(unled))
+
+    def _done(self, group: str, topics: Iterable[Topic]) -> dict[Place, Done]:
+        """Return the progress in each partition. Raises BrokerError if Kafka does not answer.
+
+        A partition without a committed offset counts from where the group would begin: a level topic that has a record
+        for an hour has no commit for an hour.
+        """
+        places = [place for topic in topics for place in topic.led]
+        spans = self._cluster.spans(places)
+        committed = self._cluster.committed(group, places)
+        late = self._settings.start == "latest" and group == self._settings.names.group
+        return {
+            place: Done(committed[place], end) if place in committed else Done(begin, end, fresh=True)
+            for place, (begin, end) in spans.items()
+            if place in committed or not late
+        }
+
+    def _lags(self, group: str, topics: Sequence[str], done: Mapping[Place, Done]) -> Iterator[Lag]:
+        for name in topics:
+            own = [one for place, one in done.items() if place[0] == name]
+            if own:
+                at, end = sum(one.at for one in own), sum(one.end for one in own)
+                fresh = sum(one.fresh for one in own)
+                yield Lag(group, name, len(own), at, end, self._pace(group, name, at), fresh)
+
+    def _pace(self, group: str, topic: str, done: int) -> float | None:
+        moment, before = time.monotonic(), self._before.get((group, topic))
+        if before is None or moment - before[0] >= 2:
+            self._before[group, topic] = moment, done
+        return None if before is None else max(0.0, (done - before[1]) / max(0.5, moment - before[0]))
