@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sidecar.core.lane.delay_queue import RESUME_EARLY
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import PartitionState, PartitionStatus
+from sidecar.core.lane.partition import LanePartition, PartitionStatus
 from sidecar.core.record import Now, Partition, Record
 
 
@@ -56,7 +56,7 @@ class Standing:
         old = self._stands.get(source)
         return Stand(first, old.since if old is not None and old.first == first else steady, steady)
 
-    def stuck(self, part: PartitionState, steady: int) -> int:
+    def stuck(self, part: LanePartition, steady: int) -> int:
         """Return for how long (ms) the first due offset has not moved, by two checks at least; else 0."""
         stand = self._stands.get(part.source)
         if stand is None or stand.since == stand.seen or part.in_flight or stand.first != front(part):
@@ -64,7 +64,7 @@ class Standing:
         return steady - stand.since
 
 
-def front(part: PartitionState) -> int:
+def front(part: LanePartition) -> int:
     """Return the first offset of which anything is still to come.
 
     A paused partition with nothing open was read up to the offset where it continues: below that are only transaction
@@ -85,7 +85,7 @@ def overdue(lane: Lane, standing: Standing, now: Now) -> dict[Partition, int]:
     return {source: ms for source, ms in late.items() if ms > 0}
 
 
-def earliest(parts: Mapping[Partition, PartitionState], lane: Lane, steady: int) -> Iterator[tuple[Partition, int]]:
+def earliest(parts: Mapping[Partition, LanePartition], lane: Lane, steady: int) -> Iterator[tuple[Partition, int]]:
     """Yield the partition and the due time (epoch ms) of each record that waits in memory although it is due.
 
     It waits for an in-flight slot, or for a topic that accepts its copy.
@@ -100,7 +100,7 @@ def earliest(parts: Mapping[Partition, PartitionState], lane: Lane, steady: int)
             yield record.source, part.due(record)
 
 
-def missed(part: PartitionState, steady: int) -> int:
+def missed(part: LanePartition, steady: int) -> int:
     """Return for how many ms a partition has stayed paused after its next record was due."""
     parked = part.paused
     return 0 if parked is None or parked.because != "not due" else max(0, steady - parked.at - RESUME_EARLY)
@@ -121,7 +121,7 @@ def statuses(lane: Lane, standing: Standing, now: Now) -> list[PartitionStatus]:
     return shown
 
 
-def where(part: PartitionState) -> str:
+def where(part: LanePartition) -> str:
     """Return where the first due record of a stuck partition must be."""
     if part.paused is not None:
         return "parked"

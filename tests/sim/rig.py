@@ -9,7 +9,7 @@ from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, Settle
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, PartitionState
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
@@ -86,7 +86,7 @@ class Rig:
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice)
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
-        self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
+        self.lane.commits.take(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
 
     # --- ports -------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Rig:
         self.lane.tick(self.now)
         return given_up
 
-    def part(self, source: Partition = ORDERS) -> PartitionState:
+    def part(self, source: Partition = ORDERS) -> LanePartition:
         """What the lane knows of a partition."""
         return self.lane.ownership.partitions[source]
 

@@ -29,7 +29,7 @@ from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import FetchedRecords, PartitionState
+from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneCalls, build_parts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
@@ -48,18 +48,18 @@ class Lane:
     def __init__(
         self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
     ) -> None:
-        parts = build_parts(options, ports.fetch, dispatcher.pace)
+        parts = build_parts(options, ports.fetch, dispatcher.pace, lambda at: self._timer.wake_by(at))
         self.room, self.memory, self.ready, self.delayed = options.room, parts.memory, parts.ready, parts.delayed
         self.key_queues = parts.key_queues
         self.outbox, self.paused, self.counters = parts.outbox, parts.paused, parts.counters
-        self._parts, self._partitions = parts, parts.partitions
+        self._parts, self._partitions, self.commits = parts, parts.partitions, parts.commits
         self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
         self._reasons = ReasonClasses()
         calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
         self.quarantine = Quarantine(dispatcher, parts, calls)
         self.ownership = Ownership(waits, parts, self.quarantine, ports.recall)
         self._refused_copies = RefusedCopies(parts, self.ownership, calls)
-        self._timer = LaneTimer(parts, self.ownership, self.quarantine, ports, dispatcher)
+        self._timer = LaneTimer(parts, self.quarantine, ports, dispatcher)
         self._bulk_answers = BulkAnswers(dispatcher, parts, self.ownership, self.quarantine)
         dispatcher.join(self)
 
@@ -79,9 +79,9 @@ class Lane:
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)
 
-    def _take_up(self, part: PartitionState, run: FetchedRecords, now: Now) -> None:
+    def _take_up(self, part: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at is not None:
-            part.last_at = run.last_at
+            part.read_up_to(run.last_at)
         if self._policy.relay:
             run = forward_due(part, run, self._policy, now, self._parts)
         for record, left in admit(part, run, self.paused, now, self.memory.limit_of(part)):
@@ -101,9 +101,9 @@ class Lane:
                 part.seen.note(run.end - 1, now.steady)
             self.quarantine.log_ended(part, now)
             if part.paused is None and part.tracker.reached(run.end):
-                part.dirty = self._timer.uncommitted = True
+                self.commits.soon(part)
 
-    def _level_over(self, part: PartitionState, record: Record, now: Now) -> None:
+    def _level_over(self, part: LanePartition, record: Record, now: Now) -> None:
         if record.life is None:
             self._release(record)
             return
@@ -133,7 +133,7 @@ class Lane:
             return False
         if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
             self.counters.late(record, part.level_delay, now.wall)
-        part.in_flight += 1
+        part.sent()
         self._ports.deliver(record, self.answered)
         return True
 
@@ -148,7 +148,7 @@ class Lane:
             self.counters.fenced_answers += outcome is not CANCELLED
             self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
-            part.in_flight -= 1
+            part.answered()
             if part.suspicion is not None:
                 self.quarantine.answered(part, part.suspicion, record, outcome, now)
             self.counters.answered(record, part.level, label_of(outcome))
@@ -170,7 +170,7 @@ class Lane:
         # An outage may have begun, or a probe was sent that may hang.
         self._timer.wake_by(self._dispatcher.pace.probe_at)
 
-    def _decide(self, part: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
+    def _decide(self, part: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
         if isinstance(outcome, Failed | Rejected):
@@ -190,23 +190,23 @@ class Lane:
             case Postpone(ms=ms):
                 self.delayed.put(record.postponed(now.wall), now.steady + ms)
             case RetryInPlace(ms=ms):
-                part.retrying += record.again == 0
+                part.retried_in_place(record)
                 self.delayed.put(record.tried(now.wall), now.steady + ms)
             case _:
                 self._write(part, record, decision, now)
-                if self.outbox.out is not None:
+                if self.commits.in_flight is not None:
                     return  # the result of the batch in flight schedules the next step
         self._timer.schedule(now)
 
-    def _write(self, part: PartitionState, record: Record, decision: Commit | Written, now: Now) -> None:
-        part.unsettled += 1
+    def _write(self, part: LanePartition, record: Record, decision: Commit | Written, now: Now) -> None:
+        part.settled()
         self.outbox.add(SettledRecord(record, decision, writes_of(record, decision, self._policy, now.wall)))
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
-        self.outbox.ended(now, committed=result.committed)
+        self.commits.ended(now, committed=result.committed)
         if result.apart:
-            self.outbox.apart(result.batch)
+            self.commits.halve(result.batch)
         self.outbox.again(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
         for entry in settle_forwarded(result.done, self._parts, self.ownership) if straight else result.done:
@@ -217,11 +217,10 @@ class Lane:
         if result.unwritable:
             self._refused_copies.progress_refused(result.unwritable, now)
         if result.committed and outbox.unwritable:
-            self._refused_copies.progress_accepted(result.batch.commits)
+            self.commits.progress_accepted(result.batch.commits)
         if outbox.held or outbox.unwritable or self.memory.held:
             self._refused_copies.review(now)
         self.ownership.committed(result, now)
-        self._timer.uncommitted |= not result.committed
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
 
@@ -229,26 +228,25 @@ class Lane:
         part = self.ownership.owner_of(entry.record)
         if part is None:
             return
-        part.unsettled -= 1
+        part.unsettle()
         self.counters.count(entry.decision)
-        dirty = part.dirty
-        self._finish(part, entry.record)
-        if with_progress:  # the progress in its batch covers this record already
-            part.dirty = dirty
+        self._finish(part, entry.record, covered=with_progress)
         if self.outbox.held:
             self.outbox.accepted(entry)
 
-    def _finish(self, part: PartitionState, record: Record) -> None:
+    def _finish(self, part: LanePartition, record: Record, *, covered: bool = False) -> None:
+        """End the way of a record. `covered`: the progress that is in Kafka has it already."""
         self.memory.add(part, -record.weight)
-        part.dirty = True
-        part.retrying -= record.again > 0
-        part.tracker.finish(record.offset)
+        part.finish(record)
+        if not (covered or part.uncommitted):
+            self.commits.soon(part)
         if self.key_queues is not None and (first := self.key_queues.finish(record)) is not None:
             self.ready.append(first)
-        self._timer.progressed()
 
-    def _changed(self, part: PartitionState, now: Now) -> None:
+    def _changed(self, part: LanePartition, now: Now) -> None:
         if part.closing:
+            if part.in_flight == 0 and part.uncommitted:
+                self.commits.at_once(part)  # the release waits for nothing else
             self._timer.schedule(now)
             self.ownership.check_releases()
         elif part.paused is not None:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import NEVER, Partition
 
@@ -43,7 +43,7 @@ class AdmissionLimit(NamedTuple):
 class LaneMemory:
     """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back."""
 
-    def __init__(self, room: int, partitions: Mapping[Partition, PartitionState], pace: Pace, *, ordered: bool) -> None:
+    def __init__(self, room: int, partitions: Mapping[Partition, LanePartition], pace: Pace, *, ordered: bool) -> None:
         self.load = 0
         """Bytes of everything handed over and not done."""
         self.held: Counter[Partition] = Counter()
@@ -52,16 +52,16 @@ class LaneMemory:
         self._held_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
 
-    def add(self, part: PartitionState, weight: int) -> None:
+    def add(self, part: LanePartition, weight: int) -> None:
         """Add the bytes of admitted records, or (negative) of records that are done."""
-        part.load += weight
+        part.add_bytes(weight)
         self.load += weight
 
     def hold(self, held: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
         self.held, self._held_together = held, held.total()
 
-    def forget(self, part: PartitionState) -> None:
+    def forget(self, part: LanePartition) -> None:
         """Forget the records of a partition that is gone."""
         self.load -= part.load
         self._held_together -= self.held.pop(part.source, 0)
@@ -80,7 +80,7 @@ class LaneMemory:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
         return self.taken + under_way > self._room
 
-    def limit_of(self, part: PartitionState) -> AdmissionLimit:
+    def limit_of(self, part: LanePartition) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""
         room = self._room - max(0, self._held_together - self._for_held)
         most, because = NEVER, ""
@@ -97,7 +97,7 @@ class LaneMemory:
             most, because = min((share, BEHIND), (most, because))
         return AdmissionLimit(self.taken < self._room // 2, most + self.held[part.source], because)
 
-    def lets_go_on(self, part: PartitionState) -> bool:
+    def lets_go_on(self, part: LanePartition) -> bool:
         """Return whether a paused partition may continue: a quarter of what it may have is free now.
 
         With less, a partition at its limit would be paused and sought for every record.
@@ -105,7 +105,7 @@ class LaneMemory:
         held = self.held[part.source]
         return part.load - held <= (self.limit_of(part).most - held) * 3 // 4
 
-    def crowds(self, part: PartitionState) -> bool:
+    def crowds(self, part: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.
 
         All partitions with such copies share half of the bytes for them. A partition that is stopped already needs a

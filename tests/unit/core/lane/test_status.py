@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.partition import PartitionState, PartitionStatus, Pause, status_of
+from sidecar.core.lane.partition import LanePartition, PartitionStatus, Pause, status_of
 from sidecar.core.lane.suspicion import Suspicion
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import Partition
@@ -15,9 +15,9 @@ NOW = 70_000
 """Steady ms."""
 
 
-def part() -> PartitionState:
+def part() -> LanePartition:
     """A partition of a level of 5 s."""
-    return PartitionState(LEVEL, 1, Tracker(Progress(40)), 5_000, "5s", in_flight=2)
+    return LanePartition(LEVEL, 1, Tracker(Progress(40)), 5_000, "5s", in_flight=2)
 
 
 def shown(state: str, due: int | None = None) -> PartitionStatus:
