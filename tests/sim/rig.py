@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.facts import LaneFacts
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
@@ -17,6 +18,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.status import state_of
 from sidecar.core.tag_filter import TagFilter
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
@@ -88,6 +90,15 @@ class Rig:
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
         self.lane.commits.take(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
+
+    @property
+    def facts(self) -> LaneFacts:
+        """What is true of the lane now."""
+        return self.lane.facts(self.now.steady)
+
+    def state(self) -> str:
+        """The state of the only partition, or of the first one, as people read it."""
+        return state_of(next(iter(self.facts.partitions.values())))
 
     # --- ports -------------------------------------------------------------------------------------------------------
 
@@ -194,8 +205,7 @@ class Rig:
     def release(self, *sources: Partition) -> list[str]:
         """Revoke partitions; the list gets an item when they are given up."""
         given_up: list[str] = []
-        self.lane.ownership.release(sources, lambda: given_up.append("given up"))
-        self.lane.tick(self.now)
+        self.lane.release(sources, lambda: given_up.append("given up"), self.now)
         return given_up
 
     def part(self, source: Partition = ORDERS) -> LanePartition:

@@ -6,7 +6,7 @@ else moves a record. Its way, from top to bottom: `received`, `send`, `answered`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitResult, SettledRecord
 from sidecar.core.copies import writes_of
@@ -27,9 +27,10 @@ from sidecar.core.decide import (
 from sidecar.core.decide_draining import decide_draining
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
+from sidecar.core.lane.facts import LaneFacts, facts_of
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import FetchedRecords, LanePartition
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneCalls, build_parts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
@@ -39,7 +40,7 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.reason_classes import ReasonClasses
-from sidecar.core.record import Now, Record
+from sidecar.core.record import Now, Partition, Record
 
 
 class Lane:
@@ -67,6 +68,53 @@ class Lane:
         """Decide by another policy from now on; records that wait already keep their due time."""
         self._policy = policy
         self.ownership.apply_delays(waits)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy by which the lane decides now."""
+        return self._policy
+
+    def facts(self, steady: int) -> LaneFacts:
+        """Return what is true of the lane now, at a steady time (ms)."""
+        ownership = self.ownership
+        return facts_of(self._parts, ownership.records_lost, ownership.uncommitted_at_loss, steady)
+
+    def unsaved(self) -> int:
+        """Return how many records were answered, at most, without Kafka knowing, those of lost partitions included."""
+        return self.ownership.uncommitted_at_loss + sum(part.unsaved for part in self._partitions.values())
+
+    def waiting(self) -> int:
+        """Return how many records wait in memory for their time or for a place in flight."""
+        return len(self.ready) + len(self.delayed)
+
+    # --- its partitions ----------------------------------------------------------------------------------------------
+
+    def assigned(self, grants: Iterable[AssignedPartition], now: Now) -> None:
+        """Start partitions where their last owner left off."""
+        self.ownership.assigned(grants)
+        self.tick(now)
+
+    def release(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
+        """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
+        self.ownership.release(partitions, done)
+        self.tick(now)
+
+    def lost(self, partitions: Collection[Partition]) -> None:
+        """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
+        self.ownership.lost(partitions)
+
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
+        """Count the records that are lost unread, from the offset `wanted` on: the log begins at `low` now."""
+        self.ownership.cut(partition, epoch, wanted, low)
+        self.tick(now)
+
+    def truncated(self, partition: Partition, high: int) -> None:
+        """Drop a partition whose log ends at `high` now, and count what was not done."""
+        self.ownership.truncated(partition, high)
+
+    def is_full_with(self, under_way: int) -> bool:
+        """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
+        return self.memory.is_full_with(under_way)
 
     # --- the way of one record -------------------------------------------------------------------------------------
 

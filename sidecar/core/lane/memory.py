@@ -14,15 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import NEVER, Partition
 
-SLOWED = "slowed by failures"
-"""Why a partition is paused that holds more than its share, in an outage in which the service still answers."""
-BEHIND = "behind a retry"
-CROWDED = "refused copies take the memory"
-"""Why a partition is paused that holds more than its share of what refused copies leave."""
 HELD_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has place for it
 (`deploy/container.py`)."""
@@ -37,7 +32,7 @@ class AdmissionLimit(NamedTuple):
 
     roomy: bool
     most: int
-    because: str
+    because: Because
 
 
 class LaneMemory:
@@ -83,18 +78,19 @@ class LaneMemory:
     def limit_of(self, part: LanePartition) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""
         room = self._room - max(0, self._held_together - self._for_held)
-        most, because = NEVER, ""
+        most, because = NEVER, Because.AT_BOUND
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than have a place beside the room. Each partition may
         # therefore have half of its share.
         if self._pace.slowed or room < self._room:
             most = room // (2 * len(self._partitions))
-            because = SLOWED if self._pace.slowed else CROWDED
+            because = Because.SLOWED if self._pace.slowed else Because.CROWDED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
         if self._ordered and part.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
-            most, because = min((share, BEHIND), (most, because))
+            if share < most:
+                most, because = share, Because.BEHIND_RETRY
         return AdmissionLimit(self.taken < self._room // 2, most + self.held[part.source], because)
 
     def lets_go_on(self, part: LanePartition) -> bool:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitResult
-from sidecar.core.lane.partition import AssignedPartition, LanePartition, PartitionStatus, status_of
+from sidecar.core.lane.partition import AssignedPartition, LanePartition
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.ports import Recall
@@ -171,11 +171,6 @@ class Ownership:
             self.uncommitted_at_loss += part.unsaved
             self._parts.memory.forget(part)
             self._quarantine.dropped(part)
-
-    def status(self, steady: int) -> list[PartitionStatus]:
-        """Return the present state of every partition, by topic and number."""
-        held = self._parts.outbox.held_by_partition()
-        return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.partitions.items())]
 
     def _is(self, source: Partition, result: CommitResult) -> bool:
         part = self.partitions.get(source)

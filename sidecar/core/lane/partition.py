@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -43,15 +44,29 @@ class FetchedRecords(NamedTuple):
     last_at: int | None = None
 
 
-class Pause(NamedTuple):
-    """The pause of a partition: it continues at `offset`, not before the steady time `at` (ms).
+class Because(Enum):
+    """Why a partition is paused. `core/status.py` has the words that people read."""
 
-    `because`: the reason, as `/status` shows it.
-    """
+    NOT_DUE = auto()
+    """Its next record is not due."""
+    AT_BOUND = auto()
+    """The span of its open offsets is full."""
+    SLOWED = auto()
+    """It holds more than its share, in an outage in which the service still answers."""
+    BEHIND_RETRY = auto()
+    """A record that is retried in place keeps too much of it back."""
+    CROWDED = auto()
+    """It holds more than its share of what refused copies leave."""
+    BLOCKED = auto()
+    """Kafka refuses its copies or its progress."""
+
+
+class Pause(NamedTuple):
+    """The pause of a partition: it continues at `offset`, not before the steady time `at` (ms)."""
 
     offset: int
     at: int
-    because: str
+    because: Because
 
 
 @dataclass(slots=True)
@@ -182,7 +197,7 @@ class LanePartition:
         for record in records:
             self.tracker.let_go(record.offset)
             first = min(first, record.offset)
-        self.paused = Pause(first, NEVER, "stopped")
+        self.paused = Pause(first, NEVER, Because.BLOCKED)
 
     def drop_withheld(self) -> list[Record]:
         """Return the records that were kept back and not tried in place; only the others stay."""
@@ -251,40 +266,3 @@ class LanePartition:
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
         return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
-
-
-class PartitionStatus(NamedTuple):
-    """One partition as `/status` shows it.
-
-    `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
-    None if none is (`overdue.py`).
-    """
-
-    topic: str
-    partition: int
-    level: str
-    state: str
-    position: int
-    in_flight: int
-    held: int
-    next_due_in: int | None
-    overdue_for: int | None = None
-
-
-def status_of(part: LanePartition, held: int, steady: int) -> PartitionStatus:
-    """Return the present state of a partition, for people and probes."""
-    parked = part.paused
-    due = None if parked is None or parked.because != "not due" else max(0, parked.at - steady)
-    return PartitionStatus(
-        part.source.topic, part.source.number, part.level, _state(part), part.tracker.first, part.in_flight, held, due
-    )
-
-
-def _state(part: LanePartition) -> str:
-    if part.closing:
-        return "closing"
-    if part.blocked:
-        return f"held: {part.blocked}"
-    if part.suspicion is not None and part.suspicion.stage != "first":
-        return "suspect"
-    return "open" if part.paused is None else part.paused.because

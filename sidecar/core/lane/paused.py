@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import LanePartition, Pause
+from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.ports import Fetch
 from sidecar.core.record import NEVER, Record
 
@@ -25,7 +25,7 @@ class PausedPartitions:
         self.alarm = NEVER
         """The earliest steady time (ms) at which a paused partition may continue."""
 
-    def pause(self, part: LanePartition, offset: int, at: int, because: str) -> None:
+    def pause(self, part: LanePartition, offset: int, at: int, because: Because) -> None:
         """Stop fetching a partition; keep only the offset to continue from."""
         part.pause(Pause(offset, at, because))
         self.alarm = min(self.alarm, at)
@@ -36,7 +36,7 @@ class PausedPartitions:
         part.block(reason)
         if part.paused is None:
             first = min((part.tracker.next, *part.tracker.left))  # an earlier block may have dropped some of them
-            self.pause(part, first, NEVER, "stopped")
+            self.pause(part, first, NEVER, Because.BLOCKED)
 
     def unblock(self, part: LanePartition, steady: int) -> list[Record]:
         """Unblock a partition, and return the records that it withheld.
@@ -45,7 +45,7 @@ class PausedPartitions:
         """
         part.block("")
         self.alarm = steady
-        if part.paused is not None and part.paused.because == "stopped":
+        if part.paused is not None and part.paused.because is Because.BLOCKED:
             part.pause(part.paused._replace(at=steady))
         self.resume_if_ready(part, steady)
         return part.take_withheld()

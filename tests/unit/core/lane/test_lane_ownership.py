@@ -286,4 +286,4 @@ def test_what_kafka_refuses_is_shown_with_its_partition() -> None:
     rig.answer(BAD)
     rig.run(25)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
-    assert [status.held for status in rig.lane.ownership.status(rig.now.steady)] == [1, 0]
+    assert [part.refused for part in rig.facts.partitions.values()] == [1, 0]
