@@ -85,6 +85,8 @@ class Rig:
         self.recalls: list[tuple[set[Partition], bool]] = []
         """The partitions whose deliveries were withdrawn, and whether they were lost."""
         self.wake_at = NEVER
+        self.whole = True
+        """False: the test has taken the lane apart, so its invariants do not hold."""
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice)
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
@@ -125,6 +127,11 @@ class Rig:
     def _notice(self, what: str, partition: Partition, deaths: int, offset: int) -> None:
         self.told.append((what, partition, deaths, offset))
 
+    def check(self) -> None:
+        """Nothing of the lane contradicts anything else of it."""
+        if self.whole:
+            self.lane.check()
+
     # --- what a test does --------------------------------------------------------------------------------------------
 
     @property
@@ -134,6 +141,7 @@ class Rig:
     def run(self, ms: int) -> None:
         """Let `ms` pass."""
         self.clock.run(ms)
+        self.check()
 
     def assign(self, *sources: Partition, epoch: int = 1, resume: Progress | None = None) -> None:
         """Give partitions to the lane."""
@@ -147,6 +155,7 @@ class Rig:
         self.lane.received(
             [FetchedRecords(source, epoch, current if turn is None else turn, list(records), end)], self.now
         )
+        self.check()
 
     def take_offsets(self, offsets: Iterable[int], source: Partition = ORDERS, epoch: int = 1) -> None:
         """Hand over plain records of a main topic."""
@@ -158,6 +167,7 @@ class Rig:
         """Answer a delivery that is out, the oldest unless told otherwise."""
         sent = self.sent.pop(place)
         sent.reply(sent.record, outcome, self.now)
+        self.check()
         return sent.record
 
     def answer_all(self, outcome: Outcome = COMMITTED) -> None:
@@ -190,6 +200,7 @@ class Rig:
                 batch, False, again=rest, refused=refusals, fenced=places, unwritable=denied, apart=apart
             )
         self.lane.committed(result, self.now)
+        self.check()
         return batch
 
     def settle(self) -> list[CommitBatch]:

@@ -71,6 +71,11 @@ class Commits:
             return NEVER
         return min(self._by, self._outbox.next_at(self._ended, GROUP_FOR))
 
+    @property
+    def earliest(self) -> int:
+        """The steady time (ms) by which some progress must be committed, or an earlier one; NEVER if none must."""
+        return self._by
+
     def _want(self, part: LanePartition, at: int) -> None:
         part.want_commit(at)
         if at < self._by:

@@ -29,6 +29,7 @@ from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
 from sidecar.core.lane.facts import LaneFacts, facts_of
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
+from sidecar.core.lane.invariants import check_lane
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneCalls, build_parts
@@ -86,6 +87,10 @@ class Lane:
     def waiting(self) -> int:
         """Return how many records wait in memory for their time or for a place in flight."""
         return len(self.ready) + len(self.delayed)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
+        check_lane(self._parts, self._dispatcher)
 
     # --- its partitions ----------------------------------------------------------------------------------------------
 
@@ -230,7 +235,7 @@ class Lane:
         decision: Decision = rule(record, outcome, self._policy, now.wall)
         match decision:
             case LeaveUncommitted():
-                pass
+                part.leave()
             case Wait(ms=0):
                 self.ready.appendleft(record)
             case Wait(ms=ms):

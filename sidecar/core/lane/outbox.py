@@ -118,6 +118,12 @@ class Outbox:
         ]
         self._pending.extend(self.held.pop(key).refusal.entry for key in again)
 
+    def entries(self, in_flight: CommitBatch | None) -> list[SettledRecord]:
+        """Return all settled records but those of the batch in flight, in which a refused entry may be tried again."""
+        tried = set() if in_flight is None else {_key(entry) for entry in in_flight.entries}
+        held = (held.refusal.entry for key, held in self.held.items() if key not in tried)
+        return [*self._pending, *held, *self.unwritable.entries()]
+
     def sort_out(self) -> None:
         """Keep the entries of partitions apart whose progress Kafka refuses."""
         self._pending = self.unwritable.sort_out(self._pending)

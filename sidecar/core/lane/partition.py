@@ -87,6 +87,9 @@ class LanePartition:
     """Records whose decision is not in Kafka yet."""
     retrying: int = 0
     """Records that are being retried in place."""
+    left: int = 0
+    """Records that were answered without an outcome while the sidecar ends, or gives it up: the next owner delivers
+    them."""
     load: int = 0
     """Bytes of its records that were admitted and are not done."""
     commit_by_ms: int = NEVER
@@ -126,6 +129,10 @@ class LanePartition:
     def retried_in_place(self, record: Record) -> None:
         """Note that a record is to be delivered again from memory."""
         self.retrying += record.again == 0
+
+    def leave(self) -> None:
+        """Leave a record to the next owner: its delivery was called off."""
+        self.left += 1
 
     def settled(self, count: int = 1) -> None:
         """Note that records have their decision, which waits for a transaction."""

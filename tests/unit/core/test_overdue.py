@@ -202,6 +202,7 @@ def test_a_record_that_no_part_of_the_lane_has_any_more_is_found() -> None:
     world = Looked(concurrency=1)
     world.rig.take(due(0), due(1))
     world.done()
+    world.rig.whole = False
     world.rig.part(TEN).in_flight = 0  # a fault of ours has lost it
     world.look(head=2)
     world.look(head=2)
@@ -247,6 +248,7 @@ def test_of_what_a_stopped_partition_withholds_the_oldest_counts() -> None:
     world = Looked(concurrency=2)
     world.rig.take(due(0), due(1))
     world.rig.answer(Failed("http-500"))
+    world.rig.whole = False
     world.rig.part(TEN).withhold(due(2, by=4_000))
     world.rig.run(25)
     assert world.late == 4_025
