@@ -88,6 +88,10 @@ class Tracker:
         """Return how many offsets, from `offset` on, were begun and are not done."""
         return sum(1 for begun in self._order if begun >= offset and begun not in self._done)
 
+    def open_offsets(self) -> set[int]:
+        """Return the offsets that were begun and are not done."""
+        return set(self._order) - self._done
+
     def is_done(self, offset: int) -> bool:
         """Return whether the record at `offset` is known to be done."""
         return offset < self.first or offset in self._done

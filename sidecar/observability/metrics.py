@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from sidecar.core.lane.facts import LaneFacts
 from sidecar.core.outcome import OUTCOME_NAMES
 from sidecar.core.overdue import overdue
 from sidecar.core.pace.pace import State
+from sidecar.core.record import Now
 from sidecar.observability.metric_families import Labels, added, counter, gauge, histogram, singly
 from sidecar.observability.metric_sources import Sources
 
@@ -44,7 +45,6 @@ REASONS = frozenset(
         "unknown-topic",
     }
 )
-_TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow
 _HTTP_REASON = re.compile(r"http-[1-9]([0-9]{2}|xx)")
 
 
@@ -72,24 +72,27 @@ class _Collector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        found, lanes = self._sources, self._lanes
-        meter = found.transactions
+        found, lanes, meter = self._sources, self._lanes, self._sources.transactions
+        moment = found.now()
+        facts = [lane.facts(moment.steady) for lane in lanes]
         yield self._deliveries()
         yield histogram("delivery_duration_seconds", "How long deliveries took.", [found.deliveries])
         yield gauge("in_flight", "Deliveries that are out.", (), {(): found.dispatcher.in_flight})
         retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
-        yield gauge("held_records", "Records that wait in memory.", ("level",), self._held())
-        yield gauge("overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue())
+        yield gauge("held_records", "Records that wait in memory.", ("level",), self._held(facts))
+        yield gauge(
+            "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, moment)
+        )
         late = [lane.counters.lateness for lane in lanes]
         yield histogram("lateness_seconds", "How late retries were delivered.", late, unit=1000)
         results = added([dict(meter.results)], dict.fromkeys(TRANSACTION_RESULTS, 0))
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
-        yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag())
+        yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
         yield from self._pace()
-        yield from self._rare()
+        yield from self._rare(facts)
         yield gauge("build_info", "The version that runs.", ("version",), {(found.version,): 1})
 
     def _deliveries(self) -> Metric:
@@ -104,43 +107,37 @@ class _Collector(Collector):
                 counts[topic, bounded_reason(reason)] += count
         return counter("dead_lettered", "Records written to the DLQ.", ("topic", "reason"), counts)
 
-    def _lag(self) -> dict[Labels, float]:
+    def _lag(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return the offsets of each partition that are not done.
 
         They are an upper bound on records: transaction markers count as offsets too.
         """
         found: dict[Labels, float] = {}
-        for source in self._sources.lanes:
+        for source, known in zip(self._sources.lanes, facts, strict=True):
             ends = source.ends()
-            for partition, part in source.lane.ownership.partitions.items():
+            for partition, part in known.partitions.items():
                 if partition in ends:
-                    found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.tracker.first)
+                    found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.first)
         return found
 
-    def _held(self) -> dict[Labels, float]:
+    def _held(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return, by level, how many fetched records wait.
 
         They wait for their time, for a place in flight, or for a topic that takes their failures.
         """
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
-        for lane in self._lanes:
-            parts = lane.ownership.partitions
-            waiting = Counter(lane.delayed.count_by_topic())
-            waiting.update(map(_TOPIC, lane.ready))
-            for part in parts.values():
-                waiting[part.source.topic] += len(part.withheld)
-            levels = {source.topic: part.level for source, part in parts.items()}
-            for topic in waiting.keys() & levels.keys():
-                counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
+        for known in facts:
+            levels = {source.topic: part.level for source, part in known.partitions.items()}
+            for topic in known.waiting.keys() & levels.keys():
+                counts[levels[topic]] = counts.get(levels[topic], 0) + known.waiting[topic]
         return singly(counts)
 
-    def _overdue(self) -> dict[Labels, float]:
+    def _overdue(self, facts: Sequence[LaneFacts], moment: Now) -> dict[Labels, float]:
         """Return, by level, how late the most overdue record of the owned partitions is, whatever the cause."""
-        moment, worst = self._sources.now(), dict.fromkeys(self._sources.levels, 0.0)
-        for source in self._sources.lanes:
-            parts = source.lane.ownership.partitions
-            for partition, late in overdue(source.lane, source.standing, moment).items():
-                level = parts[partition].level
+        worst = dict.fromkeys(self._sources.levels, 0.0)
+        for source, known in zip(self._sources.lanes, facts, strict=True):
+            for partition, late in overdue(known, source.standing, moment).items():
+                level = known.partitions[partition].level
                 worst[level] = max(worst.get(level, 0.0), late / 1000)
         return singly(worst)
 
@@ -151,14 +148,14 @@ class _Collector(Collector):
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
 
-    def _rare(self) -> Iterator[Metric]:
+    def _rare(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
         sources, all_counters = self._sources.lanes, [lane.counters for lane in self._lanes]
         # The consumers' threads write these. Copying a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
         fenced = sum(counters.fenced_answers for counters in all_counters) + self._sources.late_verdicts()
         yield counter("fenced_answers", "Answers that came too late to count.", (), {(): fenced})
-        lost = added((source.lane.ownership.records_lost for source in sources), dict.fromkeys(self._sources.topics, 0))
+        lost = added((known.records_lost for known in facts), dict.fromkeys(self._sources.topics, 0))
         yield counter("records_lost", "Records that were gone before they were read.", ("topic",), singly(lost))
         unread = sum(source.unread_progress() for source in sources)
         yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})
@@ -178,7 +175,7 @@ class _Collector(Collector):
         yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
         passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
-        refused = sum(len(lane.outbox.held) for lane in self._lanes)
+        refused = sum(known.refused for known in facts)
         yield gauge("refused_records", "Settled records whose copy or event Kafka refuses.", (), {(): refused})
         hops = sum(counters.hops for counters in all_counters)
         yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from sidecar.clock import now
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import PartitionStatus
-from sidecar.core.overdue import statuses
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, Ports
 from sidecar.core.record import Partition
+from sidecar.core.status import PartitionStatus, statuses
 from sidecar.delivery.broadcast import AllPartitions, NoCommitter
 from sidecar.kafka.client_config import Properties, client_id_of, consumer_config, producer_config, reader_config
 from sidecar.kafka.committer.committer import Committer
@@ -160,7 +159,8 @@ class LaneRunner:
 
     def status(self) -> list[PartitionStatus]:
         """Return the present state of each partition."""
-        return statuses(self.lane, self.driver.standing, now())
+        moment = now()
+        return statuses(self.lane.facts(moment.steady), self.driver.standing, moment)
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago."""
@@ -186,14 +186,13 @@ class LaneRunner:
 
         Returns how many records, at most, were answered but not committed to Kafka.
         """
-        ownership = self.lane.ownership
-        before = ownership.uncommitted_at_loss
+        before = self.lane.facts(now().steady).unsaved_at_loss
         self.consumer.stop(timeout)
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self.committer.stop()
-        return ownership.uncommitted_at_loss - before + sum(part.unsaved for part in ownership.partitions.values())
+        return self.lane.unsaved() - before
 
 
 def tell(what: str, partition: Partition, number: int, offset: int) -> None:

@@ -45,18 +45,18 @@ class LoopBridge:
         self._loop.call_soon_threadsafe(self._release, partitions, done)
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
-        self._loop.call_soon_threadsafe(self.lane.ownership.lost, partitions)
+        self._loop.call_soon_threadsafe(self.lane.lost, partitions)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         self._loop.call_soon_threadsafe(self._cut, partition, epoch, wanted, low)
 
     def truncated(self, partition: Partition, high: int) -> None:
-        self._loop.call_soon_threadsafe(self.lane.ownership.truncated, partition, high)
+        self._loop.call_soon_threadsafe(self.lane.truncated, partition, high)
 
     def full(self) -> bool:
         """Return whether the lane has no room for more records."""
         under_way = self._given_bytes - self._taken_bytes
-        return self._given - self._taken >= HAND_OVERS or self.lane.memory.is_full_with(under_way)
+        return self._given - self._taken >= HAND_OVERS or self.lane.is_full_with(under_way)
 
     def looked(self, heads: Mapping[Partition, int]) -> None:
         """Pass on the first offset of each level partition that is not due."""
@@ -78,12 +78,10 @@ class LoopBridge:
         self._timer = self._loop.call_later(max(0, at - now().steady + 1) / 1000, self._tick)
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
-        self.lane.ownership.assigned(grants)
-        self.lane.tick(now())
+        self.lane.assigned(grants, now())
 
     def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        self.lane.ownership.cut(partition, epoch, wanted, low)
-        self.lane.tick(now())
+        self.lane.cut(partition, epoch, wanted, low, now())
 
     def _received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         self._taken += 1
@@ -91,11 +89,11 @@ class LoopBridge:
         self.lane.received(runs, now())
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
-        self.standing.looked(heads, self.lane, now())
+        moment = now()
+        self.standing.looked(heads, self.lane.facts(moment.steady), moment)
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
-        self.lane.ownership.release(partitions, done)
-        self.lane.tick(now())
+        self.lane.release(partitions, done, now())
 
     def _committed(self, result: CommitResult) -> None:
         self.lane.committed(result, now())

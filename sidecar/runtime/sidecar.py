@@ -103,8 +103,8 @@ class Sidecar:
             *view_calls(self._view_service),
         ]
         if self._post_writer is not None:
-            lane = self._runners[-1]
-            calls += retry_calls(settings, lambda: lane.policy, self._post_writer, lane.lane.counters)
+            retries = self._runners[-1]
+            calls += retry_calls(settings, lambda: retries.policy, self._post_writer, retries.lane.counters)
         sources = with_view(with_policy(sources, self._controller), self._view_service)
         sources = replace(
             sources,

@@ -9,7 +9,7 @@ import pytest
 from sidecar.api import pull
 from sidecar.cli.terminal import exit_codes
 from sidecar.core import decide, policy, progress, reason_classes
-from sidecar.core.lane import delay_queue, outbox, refused_progress
+from sidecar.core.lane import commits, delay_queue, outbox, refused_progress
 from sidecar.core.pace import failure_streak, in_flight_limit, pace, throttle_share
 from sidecar.delivery.push import request, verdict
 from sidecar.deploy import container
@@ -70,7 +70,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("6.4", f"up to {number(pull.MOST_RECORDS)} records at a time"),
     ("6.4", f"wait up to {ms(pull.LONGEST_WAIT)}"),
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
-    ("7.1", f"at the latest after {ms(outbox.PROGRESS_EVERY)}"),
+    ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY)}"),
     ("7.2", f"at most {number(progress.SPAN)} offsets"),
     ("7.6", f"every {seconds(outbox.FIRST_RETRY)} to {seconds(outbox.LAST_RETRY)} s"),
     ("7.6", f"more than {outbox.MOST_HELD} such records"),

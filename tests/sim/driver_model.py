@@ -31,8 +31,7 @@ class DriverModel:
         self._on_loop(partial(self._assigned, grants))
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
-        self.lane.ownership.assigned(grants)
-        self.lane.tick(self.process.now())
+        self.lane.assigned(grants, self.process.now())
 
     def received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         """Records were read."""
@@ -45,28 +44,26 @@ class DriverModel:
 
     def full(self) -> bool:
         """Whether the lane has no room for more."""
-        return self._given - self._taken >= HAND_OVERS or self.lane.memory.full
+        return self._given - self._taken >= HAND_OVERS or self.lane.is_full_with(0)
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
         """Partitions are not ours any more."""
-        self._on_loop(partial(self.lane.ownership.lost, partitions))
+        self._on_loop(partial(self.lane.lost, partitions))
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """The log of a partition begins later now."""
         self._on_loop(partial(self._cut, partition, epoch, wanted, low))
 
     def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
-        self.lane.ownership.cut(partition, epoch, wanted, low)
-        self.lane.tick(self.process.now())
+        self.lane.cut(partition, epoch, wanted, low, self.process.now())
 
     def truncated(self, partition: Partition, high: int) -> None:
         """The log of a partition ends sooner now."""
         self.world.truncated(self, partition)
-        self._on_loop(partial(self.lane.ownership.truncated, partition, high))
+        self._on_loop(partial(self.lane.truncated, partition, high))
 
     def _release(self, partitions: Sequence[Partition], given_up: Callable[[], None]) -> None:
-        self.lane.ownership.release(partitions, given_up)
-        self.lane.tick(self.process.now())
+        self.lane.release(partitions, given_up, self.process.now())
 
     def _on_loop(self, act: Callable[[], None]) -> None:
         """From the consumer's thread to the loop: in order, after a moment."""

@@ -58,6 +58,8 @@ class Process:
             self.later(self.frozen_until - self.world.steady, act)
         elif self.alive:
             act()
+            for host in self.hosts.values():
+                host.lane.check()
 
     def read_leftovers(self) -> None:
         """Read levels of older configurations too until they are empty."""

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.facts import LaneFacts
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, PartitionState
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
@@ -17,6 +18,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.status import state_of
 from sidecar.core.tag_filter import TagFilter
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
@@ -83,11 +85,22 @@ class Rig:
         self.recalls: list[tuple[set[Partition], bool]] = []
         """The partitions whose deliveries were withdrawn, and whether they were lost."""
         self.wake_at = NEVER
+        self.whole = True
+        """False: the test has taken the lane apart, so its invariants do not hold."""
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice)
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
-        self.lane.outbox.take({}, self.now)  # as if progress had been committed just now
+        self.lane.commits.take(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
+
+    @property
+    def facts(self) -> LaneFacts:
+        """What is true of the lane now."""
+        return self.lane.facts(self.now.steady)
+
+    def state(self) -> str:
+        """The state of the only partition, or of the first one, as people read it."""
+        return state_of(next(iter(self.facts.partitions.values())))
 
     # --- ports -------------------------------------------------------------------------------------------------------
 
@@ -114,6 +127,11 @@ class Rig:
     def _notice(self, what: str, partition: Partition, deaths: int, offset: int) -> None:
         self.told.append((what, partition, deaths, offset))
 
+    def check(self) -> None:
+        """Nothing of the lane contradicts anything else of it."""
+        if self.whole:
+            self.lane.check()
+
     # --- what a test does --------------------------------------------------------------------------------------------
 
     @property
@@ -123,6 +141,7 @@ class Rig:
     def run(self, ms: int) -> None:
         """Let `ms` pass."""
         self.clock.run(ms)
+        self.check()
 
     def assign(self, *sources: Partition, epoch: int = 1, resume: Progress | None = None) -> None:
         """Give partitions to the lane."""
@@ -136,6 +155,7 @@ class Rig:
         self.lane.received(
             [FetchedRecords(source, epoch, current if turn is None else turn, list(records), end)], self.now
         )
+        self.check()
 
     def take_offsets(self, offsets: Iterable[int], source: Partition = ORDERS, epoch: int = 1) -> None:
         """Hand over plain records of a main topic."""
@@ -147,6 +167,7 @@ class Rig:
         """Answer a delivery that is out, the oldest unless told otherwise."""
         sent = self.sent.pop(place)
         sent.reply(sent.record, outcome, self.now)
+        self.check()
         return sent.record
 
     def answer_all(self, outcome: Outcome = COMMITTED) -> None:
@@ -179,6 +200,7 @@ class Rig:
                 batch, False, again=rest, refused=refusals, fenced=places, unwritable=denied, apart=apart
             )
         self.lane.committed(result, self.now)
+        self.check()
         return batch
 
     def settle(self) -> list[CommitBatch]:
@@ -194,11 +216,10 @@ class Rig:
     def release(self, *sources: Partition) -> list[str]:
         """Revoke partitions; the list gets an item when they are given up."""
         given_up: list[str] = []
-        self.lane.ownership.release(sources, lambda: given_up.append("given up"))
-        self.lane.tick(self.now)
+        self.lane.release(sources, lambda: given_up.append("given up"), self.now)
         return given_up
 
-    def part(self, source: Partition = ORDERS) -> PartitionState:
+    def part(self, source: Partition = ORDERS) -> LanePartition:
         """What the lane knows of a partition."""
         return self.lane.ownership.partitions[source]
 

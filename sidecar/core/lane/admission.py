@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import AdmissionLimit
-from sidecar.core.lane.partition import FetchedRecords, PartitionState
+from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
@@ -32,7 +32,7 @@ Admitted: TypeAlias = tuple[Record, int]
 
 
 def admit(
-    part: PartitionState, run: FetchedRecords, paused: PausedPartitions, now: Now, allowed: AdmissionLimit
+    part: LanePartition, run: FetchedRecords, paused: PausedPartitions, now: Now, allowed: AdmissionLimit
 ) -> Iterator[Admitted]:
     """Yield the records of a run that begin now, each once.
 
@@ -48,10 +48,10 @@ def admit(
         left = part.time_left(record, now) if part.level_delay else 0
         if left > near:
             part.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
-            paused.pause(part, record.offset, now.steady + left - RESUME_EARLY, "not due")
+            paused.pause(part, record.offset, now.steady + left - RESUME_EARLY, Because.NOT_DUE)
             return
         if tracker.span(record.offset) >= SPAN:
-            paused.pause(part, record.offset, now.steady, "at its bound")
+            paused.pause(part, record.offset, now.steady, Because.AT_BOUND)
             return
         if part.load > allowed.most:
             paused.pause(part, record.offset, now.steady, allowed.because)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.outcome import COMMITTED, label_of
@@ -32,7 +32,7 @@ class BulkAnswers:
         """Add a record that the service accepted."""
         self._records.append(record)
 
-    def apply(self, finish: Callable[[PartitionState, Record], None], now: Now) -> Iterator[PartitionState]:
+    def apply(self, finish: Callable[[LanePartition, Record], None], now: Now) -> Iterator[LanePartition]:
         """Finish all collected records; yield each partition when its records are finished."""
         for records in self._runs():
             self._dispatcher.committed_many(records, now)
@@ -40,7 +40,7 @@ class BulkAnswers:
             if part is None:
                 self._counters.fenced_answers += len(records)
                 continue
-            part.in_flight -= len(records)
+            part.answered(len(records))
             self._counters.deliveries[part.source.topic, part.level, label_of(COMMITTED)] += len(records)
             for record in records:
                 if part.suspicion is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import count
 
 from sidecar.core.record import NEVER, Partition, Record
@@ -56,6 +56,10 @@ class DelayQueue:
     def next_at(self) -> int:
         """Return the steady time of the next release; `NEVER` if nothing waits."""
         return self._heap[0][0] if self._heap else NEVER
+
+    def all(self) -> Iterator[Record]:
+        """Return every record, in no order."""
+        return (record for _, _, record in self._heap)
 
     def over(self, steady: int) -> list[Record]:
         """Return the records whose time has come and that are still here."""

@@ -15,7 +15,7 @@ from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.copies import Copy
 from sidecar.core.decide import Forward
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import FetchedRecords, PartitionState
+from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN
@@ -25,9 +25,7 @@ from topics.headers_fast import for_topic
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
-def forward_due(
-    part: PartitionState, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts
-) -> FetchedRecords:
+def forward_due(part: LanePartition, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts) -> FetchedRecords:
     """Forward the due records at the head of a run; return the rest of the run."""
     entries: list[SettledRecord] = []
     late: list[int] = []
@@ -47,7 +45,7 @@ def forward_due(
             load += record.weight
             copy = Copy(ready, record.key, record.value, for_topic(record.headers or [], ready), record.source.number)
             entries.append(SettledRecord(record, Forward(life), (copy,)))
-    part.unsettled += len(entries)
+    part.settled(len(entries))
     parts.counters.lateness.add_all(late)
     parts.memory.add(part, load)
     parts.outbox.extend(entries)
@@ -71,6 +69,6 @@ def _done(records: list[Record], parts: LaneParts, ownership: Ownership) -> None
         return
     for record in records:
         part.tracker.finish(record.offset)
-    part.unsettled -= len(records)
+    part.unsettle(len(records))
     parts.memory.add(part, -sum(record.weight for record in records))
     parts.counters.forwarded += len(records)

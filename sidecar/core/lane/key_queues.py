@@ -7,7 +7,7 @@ records behind it are never delivered before it (contract 5.1). Queues belong to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias
 
 from sidecar.core.record import Partition, Record
@@ -48,6 +48,10 @@ class KeyQueues:
             return line[0]
         del self._lines[key]
         return None
+
+    def behind(self) -> Iterator[Record]:
+        """Return the records that wait behind the first ones of their queues."""
+        return (record for line in self._lines.values() for record in list(line)[1:])
 
     def shed(self, partition: Partition, gone: Collection[int]) -> list[Record]:
         """Remove the records behind the first ones from the queues of a partition, and return them.

@@ -6,7 +6,7 @@ else moves a record. Its way, from top to bottom: `received`, `send`, `answered`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitResult, SettledRecord
 from sidecar.core.copies import writes_of
@@ -27,9 +27,11 @@ from sidecar.core.decide import (
 from sidecar.core.decide_draining import decide_draining
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
+from sidecar.core.lane.facts import LaneFacts, facts_of
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
+from sidecar.core.lane.invariants import check_lane
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import FetchedRecords, PartitionState
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneCalls, build_parts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.lane.refused_copies import RefusedCopies
@@ -39,7 +41,7 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.reason_classes import ReasonClasses
-from sidecar.core.record import Now, Record
+from sidecar.core.record import Now, Partition, Record
 
 
 class Lane:
@@ -48,18 +50,18 @@ class Lane:
     def __init__(
         self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
     ) -> None:
-        parts = build_parts(options, ports.fetch, dispatcher.pace)
+        parts = build_parts(options, ports.fetch, dispatcher.pace, lambda at: self._timer.wake_by(at))
         self.room, self.memory, self.ready, self.delayed = options.room, parts.memory, parts.ready, parts.delayed
         self.key_queues = parts.key_queues
         self.outbox, self.paused, self.counters = parts.outbox, parts.paused, parts.counters
-        self._parts, self._partitions = parts, parts.partitions
+        self._parts, self._partitions, self.commits = parts, parts.partitions, parts.commits
         self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
         self._reasons = ReasonClasses()
         calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
         self.quarantine = Quarantine(dispatcher, parts, calls)
         self.ownership = Ownership(waits, parts, self.quarantine, ports.recall)
         self._refused_copies = RefusedCopies(parts, self.ownership, calls)
-        self._timer = LaneTimer(parts, self.ownership, self.quarantine, ports, dispatcher)
+        self._timer = LaneTimer(parts, self.quarantine, ports, dispatcher)
         self._bulk_answers = BulkAnswers(dispatcher, parts, self.ownership, self.quarantine)
         dispatcher.join(self)
 
@@ -67,6 +69,57 @@ class Lane:
         """Decide by another policy from now on; records that wait already keep their due time."""
         self._policy = policy
         self.ownership.apply_delays(waits)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy by which the lane decides now."""
+        return self._policy
+
+    def facts(self, steady: int) -> LaneFacts:
+        """Return what is true of the lane now, at a steady time (ms)."""
+        ownership = self.ownership
+        return facts_of(self._parts, ownership.records_lost, ownership.uncommitted_at_loss, steady)
+
+    def unsaved(self) -> int:
+        """Return how many records were answered, at most, without Kafka knowing, those of lost partitions included."""
+        return self.ownership.uncommitted_at_loss + sum(part.unsaved for part in self._partitions.values())
+
+    def waiting(self) -> int:
+        """Return how many records wait in memory for their time or for a place in flight."""
+        return len(self.ready) + len(self.delayed)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
+        check_lane(self._parts, self._dispatcher)
+
+    # --- its partitions ----------------------------------------------------------------------------------------------
+
+    def assigned(self, grants: Iterable[AssignedPartition], now: Now) -> None:
+        """Start partitions where their last owner left off."""
+        self.ownership.assigned(grants)
+        self.tick(now)
+
+    def release(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
+        """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
+        self.ownership.release(partitions, done)
+        self.tick(now)
+
+    def lost(self, partitions: Collection[Partition]) -> None:
+        """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
+        self.ownership.lost(partitions)
+
+    def cut(self, partition: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
+        """Count the records that are lost unread, from the offset `wanted` on: the log begins at `low` now."""
+        self.ownership.cut(partition, epoch, wanted, low)
+        self.tick(now)
+
+    def truncated(self, partition: Partition, high: int) -> None:
+        """Drop a partition whose log ends at `high` now, and count what was not done."""
+        self.ownership.truncated(partition, high)
+
+    def is_full_with(self, under_way: int) -> bool:
+        """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
+        return self.memory.is_full_with(under_way)
 
     # --- the way of one record -------------------------------------------------------------------------------------
 
@@ -79,9 +132,9 @@ class Lane:
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)
 
-    def _take_up(self, part: PartitionState, run: FetchedRecords, now: Now) -> None:
+    def _take_up(self, part: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at is not None:
-            part.last_at = run.last_at
+            part.read_up_to(run.last_at)
         if self._policy.relay:
             run = forward_due(part, run, self._policy, now, self._parts)
         for record, left in admit(part, run, self.paused, now, self.memory.limit_of(part)):
@@ -101,9 +154,9 @@ class Lane:
                 part.seen.note(run.end - 1, now.steady)
             self.quarantine.log_ended(part, now)
             if part.paused is None and part.tracker.reached(run.end):
-                part.dirty = self._timer.uncommitted = True
+                self.commits.soon(part)
 
-    def _level_over(self, part: PartitionState, record: Record, now: Now) -> None:
+    def _level_over(self, part: LanePartition, record: Record, now: Now) -> None:
         if record.life is None:
             self._release(record)
             return
@@ -133,7 +186,7 @@ class Lane:
             return False
         if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
             self.counters.late(record, part.level_delay, now.wall)
-        part.in_flight += 1
+        part.sent()
         self._ports.deliver(record, self.answered)
         return True
 
@@ -148,7 +201,7 @@ class Lane:
             self.counters.fenced_answers += outcome is not CANCELLED
             self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
-            part.in_flight -= 1
+            part.answered()
             if part.suspicion is not None:
                 self.quarantine.answered(part, part.suspicion, record, outcome, now)
             self.counters.answered(record, part.level, label_of(outcome))
@@ -170,7 +223,7 @@ class Lane:
         # An outage may have begun, or a probe was sent that may hang.
         self._timer.wake_by(self._dispatcher.pace.probe_at)
 
-    def _decide(self, part: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
+    def _decide(self, part: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
         if isinstance(outcome, Failed | Rejected):
@@ -182,7 +235,7 @@ class Lane:
         decision: Decision = rule(record, outcome, self._policy, now.wall)
         match decision:
             case LeaveUncommitted():
-                pass
+                part.leave()
             case Wait(ms=0):
                 self.ready.appendleft(record)
             case Wait(ms=ms):
@@ -190,23 +243,23 @@ class Lane:
             case Postpone(ms=ms):
                 self.delayed.put(record.postponed(now.wall), now.steady + ms)
             case RetryInPlace(ms=ms):
-                part.retrying += record.again == 0
+                part.retried_in_place(record)
                 self.delayed.put(record.tried(now.wall), now.steady + ms)
             case _:
                 self._write(part, record, decision, now)
-                if self.outbox.out is not None:
+                if self.commits.in_flight is not None:
                     return  # the result of the batch in flight schedules the next step
         self._timer.schedule(now)
 
-    def _write(self, part: PartitionState, record: Record, decision: Commit | Written, now: Now) -> None:
-        part.unsettled += 1
+    def _write(self, part: LanePartition, record: Record, decision: Commit | Written, now: Now) -> None:
+        part.settled()
         self.outbox.add(SettledRecord(record, decision, writes_of(record, decision, self._policy, now.wall)))
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
-        self.outbox.ended(now, committed=result.committed)
+        self.commits.ended(now, committed=result.committed)
         if result.apart:
-            self.outbox.apart(result.batch)
+            self.commits.halve(result.batch)
         self.outbox.again(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
         for entry in settle_forwarded(result.done, self._parts, self.ownership) if straight else result.done:
@@ -217,11 +270,10 @@ class Lane:
         if result.unwritable:
             self._refused_copies.progress_refused(result.unwritable, now)
         if result.committed and outbox.unwritable:
-            self._refused_copies.progress_accepted(result.batch.commits)
+            self.commits.progress_accepted(result.batch.commits)
         if outbox.held or outbox.unwritable or self.memory.held:
             self._refused_copies.review(now)
         self.ownership.committed(result, now)
-        self._timer.uncommitted |= not result.committed
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
 
@@ -229,26 +281,25 @@ class Lane:
         part = self.ownership.owner_of(entry.record)
         if part is None:
             return
-        part.unsettled -= 1
+        part.unsettle()
         self.counters.count(entry.decision)
-        dirty = part.dirty
-        self._finish(part, entry.record)
-        if with_progress:  # the progress in its batch covers this record already
-            part.dirty = dirty
+        self._finish(part, entry.record, covered=with_progress)
         if self.outbox.held:
             self.outbox.accepted(entry)
 
-    def _finish(self, part: PartitionState, record: Record) -> None:
+    def _finish(self, part: LanePartition, record: Record, *, covered: bool = False) -> None:
+        """End the way of a record. `covered`: the progress that is in Kafka has it already."""
         self.memory.add(part, -record.weight)
-        part.dirty = True
-        part.retrying -= record.again > 0
-        part.tracker.finish(record.offset)
+        part.finish(record)
+        if not (covered or part.uncommitted):
+            self.commits.soon(part)
         if self.key_queues is not None and (first := self.key_queues.finish(record)) is not None:
             self.ready.append(first)
-        self._timer.progressed()
 
-    def _changed(self, part: PartitionState, now: Now) -> None:
+    def _changed(self, part: LanePartition, now: Now) -> None:
         if part.closing:
+            if part.in_flight == 0 and part.uncommitted:
+                self.commits.at_once(part)  # the release waits for nothing else
             self._timer.schedule(now)
             self.ownership.check_releases()
         elif part.paused is not None:

@@ -14,15 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import NEVER, Partition
 
-SLOWED = "slowed by failures"
-"""Why a partition is paused that holds more than its share, in an outage in which the service still answers."""
-BEHIND = "behind a retry"
-CROWDED = "refused copies take the memory"
-"""Why a partition is paused that holds more than its share of what refused copies leave."""
 HELD_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has place for it
 (`deploy/container.py`)."""
@@ -37,13 +32,13 @@ class AdmissionLimit(NamedTuple):
 
     roomy: bool
     most: int
-    because: str
+    because: Because
 
 
 class LaneMemory:
     """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back."""
 
-    def __init__(self, room: int, partitions: Mapping[Partition, PartitionState], pace: Pace, *, ordered: bool) -> None:
+    def __init__(self, room: int, partitions: Mapping[Partition, LanePartition], pace: Pace, *, ordered: bool) -> None:
         self.load = 0
         """Bytes of everything handed over and not done."""
         self.held: Counter[Partition] = Counter()
@@ -52,16 +47,16 @@ class LaneMemory:
         self._held_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
 
-    def add(self, part: PartitionState, weight: int) -> None:
+    def add(self, part: LanePartition, weight: int) -> None:
         """Add the bytes of admitted records, or (negative) of records that are done."""
-        part.load += weight
+        part.add_bytes(weight)
         self.load += weight
 
     def hold(self, held: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
         self.held, self._held_together = held, held.total()
 
-    def forget(self, part: PartitionState) -> None:
+    def forget(self, part: LanePartition) -> None:
         """Forget the records of a partition that is gone."""
         self.load -= part.load
         self._held_together -= self.held.pop(part.source, 0)
@@ -80,24 +75,25 @@ class LaneMemory:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
         return self.taken + under_way > self._room
 
-    def limit_of(self, part: PartitionState) -> AdmissionLimit:
+    def limit_of(self, part: LanePartition) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""
         room = self._room - max(0, self._held_together - self._for_held)
-        most, because = NEVER, ""
+        most, because = NEVER, Because.AT_BOUND
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than have a place beside the room. Each partition may
         # therefore have half of its share.
         if self._pace.slowed or room < self._room:
             most = room // (2 * len(self._partitions))
-            because = SLOWED if self._pace.slowed else CROWDED
+            because = Because.SLOWED if self._pace.slowed else Because.CROWDED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
         if self._ordered and part.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
-            most, because = min((share, BEHIND), (most, because))
+            if share < most:
+                most, because = share, Because.BEHIND_RETRY
         return AdmissionLimit(self.taken < self._room // 2, most + self.held[part.source], because)
 
-    def lets_go_on(self, part: PartitionState) -> bool:
+    def lets_go_on(self, part: LanePartition) -> bool:
         """Return whether a paused partition may continue: a quarter of what it may have is free now.
 
         With less, a partition at its limit would be paused and sought for every record.
@@ -105,7 +101,7 @@ class LaneMemory:
         held = self.held[part.source]
         return part.load - held <= (self.limit_of(part).most - held) * 3 // 4
 
-    def crowds(self, part: PartitionState) -> bool:
+    def crowds(self, part: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.
 
         All partitions with such copies share half of the bytes for them. A partition that is stopped already needs a

@@ -1,28 +1,17 @@
-"""Settled records on their way into Kafka: in batches, one batch in flight at a time, the refused ones held."""
+"""Settled records on their way into Kafka: those that wait for a batch, and those that Kafka refuses."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit, Refusal, SettledRecord
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
 from sidecar.core.lane.refused_progress import RefusedProgress
 from sidecar.core.record import NEVER, Now, Partition
 
-GROUP_FOR = 20
-"""ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs
-8–12 ms whatever is in it (measured on Kafka 4.3). Small ones waste the time of the broker."""
 GROUP_MAX = 2_000
 """Waiting records that start a transaction at once: 65 k records/s at 30 ms each."""
-GROUP_MOST = 4_000
-"""Records in a transaction at most. Records that came during the last transaction go along: more of them then share its
-fixed cost."""
-PROGRESS_EVERY = 1_000
-"""ms between commits of progress alone: after a crash at most this much is delivered a second time."""
 MOST_HELD = 64
 """Refused entries of one partition. With more of them nothing of the partition is delivered: each is tried again alone.
 `memory.py` bounds their bytes."""
@@ -44,17 +33,12 @@ class Held:
 
 
 class Outbox:
-    """Hold settled records, and decide what the next transaction holds and when it starts."""
+    """The settled records of one lane. `commits.py` decides what a transaction takes of them, and when."""
 
     def __init__(self) -> None:
-        self.out: CommitBatch | None = None
         self.held: dict[tuple[Partition, int], Held] = {}
         self.unwritable = RefusedProgress()
         self._pending: deque[SettledRecord] = deque()
-        self._ended = -GROUP_FOR
-        self._progress_at = -PROGRESS_EVERY
-        self._was_alone = False
-        self._most = self._most_partitions = GROUP_MOST
         self._not_before: dict[str, int] = {}
         """The steady time (ms) of the next attempt, by the topic or partition that accepts nothing."""
 
@@ -69,48 +53,26 @@ class Outbox:
         """Add many settled records."""
         self._pending.extend(entries)
 
-    def next_at(self, moved: bool) -> int:
-        """Return the steady time at which the next batch may start.
+    def next_at(self, ended: int, group_for: int) -> int:
+        """Return the steady time (ms) at which a batch with settled records may start; `NEVER` if there are none.
 
-        `NEVER` while one is in flight, or if nothing is to be done. `moved`: some progress is not committed yet.
+        `ended`: when the last batch ended. `group_for`: ms for which they wait then for others.
         """
-        if self.out is not None:
-            return NEVER
-        at = self._progress_at + PROGRESS_EVERY if moved else NEVER
+        at = NEVER
         if self._pending:
-            at = min(at, self._ended if len(self._pending) >= GROUP_MAX else self._ended + GROUP_FOR)
+            at = ended if len(self._pending) >= GROUP_MAX else ended + group_for
         if self.held:
             at = min(at, min(map(self._due, self.held.values())))
         return min(at, self.unwritable.next_at()) if self.unwritable else at
 
-    def take(self, parts: Mapping[Partition, PartitionState], now: Now) -> CommitBatch | None:
-        """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
-        if self.unwritable:
-            self.sort_out()
-        entries, alone, tried = self._entries(parts, now)
-        offsets: dict[Partition, set[int]] = {}
-        source, extra = None, set[int]()
-        for entry in entries:
-            record = entry.record
-            if record.source is not source:  # records of one partition follow each other, and share the object
-                source, extra = record.source, offsets.setdefault(record.source, set())
-            extra.add(record.offset)
-        shares = {source: _share(parts[source], extra) for source, extra in offsets.items()}
-        if tried is not None and tried not in shares:
-            shares[tried] = _share(parts[tried], ())
-        if not alone:  # a retried entry is likely to be refused, and so would be all that goes with it
-            shares |= self._progress(parts, shares, now)
-        if shares:
-            self.out = CommitBatch(entries, shares, alone)
-        return self.out
+    def pop(self, most: int) -> tuple[SettledRecord, ...]:
+        """Remove the first settled records, `most` of them at most, and return them."""
+        return tuple(self._pending.popleft() for _ in range(min(len(self._pending), most)))
 
-    def ended(self, now: Now, *, committed: bool = False) -> None:
-        """End the batch in flight, which has its result; if it was committed, the next ones may be twice as large."""
-        self.out = None
-        self._ended = now.steady
-        if committed:
-            self._most = min(self._most * 2, GROUP_MOST)
-            self._most_partitions = min(self._most_partitions * 2, GROUP_MOST)
+    def late(self, steady: int) -> SettledRecord | None:
+        """Return the refused entry that has waited longest for its next attempt; None if none is due."""
+        late = [held for held in self.held.values() if self._due(held) <= steady]
+        return min(late, key=lambda held: held.at).refusal.entry if late else None
 
     def again(self, entries: Iterable[SettledRecord]) -> None:
         """Put the entries of a failed batch first into the next one, in their order.
@@ -156,25 +118,15 @@ class Outbox:
         ]
         self._pending.extend(self.held.pop(key).refusal.entry for key in again)
 
-    def apart(self, batch: CommitBatch) -> None:
-        """Halve the size of the next batches until one is in Kafka.
-
-        Kafka refuses a batch and names no cause, so smaller ones must find it: fewer entries, or without any entry
-        fewer partitions.
-        """
-        if batch.entries:
-            self._most = max(1, len(batch.entries) // 2)
-        else:
-            self._most_partitions = max(1, len(batch.commits) // 2)
-            self.progress_now()
+    def entries(self, in_flight: CommitBatch | None) -> list[SettledRecord]:
+        """Return all settled records but those of the batch in flight, in which a refused entry may be tried again."""
+        tried = set() if in_flight is None else {_key(entry) for entry in in_flight.entries}
+        held = (held.refusal.entry for key, held in self.held.items() if key not in tried)
+        return [*self._pending, *held, *self.unwritable.entries()]
 
     def sort_out(self) -> None:
         """Keep the entries of partitions apart whose progress Kafka refuses."""
         self._pending = self.unwritable.sort_out(self._pending)
-
-    def progress_now(self) -> None:
-        """Let all progress go with the next batch: Kafka has refused a batch for the progress of some partitions."""
-        self._progress_at = -NEVER
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop every entry of partitions that are gone; the next owner delivers the records again."""
@@ -182,12 +134,12 @@ class Outbox:
         self._pending = deque(entry for entry in self._pending if entry.record.source not in partitions)
         self.held = {key: held for key, held in self.held.items() if key[0] not in partitions}
 
-    def drop_held(self, partitions: Collection[Partition]) -> list[Partition]:
+    def drop_held(self, partitions: Collection[Partition], in_flight: CommitBatch | None) -> list[Partition]:
         """Drop the refused entries of partitions that are being given up; return the partition of each.
 
-        An entry that is being retried just now stays: whether it is in Kafka is not known yet.
+        An entry that is being retried just now, in the batch in flight, stays: whether it is in Kafka is not known yet.
         """
-        trying = () if self.out is None else {_key(entry) for entry in self.out.entries}
+        trying = () if in_flight is None else {_key(entry) for entry in in_flight.entries}
         gone = [key for key in self.held if key[0] in partitions and key not in trying]
         for key in gone:
             del self.held[key]
@@ -197,61 +149,9 @@ class Outbox:
         """Return how many entries Kafka refuses, by the partition of their record."""
         return Counter(source for source, _ in self.held)
 
-    def _entries(
-        self, parts: Mapping[Partition, PartitionState], now: Now
-    ) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:
-        """Return the entries of the next batch, whether they go alone, and the partition whose progress is tried."""
-        late = [held for held in self.held.values() if self._due(held) <= now.steady]
-        tried = self.unwritable.due(now.steady) if self.unwritable else None
-        rest = self._pending or self._progress_wanted(parts, now)
-        self._was_alone = (bool(late) or tried is not None) and not (rest and self._was_alone)
-        if self._was_alone and tried is not None:  # in turn with the rest, so that neither waits for the other for ever
-            return self.unwritable.take(tried, self._most), True, tried
-        if self._was_alone:
-            return (min(late, key=lambda held: held.at).refusal.entry,), True, None
-        size = min(len(self._pending), self._most)
-        return tuple(self._pending.popleft() for _ in range(size)), False, None
-
     def _due(self, held: Held) -> int:
         return max(held.at, self._not_before.get(held.refusal.where, held.at))
-
-    def _progress_wanted(self, parts: Mapping[Partition, PartitionState], now: Now) -> bool:
-        everything = now.steady - self._progress_at >= PROGRESS_EVERY
-        return any(
-            part.dirty and (everything or _hurries(part)) and part.source not in self.unwritable
-            for part in parts.values()
-        )
-
-    def _progress(
-        self, parts: Mapping[Partition, PartitionState], taken: Collection[Partition], now: Now
-    ) -> dict[Partition, PartitionCommit]:
-        """Return the commits of partitions with progress alone.
-
-        All of them are due once a second; an urgent partition, or a closing one that is idle, at once.
-        """
-        everything = now.steady - self._progress_at >= PROGRESS_EVERY
-        wanted = [
-            part
-            for source, part in parts.items()
-            if part.dirty and source not in taken and (everything or _hurries(part)) and source not in self.unwritable
-        ]
-        if everything and len(wanted) <= self._most_partitions:
-            self._progress_at = now.steady
-        return {part.source: _share(part, ()) for part in wanted[: self._most_partitions]}
 
 
 def _key(entry: SettledRecord) -> tuple[Partition, int]:
     return entry.record.source, entry.record.offset
-
-
-def _hurries(part: PartitionState) -> bool:
-    return part.urgent or (part.closing and part.idle)
-
-
-def _share(part: PartitionState, extra: Collection[int]) -> PartitionCommit:
-    part.dirty = part.urgent = False
-    # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner has crashed.
-    progress = part.tracker.snapshot(extra, clean=part.closing)
-    if part.width is not None or part.last_at is not None:
-        progress = replace(progress, width=part.width, last_at=part.last_at)
-    return PartitionCommit(part.epoch, progress if part.suspicion is None else part.suspicion.stamp(progress))

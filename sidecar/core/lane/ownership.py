@@ -15,7 +15,7 @@
     gone     | no state is left; late answers are refused   | assigned: it is assigned anew, with a new epoch
 
 `admission.py` and `paused.py` pause and resume partitions, `refused_copies.py` blocks them, and this module does the
-rest. The states are fields of `PartitionState`: `paused`, `blocked` and `closing`.
+rest. The states are fields of `LanePartition`: `paused`, `blocked` and `closing`.
 
 A revoked partition is released in order: deliveries in flight are awaited, their progress is committed, then the
 partition is given up. A lost partition is dropped at once, and nothing is committed. Anything that carries an older
@@ -29,8 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitResult
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import AssignedPartition, PartitionState, PartitionStatus, status_of
+from sidecar.core.lane.partition import AssignedPartition, LanePartition
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.lane.quarantine import Quarantine
 from sidecar.core.ports import Recall
@@ -55,8 +54,6 @@ class Ownership:
         """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
         self.records_lost: Counter[str] = Counter()
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
-        self.uncommitted = False
-        """Whether progress must be committed although no record was done: a start offset, or a log that was cut."""
         self._waits = waits
         self._parts, self._quarantine, self._recall = parts, quarantine, recall
         self._releases: list[Release] = []
@@ -66,7 +63,7 @@ class Ownership:
         """Bytes of the lane's room that are taken."""
         return self._parts.memory.taken
 
-    def owner_of(self, record: Record) -> PartitionState | None:
+    def owner_of(self, record: Record) -> LanePartition | None:
         """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
         part = self.partitions.get(record.source)
         return part if part is not None and part.epoch == record.epoch else None
@@ -84,13 +81,15 @@ class Ownership:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
-            part = PartitionState(grant.partition, grant.epoch, Tracker(grant.progress), wait, level)
-            part.width = grant.progress.width
-            part.last_at = None if wait is None else grant.progress.last_at
-            if part.width is not None and not grant.progress.ours:  # commit it, so that a crash does not move the start
-                part.dirty = self.uncommitted = True
+            found = grant.progress
+            last_at = None if wait is None else found.last_at
+            part = LanePartition(
+                grant.partition, grant.epoch, Tracker(found), wait, level, width=found.width, last_at=last_at
+            )
+            if part.width is not None and not found.ours:  # commit it, so that a crash does not move the start
+                self._parts.commits.soon(part)
             self.partitions[grant.partition] = part
-            self._quarantine.granted(part, grant.progress)
+            self._quarantine.granted(part, found)
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.
@@ -101,7 +100,7 @@ class Ownership:
         part = self.partitions.get(partition)
         if part is not None and part.epoch == epoch and part.paused is None:
             self.records_lost[partition.topic] += part.tracker.cut(wanted, low)
-            part.dirty = self.uncommitted = True
+            self._parts.commits.soon(part)
 
     def truncated(self, partition: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done. It is assigned anew."""
@@ -116,33 +115,21 @@ class Ownership:
         self._forget_waiting(mine)
         for source in mine:
             part = self.partitions[source]
-            part.closing = part.dirty = True  # dirty, because the last commit carries the clean mark
+            part.close()
+            self._parts.commits.soon(part)  # the last commit carries the clean mark
         self._quarantine.closing([self.partitions[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
-
-    @property
-    def closing(self) -> bool:
-        """Whether any partition is being given up."""
-        return bool(self._releases)
-
-    def commit_is_urgent(self, outbox: Outbox) -> bool:
-        """Return whether the next batch should start at once, because a partition waits for nothing else."""
-        quarantine = self._quarantine
-        if outbox.out is not None or not (self._releases or quarantine.asking):
-            return False
-        quarantine.asking = any(part.urgent for part in self.partitions.values())
-        return quarantine.asking or any(
-            part.closing and part.in_flight == 0 and part.dirty for part in self.partitions.values()
-        )
 
     def check_releases(self) -> None:
         """Give up the closing partitions that have nothing left to do, and report each finished release."""
         if not self._releases:
             return
-        batch = self._parts.outbox.out
+        batch = self._parts.commits.in_flight
         under_way = () if batch is None else batch.commits  # the last commit of these may still fail
-        ended = [source for source, part in self.partitions.items() if part.closing and part.idle and not part.dirty]
+        ended = [
+            source for source, part in self.partitions.items() if part.closing and part.idle and not part.uncommitted
+        ]
         self.drop([source for source in ended if source not in under_way])
         over = [release for release in self._releases if not release.partitions & self.partitions.keys()]
         self._releases = [release for release in self._releases if release not in over]
@@ -163,11 +150,11 @@ class Ownership:
                 self._parts.paused.resume_if_ready(part, now.steady)
         self.lost([source for source in result.fenced if self._is(source, result)])
 
-    def _committed(self, part: PartitionState, progress: Progress, true: bool) -> None:
+    def _committed(self, part: LanePartition, progress: Progress, true: bool) -> None:
         if not true:
-            part.dirty = True
+            self._parts.commits.soon(part)
         else:
-            part.committed = progress
+            part.has_committed(progress)
         if part.suspicion is not None:
             self._quarantine.committed(part, part.suspicion, progress if true else None)
 
@@ -185,11 +172,6 @@ class Ownership:
             self._parts.memory.forget(part)
             self._quarantine.dropped(part)
 
-    def status(self, steady: int) -> list[PartitionStatus]:
-        """Return the present state of every partition, by topic and number."""
-        held = self._parts.outbox.held_by_partition()
-        return [status_of(part, held.get(source, 0), steady) for source, part in sorted(self.partitions.items())]
-
     def _is(self, source: Partition, result: CommitResult) -> bool:
         part = self.partitions.get(source)
         return part is not None and part.epoch == result.batch.commits[source].epoch
@@ -202,5 +184,5 @@ class Ownership:
         stores.delayed.drop(partitions)
         if stores.key_queues is not None:
             stores.key_queues.drop(partitions)
-        for source in stores.outbox.drop_held(partitions):
-            self.partitions[source].unsettled -= 1
+        for source in stores.outbox.drop_held(partitions, stores.commits.in_flight):
+            self.partitions[source].unsettle()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from operator import attrgetter
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from sidecar.core.commit_batch import PartitionCommit
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
 from sidecar.core.progress import SPAN, Progress, Tracker
-from sidecar.core.record import Now, Partition, Record
+from sidecar.core.record import NEVER, Now, Partition, Record
 
 _OFFSET = attrgetter("offset")
 
@@ -39,19 +44,33 @@ class FetchedRecords(NamedTuple):
     last_at: int | None = None
 
 
-class Pause(NamedTuple):
-    """The pause of a partition: it continues at `offset`, not before the steady time `at` (ms).
+class Because(Enum):
+    """Why a partition is paused. `core/status.py` has the words that people read."""
 
-    `because`: the reason, as `/status` shows it.
-    """
+    NOT_DUE = auto()
+    """Its next record is not due."""
+    AT_BOUND = auto()
+    """The span of its open offsets is full."""
+    SLOWED = auto()
+    """It holds more than its share, in an outage in which the service still answers."""
+    BEHIND_RETRY = auto()
+    """A record that is retried in place keeps too much of it back."""
+    CROWDED = auto()
+    """It holds more than its share of what refused copies leave."""
+    BLOCKED = auto()
+    """Kafka refuses its copies or its progress."""
+
+
+class Pause(NamedTuple):
+    """The pause of a partition: it continues at `offset`, not before the steady time `at` (ms)."""
 
     offset: int
     at: int
-    because: str
+    because: Because
 
 
 @dataclass(slots=True)
-class PartitionState:
+class LanePartition:
     """The state of one partition.
 
     `level_delay`: the delay of its level in ms; 0 on the ready topic, None on a main topic.
@@ -68,12 +87,14 @@ class PartitionState:
     """Records whose decision is not in Kafka yet."""
     retrying: int = 0
     """Records that are being retried in place."""
+    left: int = 0
+    """Records that were answered without an outcome while the sidecar ends, or gives it up: the next owner delivers
+    them."""
     load: int = 0
     """Bytes of its records that were admitted and are not done."""
-    dirty: bool = False
-    """Whether its progress moved since it was last committed."""
-    urgent: bool = False
-    """Whether it should be committed at once, because something waits for that."""
+    commit_by_ms: int = NEVER
+    """The steady time by which its progress must be committed: NEVER if it did not move since the last commit, 0 if
+    something waits for the commit (`commits.py`)."""
     committed: Progress | None = None
     """The progress that was committed last, by this sidecar or by the last owner."""
     width: int | None = None
@@ -91,14 +112,127 @@ class PartitionState:
     def __post_init__(self) -> None:
         self.seen = AppendTimes(self.level_delay or 0)
 
+    # --- the way of its records: only these methods write its fields ------------------------------------------------
+
+    def add_bytes(self, weight: int) -> None:
+        """Count the bytes of admitted records, or (negative) of records that are done."""
+        self.load += weight
+
+    def sent(self) -> None:
+        """Note that a record was sent to the service."""
+        self.in_flight += 1
+
+    def answered(self, count: int = 1) -> None:
+        """Note that deliveries have ended."""
+        self.in_flight -= count
+
+    def retried_in_place(self, record: Record) -> None:
+        """Note that a record is to be delivered again from memory."""
+        self.retrying += record.again == 0
+
+    def leave(self) -> None:
+        """Leave a record to the next owner: its delivery was called off."""
+        self.left += 1
+
+    def settled(self, count: int = 1) -> None:
+        """Note that records have their decision, which waits for a transaction."""
+        self.unsettled += count
+
+    def unsettle(self, count: int = 1) -> None:
+        """Note that decisions are in Kafka, or were dropped with their partition."""
+        self.unsettled -= count
+
+    def finish(self, record: Record) -> None:
+        """Note that a record is done."""
+        self.retrying -= record.again > 0
+        self.tracker.finish(record.offset)
+
     def withhold(self, record: Record) -> None:
         """Keep a record back, by its offset: lower ones go first, whatever was tried and kept back again."""
         insort(self.withheld, record, key=_OFFSET)
+
+    def take_withheld(self, most: int | None = None) -> list[Record]:
+        """Return the records that were kept back, the first `most` of them; None: all."""
+        taken, self.withheld = self.withheld[:most], [] if most is None else self.withheld[most:]
+        return taken
+
+    def read_up_to(self, last_at: int) -> None:
+        """Note the greatest timestamp (epoch ms) of what was read of a level."""
+        self.last_at = last_at
+
+    # --- its commits ----------------------------------------------------------------------------------------------
+
+    def want_commit(self, at: int) -> None:
+        """Have its progress committed at the steady time `at` (ms) at the latest."""
+        self.commit_by_ms = min(self.commit_by_ms, at)
+
+    def share(self, extra: Collection[int]) -> PartitionCommit:
+        """Return its progress for a transaction, with the offsets `extra`, which that transaction settles."""
+        self.commit_by_ms = NEVER
+        # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner crashed.
+        progress = self.tracker.snapshot(extra, clean=self.closing)
+        if self.width is not None or self.last_at is not None:
+            progress = replace(progress, width=self.width, last_at=self.last_at)
+        return PartitionCommit(self.epoch, progress if self.suspicion is None else self.suspicion.stamp(progress))
+
+    def has_committed(self, progress: Progress) -> None:
+        """Note the progress that is in Kafka now."""
+        self.committed = progress
+
+    # --- its state --------------------------------------------------------------------------------------------------
+
+    def suspect(self, suspicion: Suspicion | None) -> None:
+        """Give its records this care before they are delivered; None: none."""
+        self.suspicion = suspicion
+
+    def close(self) -> None:
+        """Deliver nothing more of it: it is being given up."""
+        self.closing = True
+
+    def block(self, reason: str) -> None:
+        """Deliver nothing of it, for a reason that people read. Empty: deliver again."""
+        self.blocked = reason
+
+    def pause(self, pause: Pause) -> None:
+        """Accept no records until `resume`."""
+        self.paused = pause
+
+    def let_go(self, records: Iterable[Record]) -> None:
+        """Drop records of a blocked partition, which are fetched again once it continues."""
+        assert self.paused is not None, "a blocked partition is paused"
+        first = self.paused.offset
+        for record in records:
+            self.tracker.let_go(record.offset)
+            first = min(first, record.offset)
+        self.paused = Pause(first, NEVER, Because.BLOCKED)
+
+    def drop_withheld(self) -> list[Record]:
+        """Return the records that were kept back and not tried in place; only the others stay."""
+        dropped = [record for record in self.withheld if not record.again]
+        self.withheld = [record for record in self.withheld if record.again]
+        return dropped
+
+    def resume(self) -> int:
+        """Accept records again; return the offset of the next one.
+
+        The new seek count distinguishes these records from those that were fetched before.
+        """
+        assert self.paused is not None
+        offset, self.paused = self.paused.offset, None
+        self.seek_count += 1
+        return offset
+
+    # --- questions --------------------------------------------------------------------------------------------------
 
     def due(self, record: Record) -> int:
         """Return when a record of it could be delivered at the earliest, epoch ms."""
         due = record.timestamp + (self.level_delay or 0)
         return due if record.life is None else max(due, record.life.due_at)
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether its progress must still be committed."""
+        return self.commit_by_ms != NEVER
 
     @property
     def idle(self) -> bool:
@@ -139,40 +273,3 @@ class PartitionState:
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
         return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
-
-
-class PartitionStatus(NamedTuple):
-    """One partition as `/status` shows it.
-
-    `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
-    None if none is (`overdue.py`).
-    """
-
-    topic: str
-    partition: int
-    level: str
-    state: str
-    position: int
-    in_flight: int
-    held: int
-    next_due_in: int | None
-    overdue_for: int | None = None
-
-
-def status_of(part: PartitionState, held: int, steady: int) -> PartitionStatus:
-    """Return the present state of a partition, for people and probes."""
-    parked = part.paused
-    due = None if parked is None or parked.because != "not due" else max(0, parked.at - steady)
-    return PartitionStatus(
-        part.source.topic, part.source.number, part.level, _state(part), part.tracker.first, part.in_flight, held, due
-    )
-
-
-def _state(part: PartitionState) -> str:
-    if part.closing:
-        return "closing"
-    if part.blocked:
-        return f"held: {part.blocked}"
-    if part.suspicion is not None and part.suspicion.stage != "first":
-        return "suspect"
-    return "open" if part.paused is None else part.paused.because

@@ -10,18 +10,19 @@ from typing import NamedTuple, TypeAlias
 from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import Commit, Written
 from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.delay_queue import DelayQueue
 from sidecar.core.lane.key_queues import KeyQueues
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Fetch, Notice
 from sidecar.core.record import Now, Partition, Record
 
-Write: TypeAlias = Callable[[PartitionState, Record, Commit | Written, Now], None]
+Write: TypeAlias = Callable[[LanePartition, Record, Commit | Written, Now], None]
 
 
 class LaneCalls(NamedTuple):
@@ -42,21 +43,24 @@ class LaneParts:
     delayed: DelayQueue
     key_queues: KeyQueues | None
     outbox: Outbox
+    commits: Commits
     paused: PausedPartitions
-    partitions: dict[Partition, PartitionState]
+    partitions: dict[Partition, LanePartition]
     counters: LaneCounters
 
 
-def build_parts(options: LaneOptions, fetch: Fetch, pace: Pace) -> LaneParts:
+def build_parts(options: LaneOptions, fetch: Fetch, pace: Pace, wake_by: Callable[[int], None]) -> LaneParts:
     """Return the empty parts of a new lane."""
-    partitions: dict[Partition, PartitionState] = {}
+    partitions: dict[Partition, LanePartition] = {}
+    outbox = Outbox()
     memory = LaneMemory(options.room, partitions, pace, ordered=options.order is not None)
     return LaneParts(
         memory,
         deque(),
         DelayQueue(options.room),
         None if options.order is None else KeyQueues(options.order),
-        Outbox(),
+        outbox,
+        Commits(partitions, outbox, wake_by),
         PausedPartitions(fetch, memory),
         partitions,
         LaneCounters(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import PartitionState, Pause
+from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.ports import Fetch
 from sidecar.core.record import NEVER, Record
 
@@ -25,51 +25,38 @@ class PausedPartitions:
         self.alarm = NEVER
         """The earliest steady time (ms) at which a paused partition may continue."""
 
-    def pause(self, part: PartitionState, offset: int, at: int, because: str) -> None:
+    def pause(self, part: LanePartition, offset: int, at: int, because: Because) -> None:
         """Stop fetching a partition; keep only the offset to continue from."""
-        part.paused = Pause(offset, at, because)
+        part.pause(Pause(offset, at, because))
         self.alarm = min(self.alarm, at)
         self._fetch.pause(part.source, part.epoch)
 
-    def block(self, part: PartitionState, reason: str) -> None:
+    def block(self, part: LanePartition, reason: str) -> None:
         """Deliver nothing more of a partition until `unblock`."""
-        part.blocked = reason
+        part.block(reason)
         if part.paused is None:
             first = min((part.tracker.next, *part.tracker.left))  # an earlier block may have dropped some of them
-            self.pause(part, first, NEVER, "stopped")
+            self.pause(part, first, NEVER, Because.BLOCKED)
 
-    def let_go(self, part: PartitionState, records: Iterable[Record]) -> None:
-        """Drop records that a blocked partition has in memory; they are fetched again once it continues."""
-        assert part.paused is not None, "a stopped partition is parked"
-        first = part.paused.offset
-        for record in records:
-            part.tracker.let_go(record.offset)
-            first = min(first, record.offset)
-        part.paused = Pause(first, NEVER, "stopped")
-
-    def unblock(self, part: PartitionState, steady: int) -> list[Record]:
+    def unblock(self, part: LanePartition, steady: int) -> list[Record]:
         """Unblock a partition, and return the records that it withheld.
 
         It continues only if no other reason keeps it paused.
         """
-        part.blocked, self.alarm = "", steady
-        if part.paused is not None and part.paused.because == "stopped":
-            part.paused = part.paused._replace(at=steady)
+        part.block("")
+        self.alarm = steady
+        if part.paused is not None and part.paused.because is Because.BLOCKED:
+            part.pause(part.paused._replace(at=steady))
         self.resume_if_ready(part, steady)
-        released, part.withheld = part.withheld, []
-        return released
+        return part.take_withheld()
 
-    def resume_if_ready(self, part: PartitionState, steady: int) -> None:
-        """Let a partition continue if it may.
-
-        The new seek count distinguishes the records that come from now on from those that were fetched before.
-        """
+    def resume_if_ready(self, part: LanePartition, steady: int) -> None:
+        """Let a partition continue if it may."""
         if part.paused is not None and part.may_fetch(steady) and self._memory.lets_go_on(part):
-            offset, part.paused = part.paused.offset, None
-            part.seek_count += 1
+            offset = part.resume()
             self._fetch.resume(part.source, part.epoch, offset, part.seek_count)
 
-    def resume_due(self, parts: Iterable[PartitionState], steady: int) -> None:
+    def resume_due(self, parts: Iterable[LanePartition], steady: int) -> None:
         """Let every partition continue whose time has come."""
         if steady < self.alarm:
             return

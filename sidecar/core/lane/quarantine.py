@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from sidecar.core.decide import Postpone, RetryInPlace, Wait, decide, quarantine
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
 from sidecar.core.lane.suspicion_time import IDLE, after_time
@@ -35,8 +35,6 @@ class Quarantine:
     """The partitions of one lane whose records need care before they are delivered."""
 
     def __init__(self, dispatcher: Dispatcher, parts: LaneParts, lane: LaneCalls) -> None:
-        self.asking = False
-        """Whether the progress of some partition should be committed at once."""
         self.alarm = NEVER
         """The steady time (ms) of the next check for partitions that are suspect no longer."""
         self._full_at = -NEVER
@@ -49,28 +47,29 @@ class Quarantine:
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
-    def granted(self, part: PartitionState, found: Progress) -> None:
+    def granted(self, part: LanePartition, found: Progress) -> None:
         """Set the stage of an assigned partition by the progress that its last owner left."""
-        part.committed = found
+        part.has_committed(found)
         most = self._lane.policy().max_deaths
         if most is None:
             return
         died = found.ours and not found.clean and self._let_go.pop(part.source, None) != hash(found)
         if died:
             self._lane.notice("taken-up", part.source, found.deaths + 1, found.next)
-        part.suspicion = watch = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
+        watch = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
+        part.suspect(watch)
         if watch.stage == "alone":
             self._dispatcher.alone.add(part.source)
         if watch.stage != "first":
             self._look_at_once()
 
-    def closing(self, parts: Iterable[PartitionState]) -> None:
+    def closing(self, parts: Iterable[LanePartition]) -> None:
         """Take the mark away from partitions that are being given up, because nothing more of them is delivered."""
         for part in parts:
             if part.suspicion is not None and part.suspicion.mark is not None:
                 self._unmark(part, part.suspicion)
 
-    def dropped(self, part: PartitionState) -> None:
+    def dropped(self, part: LanePartition) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
         self._let_go[part.source], dispatcher = hash(part.committed), self._dispatcher
         if dispatcher.marking == part.source:
@@ -81,7 +80,7 @@ class Quarantine:
 
     # --- the way of one record ---------------------------------------------------------------------------------------
 
-    def may_deliver(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
+    def may_deliver(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
         """Return whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
         if watch.meets(now):
             self._look_at_once()
@@ -91,18 +90,18 @@ class Quarantine:
             return False
         return (self._deliver_alone if watch.stage == "alone" else self._deliver_limited)(part, watch, record, now)
 
-    def log_ended(self, part: PartitionState, now: Now) -> None:
+    def log_ended(self, part: LanePartition, now: Now) -> None:
         """Note that the log of a partition has no more records: from now on time can clear it."""
         if part.suspicion is not None and part.suspicion.meets(now):
             self._look_at_once()
 
-    def _quarantine(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> None:
+    def _quarantine(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> None:
         watch.culprit = None
         self._lane.notice("quarantined", part.source, watch.deaths, record.offset)
         self._lane.write(part, record, quarantine(record, watch.deaths, self._lane.policy(), now.wall), now)
         self._look_at_once()
 
-    def _deliver_limited(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_limited(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
         """Allow a record only if Kafka knows that it may be in flight (`reach`), and only a few of them at once.
 
         After another crash these records go alone.
@@ -116,7 +115,7 @@ class Quarantine:
             watch.suspect(record.offset)
         return True
 
-    def _deliver_alone(self, part: PartitionState, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_alone(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
         if watch.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
             return True
         if record.offset in watch.cleared or not watch.suspects(record.offset, part.due(record), now):
@@ -131,13 +130,13 @@ class Quarantine:
         self._mark(part, watch, record)
         return False
 
-    def _mark(self, part: PartitionState, watch: Suspicion, record: Record) -> None:
+    def _mark(self, part: LanePartition, watch: Suspicion, record: Record) -> None:
         watch.suspect(record.offset)
         watch.mark, watch.waiting, watch.opening = record.offset, record, True
         self._dispatcher.marking = part.source
         self._ask(part)
 
-    def answered(self, part: PartitionState, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
+    def answered(self, part: LanePartition, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
         """Clear a record whose delivery has ended with an answer: it did not crash the service.
 
         A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
@@ -153,29 +152,29 @@ class Quarantine:
         elif watch.stage == "together":
             self._release(part, 1)
 
-    def _mark_next(self, part: PartitionState, watch: Suspicion) -> None:
+    def _mark_next(self, part: LanePartition, watch: Suspicion) -> None:
         """Mark the next record with the same commit that takes the mark away: half as many commits."""
         following = next((record for record in self._parts.ready if record.source == part.source), None)
         if following is not None and watch.follows(following.offset):
             self._parts.ready.remove(following)
             self._mark(part, watch, following)
 
-    def _unmark(self, part: PartitionState, watch: Suspicion) -> None:
+    def _unmark(self, part: LanePartition, watch: Suspicion) -> None:
         """Take the mark away before any other delivery: else a crash by another record would be blamed on this one."""
         watch.mark = watch.waiting = None
         self._dispatcher.marking = part.source
         self._ask(part)
 
-    def _ask(self, part: PartitionState) -> None:
-        part.dirty = part.urgent = self.asking = True
+    def _ask(self, part: LanePartition) -> None:
+        self._parts.commits.at_once(part)
         self._lane.wake_by(0)
 
     # --- what Kafka knows --------------------------------------------------------------------------------------------
 
-    def committed(self, part: PartitionState, watch: Suspicion, progress: Progress | None) -> None:
+    def committed(self, part: LanePartition, watch: Suspicion, progress: Progress | None) -> None:
         """Release what waited for the progress that is in Kafka now (None: the commit failed)."""
         if progress is None:
-            part.urgent = self.asking = True
+            self._parts.commits.at_once(part)
             return
         if self._dispatcher.marking == part.source and progress.mark == watch.mark:
             self._dispatcher.marking = None
@@ -188,9 +187,9 @@ class Quarantine:
         elif self._dispatcher.marking is None and watch.outlived(part.tracker.first):
             self._together(part, watch)
         if watch.stage == "first":
-            part.suspicion = None
+            part.suspect(None)
 
-    def _marked(self, part: PartitionState, watch: Suspicion) -> None:
+    def _marked(self, part: LanePartition, watch: Suspicion) -> None:
         record, watch.waiting = watch.waiting, None
         if record is not None and part.blocked:
             part.withhold(record)
@@ -198,18 +197,17 @@ class Quarantine:
         elif record is not None:
             self._dispatcher.send_next(self._parts.ready, record)
 
-    def _release(self, part: PartitionState, most: int | None = None) -> None:
+    def _release(self, part: LanePartition, most: int | None = None) -> None:
         """Let withheld records try again: all of them, or the first `most`, which can go soon."""
         if not part.blocked:
-            self._parts.ready.extendleft(reversed(part.withheld[:most]))
-            del part.withheld[:most]
+            self._parts.ready.extendleft(reversed(part.take_withheld(most)))
 
-    def _together(self, part: PartitionState, watch: Suspicion) -> None:
+    def _together(self, part: LanePartition, watch: Suspicion) -> None:
         """End the delivery one at a time: no record that can have been in flight has crashed the service.
 
         The records behind are delivered with less care, at stage `together`.
         """
-        part.suspicion = watch.calmed(self._lane.policy().max_deaths or 0, part.tracker.first)
+        part.suspect(watch.calmed(self._lane.policy().max_deaths or 0, part.tracker.first))
         self._dispatcher.leave(part.source)
         self._release(part)
         self._ask(part)
@@ -232,14 +230,14 @@ class Quarantine:
             if watch.mark is None and self._dispatcher.marking != part.source:
                 self._look(part, watch, now)
 
-    def _look(self, part: PartitionState, watch: Suspicion, now: Now) -> None:
+    def _look(self, part: LanePartition, watch: Suspicion, now: Now) -> None:
         ready = chain(self._parts.ready, self._dispatcher.aside) if watch.stage == "alone" else ()
         # Those of an earlier assignment of the partition may still be aside. They never go: all would wait for ever.
         waits = any(record.source == part.source and record.epoch == part.epoch for record in ready)
         match after_time(watch, part, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
             case "first":
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
-                part.suspicion = Suspicion(0, "first", opening=True)
+                part.suspect(Suspicion(0, "first", opening=True))
                 self._dispatcher.leave(part.source)
                 self._ask(part)
             case "together":

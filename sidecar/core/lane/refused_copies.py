@@ -21,7 +21,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.decide import Commit, dead_letter_too_large, life_of
 from sidecar.core.lane.outbox import MOST_HELD
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.record import Now, Partition
 
@@ -46,16 +46,16 @@ class RefusedCopies:
                 self._bury(part, refusal.entry, now)
             elif part.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._parts.outbox.forget(refusal.entry)
-                part.unsettled -= 1
+                part.unsettle()
             else:
                 self._parts.outbox.refuse(refusal, now)
                 if part.blocked:  # what was in flight when it was blocked may have come back
                     self._let_go(part)
 
-    def _bury(self, part: PartitionState, entry: SettledRecord, now: Now) -> None:
+    def _bury(self, part: LanePartition, entry: SettledRecord, now: Now) -> None:
         """Write a dead letter without headers in the place of a copy that nobody could read."""
         self._parts.outbox.forget(entry)
-        part.unsettled -= 1
+        part.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()
         failed = life_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
         self._calls.write(part, record, dead_letter_too_large(record, failed, policy, now.wall), now)
@@ -63,7 +63,7 @@ class RefusedCopies:
     def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
         """Keep the partitions apart whose progress Kafka refuses."""
         outbox = self._parts.outbox
-        outbox.progress_now()
+        self._parts.commits.all_at_once()
         for source, reason in reasons.items():
             part = self._parts.partitions.get(source)
             if part is None:
@@ -73,11 +73,6 @@ class RefusedCopies:
             else:
                 outbox.unwritable.refuse(source, reason, now.steady)
         outbox.sort_out()
-
-    def progress_accepted(self, sources: Iterable[Partition]) -> None:
-        """Let the settled records of partitions go whose progress Kafka takes again."""
-        for source in sources:
-            self._parts.outbox.extend(self._parts.outbox.unwritable.accepted(source))
 
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
@@ -99,23 +94,23 @@ class RefusedCopies:
             elif reason and not part.blocked:
                 self._stop(part, reason, counts[source])
             else:
-                part.blocked = reason
+                part.block(reason)
 
-    def _crowds(self, part: PartitionState, count: int) -> str:
+    def _crowds(self, part: LanePartition, count: int) -> str:
         if count > (MOST_HELD * 3 // 4 if part.blocked else MOST_HELD):
             return TOO_MANY
         return TOO_LARGE if self._parts.memory.crowds(part) else ""
 
-    def _stop(self, part: PartitionState, reason: str, count: int) -> None:
+    def _stop(self, part: LanePartition, reason: str, count: int) -> None:
         self._parts.paused.block(part, reason)
         self._let_go(part)
         self._notice("blocked", part.source, count, part.tracker.first)
 
-    def _go_on(self, part: PartitionState, now: Now) -> None:
+    def _go_on(self, part: LanePartition, now: Now) -> None:
         self._parts.ready.extend(self._parts.paused.unblock(part, now.steady))
         self._notice("unblocked", part.source, 0, part.tracker.first)
 
-    def _let_go(self, part: PartitionState) -> None:
+    def _let_go(self, part: LanePartition) -> None:
         """Drop the records of a blocked partition that wait in memory; they are fetched again later."""
         parts = self._parts
         waiting = [record for record in parts.ready if record.source == part.source and not record.again]
@@ -125,10 +120,9 @@ class RefusedCopies:
             parts.ready.extend(others)
         waiting += parts.delayed.take(part.source)
         if part.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)
-            waiting += [record for record in part.withheld if not record.again]
-            part.withheld = [record for record in part.withheld if record.again]
+            waiting += part.drop_withheld()
         if parts.key_queues is not None:
             waiting += parts.key_queues.shed(part.source, {record.offset for record in waiting})
         if waiting:
             parts.memory.add(part, -sum(record.weight for record in waiting))
-            parts.paused.let_go(part, waiting)
+            part.let_go(waiting)

@@ -8,7 +8,7 @@ settled meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sidecar.core.commit_batch import SettledRecord
@@ -53,6 +53,10 @@ class RefusedProgress:
     def sizes(self) -> dict[Partition, int]:
         """Return the bytes of the settled records that wait with each partition."""
         return {source: sum(e.record.weight for e in refused.entries) for source, refused in self._refused.items()}
+
+    def entries(self) -> Iterator[SettledRecord]:
+        """Return the settled records of these partitions."""
+        return (entry for refused in self._refused.values() for entry in refused.entries)
 
     def refuse(self, source: Partition, reason: str, steady: int) -> None:
         """Keep a partition apart, and try it later: after twice as long as the last time."""

@@ -13,7 +13,7 @@
 
 What time alone does is in `suspicion_time.py`. It ends no stage while suspects may be still to come.
 
-At stage none `PartitionState.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
+At stage none `LanePartition.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
 follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
 
 What is done at each stage is in `quarantine.py`.

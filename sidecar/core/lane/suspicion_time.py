@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.suspicion import QUIET, Suspicion
 from sidecar.core.record import Now
 
@@ -19,7 +19,7 @@ Step: TypeAlias = Literal["stay", "leave", "together", "first"]
 """`leave`: it holds up no other partition, and its suspects go alone when they come. The others are stages."""
 
 
-def after_time(watch: Suspicion, part: PartitionState, now: Now, *, waits: bool, roomy: bool) -> Step:
+def after_time(watch: Suspicion, part: LanePartition, now: Now, *, waits: bool, roomy: bool) -> Step:
     """Return what becomes of a partition whose suspects have no mark.
 
     `waits`: whether records of it are ready; only stage `alone` asks. `roomy`: whether the lane had room for more

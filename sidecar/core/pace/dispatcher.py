@@ -60,6 +60,11 @@ class Dispatcher:
         """The ready records of other partitions, which wait until no partition is in `alone`."""
         return (record for _, record in self._aside)
 
+    def put_aside(self, ready: deque[Record]) -> Iterator[Record]:
+        """Return the records of one lane, whose other records are `ready`, that are aside or go before any other."""
+        put = self._aside if self._next is None else (*self._aside, self._next)
+        return (record for lane, record in put if lane.ready is ready)
+
     @property
     def full(self) -> bool:
         """Whether nothing more is sent until a delivery is answered, or the pace changes."""

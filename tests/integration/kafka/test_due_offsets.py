@@ -15,13 +15,13 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from sidecar.clock import now
 from sidecar.core.counters import Histogram
 from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.partition import PartitionStatus
 from sidecar.core.outcome import COMMITTED
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
+from sidecar.core.status import PartitionStatus
 from sidecar.kafka.consumer.due_offsets import SLACK, DueOffsets
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition

@@ -89,7 +89,7 @@ def test_records_that_an_abort_finds_sent_and_not_confirmed_cost_no_later_record
     with pytest.raises((Aborted, OutcomeUnknown)) as ended:
         commit(producer, batch_of(EACH), gone, {TARGET: 1})
     proxied.proxy.clear()
-    if isinstance(ended.value, OutcomeUnknown) or ended.value.producer_unusable:
+    if isinstance(ended.value, OutcomeUnknown) or ended.value.producer_unusable:  # type: ignore[attr-defined]
         producer.end()
         producer = new_producer(proxied)
     for number in (1, 2, 3):

@@ -114,7 +114,7 @@ class World:
         self._passed += 50
         later = Now(START.wall + self._passed, START.steady + self._passed)
         lane.tick(later)
-        batch = lane.outbox.out
+        batch = lane.commits.in_flight
         assert batch is not None, "there is nothing to commit"
         if refusal:
             refused = tuple(Refusal(entry, "record", refusal) for entry in batch.entries)

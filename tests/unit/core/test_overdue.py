@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sidecar.core.lane.delay_queue import RESUME_EARLY
 from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
-from sidecar.core.overdue import Standing, overdue, statuses
+from sidecar.core.overdue import Standing, overdue
 from sidecar.core.record import Partition, Record
+from sidecar.core.status import statuses
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
 
@@ -25,7 +26,7 @@ class Looked:
     def look(self, head: int | None = None, after: int = EVERY) -> None:
         """Look after so many ms; `head`: the first offset that is not due, None: it is not known."""
         self.rig.run(after)
-        self.standing.looked({} if head is None else {TEN: head}, self.rig.lane, self.rig.now)
+        self.standing.looked({} if head is None else {TEN: head}, self.rig.facts, self.rig.now)
 
     def done(self) -> None:
         """The service takes what it has, and Kafka what follows."""
@@ -35,7 +36,7 @@ class Looked:
 
     @property
     def late(self) -> int:
-        return overdue(self.rig.lane, self.standing, self.rig.now).get(TEN, 0)
+        return overdue(self.rig.facts, self.standing, self.rig.now).get(TEN, 0)
 
     @property
     def state(self) -> str:
@@ -43,7 +44,7 @@ class Looked:
 
     @property
     def shown(self) -> tuple[int | None, str]:
-        (status,) = statuses(self.rig.lane, self.standing, self.rig.now)
+        (status,) = statuses(self.rig.facts, self.standing, self.rig.now)
         return status.overdue_for, status.state
 
 
@@ -118,7 +119,7 @@ def test_a_partition_that_stays_parked_behind_its_time_is_late() -> None:
     world.rig.wake_at = 1 << 62  # the timer is lost
     world.rig.clock.steady += 10_000 + RESUME_EARLY
     assert world.late == RESUME_EARLY
-    assert overdue(world.rig.lane, Standing(), world.rig.now) == {TEN: RESUME_EARLY}
+    assert overdue(world.rig.facts, Standing(), world.rig.now) == {TEN: RESUME_EARLY}
 
 
 # --- what the heads show -------------------------------------------------------------------------------------------
@@ -201,6 +202,7 @@ def test_a_record_that_no_part_of_the_lane_has_any_more_is_found() -> None:
     world = Looked(concurrency=1)
     world.rig.take(due(0), due(1))
     world.done()
+    world.rig.whole = False
     world.rig.part(TEN).in_flight = 0  # a fault of ours has lost it
     world.look(head=2)
     world.look(head=2)
@@ -230,8 +232,8 @@ def test_main_topics_are_never_overdue() -> None:
     rig.take_offsets(range(3))
     for _ in range(3):
         rig.run(EVERY)
-        standing.looked({ORDERS: 9}, rig.lane, rig.now)
-    assert overdue(rig.lane, standing, rig.now) == {}
+        standing.looked({ORDERS: 9}, rig.facts, rig.now)
+    assert overdue(rig.facts, standing, rig.now) == {}
 
 
 def test_what_is_due_in_memory_and_is_not_taken_up_is_late() -> None:
@@ -246,6 +248,7 @@ def test_of_what_a_stopped_partition_withholds_the_oldest_counts() -> None:
     world = Looked(concurrency=2)
     world.rig.take(due(0), due(1))
     world.rig.answer(Failed("http-500"))
+    world.rig.whole = False
     world.rig.part(TEN).withhold(due(2, by=4_000))
     world.rig.run(25)
     assert world.late == 4_025

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from sidecar.core.decide import DeadLetter
 from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.partition import Because
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
@@ -241,7 +242,7 @@ def test_what_stands_behind_a_failing_key_does_not_fill_the_lanes_room() -> None
         burst(rig, ORDERS, start, 100)
     assert rig.lane.ownership.load <= room // 4 + 2 * RECORD_COST
     assert rig.part().paused is not None
-    assert rig.part().paused.because == "behind a retry"  # type: ignore[union-attr]
+    assert rig.part().paused.because is Because.BEHIND_RETRY  # type: ignore[union-attr]
     rig.run(INTERVAL)
     rig.take(record(0, source=INVOICES, key=b"a"))
     assert (0, INVOICES) in [(sent.record.offset, sent.record.source) for sent in rig.sent]

@@ -122,10 +122,9 @@ def test_a_loss_during_a_release_ends_it() -> None:
 def test_an_assignment_during_a_release_ends_it() -> None:
     rig = begun(0)
     given_up = rig.release(ORDERS)
-    assert rig.lane.ownership.closing
+    assert not given_up
     rig.assign(ORDERS, epoch=2)
     assert given_up
-    assert not rig.lane.ownership.closing
 
 
 def test_a_late_answer_of_an_older_assignment_is_counted_and_dropped() -> None:
@@ -287,4 +286,4 @@ def test_what_kafka_refuses_is_shown_with_its_partition() -> None:
     rig.answer(BAD)
     rig.run(25)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
-    assert [status.held for status in rig.lane.ownership.status(rig.now.steady)] == [1, 0]
+    assert [part.refused for part in rig.facts.partitions.values()] == [1, 0]

@@ -1,6 +1,6 @@
 """While answered failures slow it down, one partition may not fill the lane's memory for all others."""
 
-from sidecar.core.lane.memory import SLOWED
+from sidecar.core.lane.partition import Because
 from sidecar.core.outcome import COMMITTED, Failed, NotSent
 from sidecar.core.pace.pace import PROBE_INTERVAL
 from sidecar.core.record import Partition
@@ -32,7 +32,7 @@ def test_a_partition_with_more_than_half_its_share_is_parked_and_the_others_are_
     rig.take_offsets(range(3), OTHER)
     parked = rig.part().paused
     assert parked is not None
-    assert (parked.because, parked.offset) == (SLOWED, 9)  # five are more than 16 / 4
+    assert (parked.because, parked.offset) == (Because.SLOWED, 9)  # five are more than 16 / 4
     assert rig.part(OTHER).paused is None
 
 

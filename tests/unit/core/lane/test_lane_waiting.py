@@ -129,7 +129,7 @@ def test_a_level_never_delivers_early_and_always_delivers(
     lone = record(0, source=source, timestamp=WALL + appended, life=life(due_at=WALL + due))
     rig.take(lone)
     for turn in range(40_000):
-        if rig.sent or rig.lane.outbox.out is not None:
+        if rig.sent or rig.lane.commits.in_flight is not None:
             break
         if turn < len(clock_steps):
             rig.clock.behind += clock_steps[turn]
@@ -142,8 +142,8 @@ def test_a_level_never_delivers_early_and_always_delivers(
     if rig.sent:
         assert rig.now.wall >= WALL + due
     else:  # it hops on, since it is due later still
-        assert rig.lane.outbox.out is not None
-        assert rig.lane.outbox.out.entries[0].writes[0].topic.startswith("billing-RETRY-")
+        assert rig.lane.commits.in_flight is not None
+        assert rig.lane.commits.in_flight.entries[0].writes[0].topic.startswith("billing-RETRY-")
         assert rig.now.wall < WALL + due
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import HELD_SHARE
+from sidecar.core.lane.partition import Because
 from sidecar.core.lane.paused import LOOK_EVERY
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.pace.pace import AWAY, SLOW_FOR, State
@@ -184,14 +185,14 @@ def refuse(rig: Rig, on: bool) -> None:
 
 
 CAUSES = {
-    "slowed by failures": (slow, ROOM // 8),
-    "behind a retry": (retry, ROOM // 8),
-    "refused copies take the memory": (refuse, ROOM // 16),
+    Because.SLOWED: (slow, ROOM // 8),
+    Because.BEHIND_RETRY: (retry, ROOM // 8),
+    Because.CROWDED: (refuse, ROOM // 16),
 }
 
 
 @pytest.mark.parametrize("why", CAUSES)
-def test_a_limit_is_there_with_its_cause_and_gone_with_it(why: str) -> None:
+def test_a_limit_is_there_with_its_cause_and_gone_with_it(why: Because) -> None:
     """Four partitions: each may have half of its share, and two with a retry share a quarter."""
     turn, most = CAUSES[why]
     rig = Rig(room=ROOM, order="key")
@@ -200,7 +201,7 @@ def test_a_limit_is_there_with_its_cause_and_gone_with_it(why: str) -> None:
     for on in (True, False, True):
         turn(rig, on)
         limit = rig.lane.memory.limit_of(part)
-        assert (limit.most, limit.because) == ((most, why) if on else (NEVER, ""))
+        assert (limit.most, limit.because) == ((most, why) if on else (NEVER, Because.AT_BOUND))
         part.load = most + 1
         assert rig.lane.memory.lets_go_on(part) == (not on)
         part.load = most * 3 // 4

@@ -49,7 +49,7 @@ def test_after_one_death_records_go_out_as_ever_and_the_count_is_carried() -> No
     rig = taken_up(died(1), *range(6))
     assert progress_of(commit(rig)) == Progress(0, deaths=1, reach=3)
     assert rig.out_offsets() == [0, 1, 2, 3]
-    assert rig.lane.ownership.status(0)[0].state == "suspect"
+    assert rig.state() == "suspect"
 
 
 def test_the_count_ends_when_the_owner_has_lived_and_all_suspects_are_answered() -> None:

@@ -136,6 +136,7 @@ def test_time_clears_no_partition_whose_records_wait_for_the_suspects_of_another
 def test_a_culprit_that_is_not_read_for_a_long_time_is_quarantined_although_others_were_answered() -> None:
     rig = taken_up(died(3, mark=3), 0)
     one_by_one(rig, [0], Nacked())  # for a minute
+    rig.whole = False
     rig.part().load = 0  # as when it was let go, and is read again later
     work(rig, 40_000)
     rig.take_offsets([3])

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from sidecar.core.lane import ownership, suspicion, suspicion_time
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 
 OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
 STAGES = {"none", *get_args(suspicion.Stage)}
@@ -29,8 +29,8 @@ def test_a_table_has_every_state_and_leads_nowhere_else(text: str | None, states
 
 
 def test_the_states_of_a_partition_are_fields_of_it() -> None:
-    """`assigned` and `gone` are told by whether there is a `PartitionState` at all."""
-    assert {field.name for field in fields(PartitionState)} >= OWNERSHIP - {"assigned", "gone"}
+    """`assigned` and `gone` are told by whether there is a `LanePartition` at all."""
+    assert {field.name for field in fields(LanePartition)} >= OWNERSHIP - {"assigned", "gone"}
 
 
 def test_the_times_and_the_function_that_a_table_names_are_there() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.core.lane.partition import PartitionState
+from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.suspicion import QUIET, Stage, Suspicion
 from sidecar.core.lane.suspicion_time import IDLE, Step, after_time
 from sidecar.core.progress import Progress, Tracker
@@ -14,7 +14,7 @@ def step(
     watch: Suspicion, ms: int, *, load: int = 0, blocked: str = "", waits: bool = False, roomy: bool = True
 ) -> Step:
     """The step `ms` after the stage began."""
-    part = PartitionState(ORDERS, 1, Tracker(Progress(0)), None, "main", load=load, blocked=blocked)
+    part = LanePartition(ORDERS, 1, Tracker(Progress(0)), None, "main", load=load, blocked=blocked)
     watch.begin(Now(0, 0))
     return after_time(watch, part, Now(ms, ms), waits=waits, roomy=roomy)
 

@@ -1,0 +1,169 @@
+"""When the next transaction of a lane starts, and what it holds. No other module answers either question.
+
+Each partition has one time, `LanePartition.commit_by_ms`: NEVER while its progress is in Kafka, within the second if
+that moved (`soon`), and at once if something waits for the commit (`at_once`). Settled records have theirs
+(`Outbox.next_at`). At most one transaction is in flight, so under load each takes what has come during the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
+from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.record import NEVER, Now, Partition
+
+GROUP_FOR = 20
+"""ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs
+8–12 ms whatever is in it (measured on Kafka 4.3). Small ones waste the time of the broker."""
+GROUP_MOST = 4_000
+"""Records in a transaction at most. Records that came during the last transaction go along: more of them then share its
+fixed cost."""
+PROGRESS_EVERY = 1_000
+"""ms between commits of progress alone: after a crash at most this much is delivered a second time."""
+
+
+class Commits:
+    """The commits of one lane. `wake_by`: has the lane ticked at a steady time (ms) at the latest.
+
+    Invariants: `_by` is at most the `commit_by_ms` of every partition whose progress Kafka takes; no partition of the
+    batch in flight is one that Kafka does not take, unless it goes alone.
+    """
+
+    def __init__(
+        self, partitions: Mapping[Partition, LanePartition], outbox: Outbox, wake_by: Callable[[int], None]
+    ) -> None:
+        self.in_flight: CommitBatch | None = None
+        self._partitions, self._outbox, self._wake_by = partitions, outbox, wake_by
+        self._by = NEVER
+        """The earliest time of all partitions, or an earlier one."""
+        self._ended = -GROUP_FOR
+        self._progress_at = -PROGRESS_EVERY
+        """When all progress was committed last (steady ms)."""
+        self._was_alone = False
+        self._most = self._most_partitions = GROUP_MOST
+
+    # --- when -------------------------------------------------------------------------------------------------------
+
+    def soon(self, part: LanePartition) -> None:
+        """Have the progress of a partition committed within the second; at once if its release waits for that alone."""
+        released = part.closing and part.in_flight == 0
+        self._want(part, 0 if released else self._progress_at + PROGRESS_EVERY)
+
+    def at_once(self, part: LanePartition) -> None:
+        """Have the progress of a partition committed with the next transaction, which starts as soon as it can."""
+        self._want(part, 0)
+
+    def all_at_once(self) -> None:
+        """Let all progress go with the next batch: Kafka has refused a batch for the progress of some partitions."""
+        self._progress_at = -NEVER
+        for part in self._partitions.values():
+            if part.uncommitted:
+                self._want(part, 0)
+
+    def next_at(self) -> int:
+        """Return the steady time (ms) at which the next batch may start.
+
+        `NEVER` while one is in flight, or if nothing is to be done.
+        """
+        if self.in_flight is not None:
+            return NEVER
+        return min(self._by, self._outbox.next_at(self._ended, GROUP_FOR))
+
+    @property
+    def earliest(self) -> int:
+        """The steady time (ms) by which some progress must be committed, or an earlier one; NEVER if none must."""
+        return self._by
+
+    def _want(self, part: LanePartition, at: int) -> None:
+        part.want_commit(at)
+        if at < self._by:
+            self._by = at
+            if self.in_flight is None:
+                self._wake_by(at)
+
+    def _earliest(self) -> int:
+        unwritable = self._outbox.unwritable  # these have times of their own
+        times = (part.commit_by_ms for source, part in self._partitions.items() if source not in unwritable)
+        return min(times, default=NEVER)
+
+    # --- what -------------------------------------------------------------------------------------------------------
+
+    def take(self, now: Now) -> CommitBatch | None:
+        """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
+        if self._outbox.unwritable:
+            self._outbox.sort_out()
+        entries, alone, tried = self._entries(now)
+        shares = self._shares(entries)
+        if tried is not None and tried not in shares:
+            shares[tried] = self._partitions[tried].share(())
+        if not alone:  # a retried entry is likely to be refused, and so would be all that goes with it
+            shares |= self._progress(shares, now)
+        if shares:
+            self.in_flight = CommitBatch(entries, shares, alone)
+        self._by = self._earliest()
+        return self.in_flight
+
+    def ended(self, now: Now, *, committed: bool = False) -> None:
+        """End the batch in flight, which has its result; if it was committed, the next ones may be twice as large."""
+        self.in_flight = None
+        self._ended = now.steady
+        if committed:
+            self._most = min(self._most * 2, GROUP_MOST)
+            self._most_partitions = min(self._most_partitions * 2, GROUP_MOST)
+
+    def halve(self, batch: CommitBatch) -> None:
+        """Halve the size of the next batches until one is in Kafka.
+
+        Kafka refuses a batch and names no cause, so smaller ones must find it: fewer entries, or without any entry
+        fewer partitions.
+        """
+        if batch.entries:
+            self._most = max(1, len(batch.entries) // 2)
+        else:
+            self._most_partitions = max(1, len(batch.commits) // 2)
+            self.all_at_once()
+
+    def progress_accepted(self, sources: Iterable[Partition]) -> None:
+        """Let the settled records of partitions go whose progress Kafka takes again."""
+        for source in sources:
+            self._outbox.extend(self._outbox.unwritable.accepted(source))
+        self._by = min(self._by, self._earliest())
+
+    def _entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:
+        """Return the entries of the next batch, whether they go alone, and the partition whose progress is tried."""
+        outbox = self._outbox
+        late, tried = outbox.late(now.steady), outbox.unwritable.due(now.steady) if outbox.unwritable else None
+        rest = len(outbox) or self._wanted((), now)
+        self._was_alone = (late is not None or tried is not None) and not (rest and self._was_alone)
+        if self._was_alone and tried is not None:  # in turn with the rest, so that neither waits for the other for ever
+            return outbox.unwritable.take(tried, self._most), True, tried
+        if self._was_alone and late is not None:
+            return (late,), True, None
+        return outbox.pop(self._most), False, None
+
+    def _shares(self, entries: Iterable[SettledRecord]) -> dict[Partition, PartitionCommit]:
+        offsets: dict[Partition, set[int]] = {}
+        source, extra = None, set[int]()
+        for entry in entries:
+            record = entry.record
+            if record.source is not source:  # records of one partition follow each other, and share the object
+                source, extra = record.source, offsets.setdefault(record.source, set())
+            extra.add(record.offset)
+        return {source: self._partitions[source].share(extra) for source, extra in offsets.items()}
+
+    def _wanted(self, taken: Collection[Partition], now: Now) -> list[LanePartition]:
+        unwritable = self._outbox.unwritable
+        return [
+            part
+            for source, part in self._partitions.items()
+            if part.commit_by_ms <= now.steady and source not in taken and source not in unwritable
+        ]
+
+    def _progress(self, taken: Collection[Partition], now: Now) -> dict[Partition, PartitionCommit]:
+        """Return the commits of the partitions with progress alone whose time has come, once a second all of them."""
+        wanted = self._wanted(taken, now)
+        if now.steady - self._progress_at >= PROGRESS_EVERY and len(wanted) <= self._most_partitions:
+            self._progress_at = now.steady
+        return {part.source: part.share(()) for part in wanted[: self._most_partitions]}

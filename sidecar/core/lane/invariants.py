@@ -1,0 +1,105 @@
+"""What is true of a lane between any two of its calls. Stories and unit tests check it after each step, soaks now and
+then: `Lane.check`.
+
+Each offset of a partition that was begun and is not done is in exactly one place:
+
+    ready, aside   it may be delivered, or waits for the records of a suspect partition
+    delayed        its time has not come, or the service asked for a later attempt
+    behind         an earlier record of its key, or partition, is not done
+    withheld       its partition is blocked, or must be committed first
+    marked         it goes alone, once Kafka knows that it may crash the service
+    settled        its decision waits for a transaction, or Kafka refuses it
+    committing     its decision is in the transaction in flight
+    let go         it was dropped from memory, and is fetched again
+    out            the service has it: what is in no other place, as many as `in_flight` counts
+    left           the next owner delivers it, because this one ends or gives the partition up
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.parts import LaneParts
+from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.record import NEVER, Partition, Record
+
+
+class BrokenInvariantError(AssertionError):
+    """A lane is in a state that must not be: its records or its counts do not belong together."""
+
+
+def check_lane(parts: LaneParts, dispatcher: Dispatcher) -> None:
+    """Raise BrokenInvariantError if anything of a lane does not hold."""
+    found, partitions = _records(parts, dispatcher), parts.partitions.values()
+    for part in partitions:
+        _check_records(part, found[part.source])
+        _check_counts(part, found[part.source])
+    _true(parts.memory.load == sum(part.load for part in partitions), "the lane has the bytes of its partitions")
+    _true(dispatcher.in_flight >= sum(part.in_flight for part in partitions), "what is out has its place in flight")
+    unwritable = parts.outbox.unwritable
+    wanted = [part.commit_by_ms for part in partitions if part.source not in unwritable]
+    _true(parts.commits.earliest <= min(wanted, default=NEVER), "no commit is later than it is wanted")
+
+
+def _records(parts: LaneParts, dispatcher: Dispatcher) -> Mapping[Partition, dict[str, list[Record]]]:
+    """Return the records of each assignment, by the place where they are."""
+    found: defaultdict[Partition, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for place, record in _places(parts, dispatcher):
+        part = parts.partitions.get(record.source)
+        if part is not None and part.epoch == record.epoch:
+            found[record.source][place].append(record)
+        else:  # the dispatcher does not know of assignments, and a transaction goes on without them
+            _true(place in ("aside", "committing"), f"nothing of {record.source}, which is gone, is {place}")
+    return found
+
+
+def _places(parts: LaneParts, dispatcher: Dispatcher) -> Iterator[tuple[str, Record]]:
+    batch = parts.commits.in_flight
+    marked = (part.suspicion.waiting for part in parts.partitions.values() if part.suspicion is not None)
+    places: Mapping[str, Iterable[Record | None]] = {
+        "ready": parts.ready,
+        "aside": dispatcher.put_aside(parts.ready),
+        "delayed": parts.delayed.all(),
+        "behind": () if parts.key_queues is None else parts.key_queues.behind(),
+        "withheld": chain.from_iterable(part.withheld for part in parts.partitions.values()),
+        "marked": marked,
+        "settled": (entry.record for entry in parts.outbox.entries(parts.commits.in_flight)),
+        "committing": () if batch is None else (entry.record for entry in batch.entries),
+    }
+    for place, records in places.items():
+        yield from ((place, record) for record in records if record is not None)
+
+
+def _check_records(part: LanePartition, found: Mapping[str, list[Record]]) -> None:
+    begun, seen = part.tracker.open_offsets(), dict.fromkeys(part.tracker.left, "let go")
+    for place, records in found.items():
+        for record in records:
+            _true(record.offset in begun, f"{record.id} is {place}, so it was begun and is not done")
+            _true(record.offset not in seen, f"{record.id} is {place}, and not also {seen.get(record.offset)}")
+            seen[record.offset] = place
+    out = len(begun - seen.keys()) - part.left
+    holds = out >= part.in_flight if part.closing else out == part.in_flight
+    _true(holds, f"{part.source} has {part.in_flight} out, and {out} offsets are nowhere else")
+
+
+def _check_counts(part: LanePartition, found: Mapping[str, list[Record]]) -> None:
+    source, records = part.source, [record for records in found.values() for record in records]
+    weight, retried = sum(record.weight for record in records), sum(record.again > 0 for record in records)
+    settled = len(found["settled"]) + len(found["committing"])
+    _true(part.unsettled == settled, f"{source} has {part.unsettled} decisions that are not in Kafka, found {settled}")
+    _true(_counts(part, part.load, weight), f"{source} has {part.load} bytes, found {weight}")
+    _true(_counts(part, part.retrying, retried), f"{source} has {part.retrying} retried in place, found {retried}")
+    _true(not part.blocked or part.paused is not None, f"{source} is blocked, so it is paused")
+
+
+def _counts(part: LanePartition, counted: int, found: int) -> bool:
+    """Return whether a count is that of the records in memory; what is out counts too, and is not seen."""
+    return counted >= found if part.in_flight or part.left or part.closing else counted == found
+
+
+def _true(holds: bool, claim: str) -> None:
+    if not holds:
+        raise BrokenInvariantError(claim)
