@@ -1,4 +1,4 @@
-"""Faults of the service, a hundred times with a record of 1 MB each: their requests are not kept.
+"""Faults of the service, two hundred times with a record of 1 MB each: their requests are not kept.
 
 An error that is kept beyond its handler holds all frames that it has passed, and what these hold. A sidecar collects
 such cycles once a minute; an outage makes some hundred MB of them in that time.
@@ -25,7 +25,7 @@ from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService
 from tests.support.sidecar.push_client import a_push, a_record, now, run, settled
 
-TIMES = 100
+TIMES = 200
 AT_ONCE = 20
 VALUE = 1_000_000
 LEFT_MIB = 60
