@@ -55,7 +55,9 @@ class PolicyRecord(msgspec.Struct, frozen=True):
 
 
 class PaceTold(msgspec.Struct, frozen=True):
-    """The pace of an instance's deliveries. `state`: open, throttled, outage, or a word of a newer version.
+    """The pace of an instance's deliveries. `state`: open, throttled, outage, waiting, or a word of a newer version.
+
+    With `waiting` nothing is delivered, as the service is not there; `reason` holds its address and the cause.
 
     `since` is epoch ms. When the record was written, `in_flight` deliveries were in flight, of at most `limit`.
     `reason` says why the pace is not open.

@@ -16,9 +16,11 @@ from sidecar.core.pace.pace import AWAY, State
 from sidecar.core.participation import Others, Participation
 from sidecar.core.ports import Delivery
 from sidecar.delivery.pull.queue import PullQueue
+from sidecar.delivery.push.health_check import HEALTH
 from sidecar.delivery.push.knock import Knock
 from sidecar.delivery.push.target import parse_target
 from sidecar.runtime.lane_runner import LaneRunner
+from sidecar.runtime.service_wait import Absence, ServiceWait
 from sidecar.settings.model import Settings
 
 LOOK_EVERY = 0.5
@@ -48,8 +50,9 @@ class GroupMembership:
         if asks and not self._guarded:
             self._knock = Knock(parse_target(deliver.url or "", deliver.allow_remote), self._answered)
         self._timer: asyncio.TimerHandle | None = None
-        self._waits_since = now()
-        """When it began to wait. Only while it does."""
+        self._wait = ServiceWait(deliver)
+        self._waits_since = self._away_since = now()
+        """When it began to wait, and when its service was first seen to be away. Only while that lasts."""
         for runner in runners:
             runner.take_part(self._state.member)
 
@@ -63,8 +66,16 @@ class GroupMembership:
         return (now().steady - self._waits_since.steady) / 1000 if self.waits else 0.0
 
     def status(self) -> dict[str, object]:
-        """Return what `/status` shows: since when it waits, epoch ms; None for a member."""
-        return {"waiting_since": self._waits_since.wall if self.waits else None}
+        """Return what `/status` shows: since when it waits (epoch ms), and for what; None for a member."""
+        if not self.waits:
+            return {"waiting_since": None, "waiting_reason": None}
+        return {"waiting_since": self._waits_since.wall, "waiting_reason": self._wait.reason()}
+
+    def absence(self) -> Absence | None:
+        """Return since when its service is away, and why; None if it is there. For any thread."""
+        if self.waits:
+            return Absence(self._waits_since.wall, self._wait.reason())
+        return None if self._state.service_well else Absence(self._away_since.wall, self._wait.reason())
 
     def works(self) -> bool:
         """Return whether the instance is a member and its service is well. For any thread."""
@@ -85,18 +96,27 @@ class GroupMembership:
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
         if self._guarded:
-            self._state.service(self._pace.state is not State.OUTAGE, now().steady)
+            well = self._pace.state is not State.OUTAGE
+            self._wait.heard("" if well else self._pace.reason.removeprefix(HEALTH))
+            self._service(well)
         elif self._knock is not None and (self.waits or not self._state.service_well or self._pace.state in AWAY):
             self._knock.ask()
         self._turn()
+        self._wait.look(self.waited())
 
-    def _answered(self, well: bool) -> None:
-        self._state.service(well, now().steady)
+    def _answered(self, cause: str) -> None:
+        self._wait.heard(cause)
+        self._service(not cause)
         self._turn()
 
     def _received(self) -> None:
-        self._state.service(True, now().steady)
+        self._service(True)
         self._turn()
+
+    def _service(self, well: bool) -> None:
+        if self._state.service_well and not well:
+            self._away_since = now()
+        self._state.service(well, now().steady)
 
     def _turn(self) -> None:
         if not self._state.turn(self._others(), now().steady):
@@ -107,7 +127,7 @@ class GroupMembership:
             text = "the service is away and another instance is well: this one leaves the group"
             _LOG.warning(text, extra={"event": "group-left"})
         elif self._state.service_well:
-            _LOG.info("the service is there: this instance joins the group", extra={"event": "group-joined"})
+            _LOG.info("the service is there: this instance asks to join the group", extra={"event": "group-joined"})
         else:
             text = "no instance of the group has a service that is well: this one joins all the same"
             _LOG.warning(text, extra={"event": "group-joined-unwell"})

@@ -23,6 +23,7 @@ from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.observability.metric_sources import Sources
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.assembly import build_lane_specs, build_pace, build_policy
+from sidecar.runtime.group_membership import GroupMembership
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from topics.policy_record import LONGEST_REASON, PaceTold
@@ -95,12 +96,14 @@ class NoPolicyTopic:
         return []
 
 
-def pace_told(dispatcher: Dispatcher) -> PaceTold:
+def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     """Return the pace as other instances see it; a probe is a part of its outage.
 
-    For any thread: it only reads.
+    While the service is away and no delivery has found that out, the state is `waiting`. For any thread: it only reads.
     """
-    pace = dispatcher.pace
+    pace, absence = dispatcher.pace, membership.absence()
+    if absence is not None and (membership.waits or pace.state not in AWAY):
+        return PaceTold("waiting", absence.since, reason=absence.reason[:LONGEST_REASON])
     state = State.OUTAGE if pace.state in AWAY else pace.state
     return PaceTold(str(state), pace.since.wall, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
 
@@ -112,12 +115,11 @@ def build_policy_follower(
     registry: CredentialRegistry,
     instance: str,
     overdue: Callable[[], int],
-    works: Callable[[], bool],
+    membership: GroupMembership,
 ) -> PolicyFollower | NoPolicyTopic:
     """Return the thread that follows the policy topic.
 
-    `overdue`: ms by which a retry is late; `works`: whether the instance is a member and its service well. Both are
-    called on any thread.
+    `overdue`: ms by which a retry is late. It and `membership` are asked on any thread.
     """
     if settings.deliver.broadcast:
         return NoPolicyTopic(controller)
@@ -127,9 +129,9 @@ def build_policy_follower(
     own = InstanceInfo(
         instance,
         controller.subscription,
-        lambda: pace_told(dispatcher) if delivers else None,
+        lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
-        lambda: works() if delivers else None,
+        lambda: membership.works() if delivers else None,
     )
     place = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

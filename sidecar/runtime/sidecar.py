@@ -90,9 +90,8 @@ class Sidecar:
         )
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others)
-        works = self._membership.works
         self._policy_topic = build_policy_follower(
-            settings, self._controller, self._dispatcher, registry, self._instance, self._overdue, works
+            settings, self._controller, self._dispatcher, registry, self._instance, self._overdue, self._membership
         )
         sources = build_metric_sources(settings, self._runners, self._dispatcher, self._delivery, transactions)
         self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)

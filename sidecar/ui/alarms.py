@@ -14,11 +14,14 @@ MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
 TEXTS = {
     "outage": "Outage: the service cannot be reached, or fails everything. One record at a time probes, none is spent",
+    "waiting": "Waiting: these instances take no records before their service is there",
     "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retry is spent",
     "overdue": "Overdue: retries come later than they are due",
     "away": "Not well: these instances are outside the group, or their service cannot be reached",
 }
 """For each kind of alarm, the worst first."""
+REASONED = ("outage", "waiting", "throttled")
+"""States of a pace that are alarms, with their reason."""
 
 
 class Alarm(NamedTuple):
@@ -54,11 +57,11 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
 
 def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:
     pace = record.pace
-    if pace is not None and pace.state in ("outage", "throttled"):
+    if pace is not None and pace.state in REASONED:
         yield pace.state, pace.since, pace.reason
     if record.overdue >= OVERDUE:
         yield "overdue", max(0, record.at - record.overdue), ""
-    if record.well is False and (pace is None or pace.state != "outage"):
+    if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
         yield "away", None, ""
 
 

@@ -21,6 +21,8 @@ from sidecar.delivery.push.verdict import VerdictHeaders, VerdictRules
 ASK_EVERY = 1.0
 """Seconds between two requests, plus or minus a tenth. Without that, the sidecars of many pods would ask at the same
 time."""
+HEALTH = "health URL: "
+"""What stands before the cause in the reason of a pace that a health URL holds back."""
 USUAL_TIMEOUT = 5_000
 """ms. A service that starts, or checks its own database for each call, may take seconds."""
 
@@ -95,7 +97,7 @@ class HealthCheck:
         self._tick(now)
 
     def _fails(self, reason: str, now: Now) -> None:
-        self._pace.unhealthy(f"health URL: {reason}", now)
+        self._pace.unhealthy(f"{HEALTH}{reason}", now)
         if reason != self._told:
             # With `was` each line is news, though it may say the same as the one before.
             extra = {"event": "health-url", "reason": reason, "was": self._told or "well"}

@@ -17,12 +17,15 @@ only busy answers then."""
 class Knock:
     """Knock at one service. Made and called on the event loop."""
 
-    def __init__(self, target: Target, answered: Callable[[bool], None]) -> None:
+    def __init__(self, target: Target, answered: Callable[[str], None]) -> None:
         self._target, self._answered = target, answered
         self._asking: asyncio.Task[None] | None = None
 
     def ask(self) -> None:
-        """Connect once; `answered` gets whether the service accepted. Does nothing while a call is under way."""
+        """Connect once; `answered` gets why the service did not accept, empty if it did.
+
+        Does nothing while a call is under way.
+        """
         if self._asking is None or self._asking.done():
             self._asking = background(self._ask(), "knock")
 
@@ -33,7 +36,7 @@ class Knock:
                 reason = await dial(loop, self._target, _Closing())
         except TimeoutError:
             reason = "connect-timeout"
-        self._answered(not reason)
+        self._answered(reason)
 
 
 class _Closing(asyncio.Protocol):

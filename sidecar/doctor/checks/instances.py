@@ -30,34 +30,48 @@ JOIN = (
     "GROUP_MAX_SIZE_REACHED: raise group.max.size on the brokers"
 )
 PACES = ("outage", "probing")
+START = "start its service, or correct deliver.url and deliver.health_url"
 
 
 def instances(told: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
     """Report instances that are held up, and since when."""
-    findings = [finding for record in told or () for finding in beating(record, at)]
     status = status_of(here, token_file)
+    local = None if status is None else str(status.get("instance"))
+    findings = [finding for record in told or () for finding in beating(record, at, local)]
     if status is not None:
         findings += standing(status, at)
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
     return findings or [ok(f"no heartbeat tells of an outage, and {where}")]
 
 
-def beating(record: PolicyTopicRecord, at: Now) -> Iterator[Finding]:
-    """Report what an instance's last heartbeat tells."""
+def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Iterator[Finding]:
+    """Report what an instance's last heartbeat tells.
+
+    `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
+    """
     heard = record.heard
     if not isinstance(heard, InstanceHeard) or heard.record is None or heard.record.at <= at.wall - SILENT_AFTER:
         return
     name, pace = heard.instance, heard.record.pace
-    if pace is not None and pace.state in PACES:
-        why = f": {pace.reason}" if pace.reason else ""
-        yield fail(f"{name} delivers nothing, for {ago(at.wall - pace.since)}{why}", "look at its service")
-    elif pace is not None and pace.state == "throttled":
-        yield warn(f"{name} is slowed down, for {ago(at.wall - pace.since)}: {pace.reason}", "look at its service")
-    elif heard.record.well is False:
-        text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
-        yield warn(text, "look at its service, and at `state` in its /status")
+    if name != local:
+        paced = [] if pace is None else list(slowed(name, pace.state, at.wall - pace.since, pace.reason))
+        if not paced and heard.record.well is False:
+            text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
+            paced = [warn(text, "look at its service, and at `state` in its /status")]
+        yield from paced
     if heard.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heard.record.overdue)} late", SEE)
+
+
+def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:
+    """Report a pace that is not open. `duration`: ms for which it has lasted."""
+    why = f", for {ago(duration)}" + (f": {reason}" if reason else "")
+    if pace in PACES:
+        yield fail(f"{name} delivers nothing{why}", "look at its service")
+    elif pace == "throttled":
+        yield warn(f"{name} is slowed down{why}", "look at its service")
+    elif pace == "waiting":
+        yield warn(f"{name} takes no records and waits for its service{why}", START)
 
 
 def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
@@ -73,19 +87,22 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
-    if status.get("waiting_since"):
-        waits = ago(at.wall - int(status["waiting_since"]))
-        text = f"{name} has waited for its service for {waits}: until that listens it takes no partition"
-        yield warn(text, "look at its service, and at deliver.url and deliver.health_url")
     odd = {str(kind): int(count) for kind, count in status.get("odd_verdicts", {}).items()}
     if any(odd.values()):
         kinds = listed(f"{kind} ({count})" for kind, count in odd.items() if count)
         yield warn(f"{name}: answers of its service look like verdicts and are none: {kinds}", ODD)
     if status.get("state") == "starting":
         yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
-    if str(status.get("pace")) in PACES:
-        since = ago(at.wall - int(status.get("pace_since", at.wall)))
-        yield fail(f"{name} delivers nothing, for {since}: {status.get('pace_reason') or ''}", "look at its service")
+    else:  # before that the service was not asked
+        yield from slowed(name, *standing_pace(status, at))
+
+
+def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
+    """Return the pace in a `/status`, the ms for which it has lasted, and why it is not open."""
+    if status.get("waiting_since"):
+        return "waiting", at.wall - int(status["waiting_since"]), str(status.get("waiting_reason") or "")
+    since = int(status.get("pace_since", at.wall))
+    return str(status.get("pace")), at.wall - since, str(status.get("pace_reason") or "")
 
 
 def status_of(place: Listen, token_file: str | None) -> Mapping[str, Any] | None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from confluent_kafka import libversion
-
 from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok
 from sidecar.kafka.admin.cluster import Cluster
@@ -25,10 +23,6 @@ OTHERS = 15 * 60_000
 """ms. The longest transaction that a broker allows by default. It is for main topics, where other producers write."""
 AGAIN_AFTER = 1.0
 """Seconds until the second look. A transaction may have ended between two requests of the first look."""
-LATE_ENDS = (
-    f"librdkafka {libversion()[0]} keeps one epoch for many transactions, on Kafka 4 too; a producer whose request may "
-    "have been sent twice is replaced, so that nothing that comes late counts"
-)
 FIND = "kafka-transactions.sh --bootstrap-server {servers} find-hanging --topic {topic} --partition {partition}"
 
 
@@ -47,7 +41,7 @@ def transactions(
         open_ = {place: stable for place, stable in open_.items() if still.get(place) == stable}
     longest = {place: OTHERS if place[0] in group.topics else timeout + SCAN + SLACK for place in open_}
     findings = list(held(cluster, open_, longest))
-    return findings or [ok(f"none on {len(places)} partitions"), ok(LATE_ENDS)]
+    return findings or [ok(f"none on {len(places)} partitions")]
 
 
 def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:

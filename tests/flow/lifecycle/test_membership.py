@@ -19,6 +19,7 @@ from tests.support.service.puller import PULL, Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import SidecarProcess
+from topics.policy_record import InstanceHeard, PaceTold, parse_record
 
 PARTITIONS = 4
 AWAY = 2.0
@@ -69,6 +70,49 @@ def test_a_pod_whose_service_is_not_there_yet_takes_no_partition_and_ages_no_rec
         second.until(lambda: len(new.ledger.deliveries()) > seen, 15, "its service gets records")
     second.until(lambda: len(old.ledger.taken()) + len(new.ledger.taken()) >= load.sent, 15, "all are taken")
     assert max(ages(group, old, new)) < 3_000
+
+
+def told_of(group: GroupTopics) -> list[PaceTold]:
+    """The paces that instances told of themselves, in order."""
+    heard = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy)]
+    return [one.record.pace for one in heard if isinstance(one, InstanceHeard) and one.record and one.record.pace]
+
+
+@pytest.mark.parametrize(
+    ("deliver", "reason", "until"),
+    [
+        ({}, "no connection to {url} (connection-refused)", "its service listens; start it, or correct deliver.url"),
+        (
+            {"health_url": "{url}health"},
+            "{url}health is not well (connection-refused)",
+            "its service is well; start it, or correct deliver.health_url",
+        ),
+        (
+            {"mode": "pull", "url": None},
+            "no call of receive",
+            "its service calls POST /v1/receive; start the service, or correct the address that it calls",
+        ),
+    ],
+    ids=["url", "health-url", "pull"],
+)
+def test_one_whose_service_is_not_there_says_so_with_its_address_and_the_cause(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar,
+    deliver: dict[str, str | None], reason: str, until: str,
+) -> None:  # fmt: skip
+    group = create_group(new_group(), partitions=1)
+    create_topic(group.bootstrap, group.names.policy)
+    service = start_service(lambda _: OK)
+    service.down()
+    given = {name: value and value.format(url=service.url) for name, value in deliver.items()}
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": given})
+    why = reason.format(url=service.url)
+    line = sidecar.wait_log("waiting-for-service", 30)
+    assert f"{why}: this instance takes no records until {until}" in line
+    assert sidecar.status()["waiting_reason"] == why
+    [told] = sidecar.until(
+        lambda: [one for one in told_of(group) if one.reason == why][:1], 30, "its heartbeat says it"
+    )
+    assert (told.state, told.since) == ("waiting", sidecar.status()["waiting_since"])
 
 
 def test_a_group_in_which_no_service_is_there_is_joined_all_the_same(

@@ -115,10 +115,24 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | UnsetT
             ["pod-1 takes no records, or its service is away: its heartbeat says that it does not work"],
         ),
         (heartbeat("outage", well=False), ["pod-1 delivers nothing, for 1m5s: connection refused"]),
+        (
+            heartbeat("waiting", well=False),
+            ["pod-1 takes no records and waits for its service, for 1m5s: connection refused"],
+        ),
     ],
 )
 def test_a_heartbeat_tells_of_an_outage_and_since_when(record: PolicyTopicRecord, says: list[str]) -> None:
     assert [found.finding for found in beating(record, AT)] == says
+
+
+@pytest.mark.parametrize(("state", "says"), [("outage", 1), ("throttled", 1), ("waiting", 1), ("open", 0)])
+def test_what_its_status_says_is_not_said_again_by_its_heartbeat(state: str, says: int) -> None:
+    since, reason = AT.wall - 65_000, "connection refused"
+    status = {"instance": "pod-1", "partitions": [], "pace": state, "pace_since": since, "pace_reason": reason}
+    if state == "waiting":
+        status |= {"pace": "open", "waiting_since": since, "waiting_reason": reason}
+    record = heartbeat(state, well=state == "open")
+    assert [*beating(record, AT, "pod-1"), *standing(status, AT)] == list(beating(record, AT, "pod-2"))[:says]
 
 
 def test_the_status_of_the_instance_here_tells_what_is_held() -> None:
@@ -138,9 +152,14 @@ def test_the_status_of_the_instance_here_tells_what_is_held() -> None:
 
 def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_answers() -> None:
     status = {"instance": "pod-1", "partitions": [], "state": "waiting for the service"}
-    [waits] = standing({**status, "waiting_since": AT.wall - 65_000, "odd_verdicts": {"no-id": 0}}, AT)
+    waiting = {"waiting_since": AT.wall - 65_000, "waiting_reason": "no connection to http://127.0.0.1:8080/"}
+    [waits] = standing({**status, **waiting, "odd_verdicts": {"no-id": 0}}, AT)
     assert waits.status is Status.WARN
-    assert waits.finding.startswith("pod-1 has waited for its service for 1m5s")
+    assert waits.finding == (
+        "pod-1 takes no records and waits for its service, for 1m5s: no connection to http://127.0.0.1:8080/"
+    )
+    [starts] = standing({**status, **waiting, "state": "starting"}, AT)
+    assert starts.finding == "pod-1 has not started: it waits for Kafka", "its service was not asked yet"
     odd = {"unknown-word": 12, "header": 3, "no-id": 0}
     [warned] = standing({"instance": "pod-1", "partitions": [], "waiting_since": None, "odd_verdicts": odd}, AT)
     assert warned.finding.endswith("look like verdicts and are none: header (3), unknown-word (12)")

@@ -29,6 +29,10 @@ CASES = {
     "throttled": (beat(PaceTold("throttled", NOW)), ["throttled"]),
     "a little late": (beat(overdue=OVERDUE - 1), []),
     "overdue": (beat(overdue=OVERDUE), ["overdue"]),
+    "waiting for its service": (
+        beat(PaceTold("waiting", NOW - 17_000, reason="no connection"), well=False),
+        ["waiting"],
+    ),
     "outside the group": (beat(well=False), ["away"]),
     "an outage outside the group": (beat(AWAY, well=False), ["outage"]),
     "an outage that makes retries overdue": (beat(AWAY, overdue=2**62), ["outage", "overdue"]),
