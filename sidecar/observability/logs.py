@@ -21,6 +21,7 @@ import msgspec
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
+from sidecar.observability.passing import Passing
 from sidecar.observability.repeats import WINDOW, Repeats
 from sidecar.printable import printable, printable_json, text_without_secrets
 
@@ -41,8 +42,9 @@ class LineHandler(logging.Handler):
         """Lines that could not be queued or written."""
         self.setFormatter(formatter)
         self._repeats = Repeats(window)
+        self._passing = Passing()
         self._counting = threading.Lock()
-        """Held while `_repeats` is used: a line is counted on its own thread, a sum is made on the writer's."""
+        """Held while one of the two is used: a line is counted on its own thread, a sum is made on the writer's."""
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUE)
         self._writer = threading.Thread(target=self._write, name="log-writer", daemon=True)
@@ -51,7 +53,9 @@ class LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             with self._counting:
-                admitted = self._repeats.admit(record, time.monotonic())
+                now = time.monotonic()
+                shown = not self._passing.passes(record, now) or _as_debug(record)
+                admitted = shown and self._repeats.admit(record, now)
             if admitted:
                 self._lines.put_nowait(self.format(record))
         except queue.Full:
@@ -141,6 +145,12 @@ def configure(level: str, form: Format, stream: TextIO | None = None, window: fl
         cache_logger_on_first_use=True,
     )
     return handler
+
+
+def _as_debug(record: logging.LogRecord) -> bool:
+    """Make a record one at `debug`. Return whether such are written."""
+    record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+    return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
 def _formatter(form: Format) -> logging.Formatter:

@@ -1,0 +1,44 @@
+"""Keep from an operator what passes by itself: a coordinator that Kafka is loading or moving.
+
+A broker that starts, or a group that is new, has no coordinator for a moment. librdkafka and this process ask again,
+and each question that comes too early is a warning of its own. So it is written at `debug`, until it has lasted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+LASTS = 30.0
+"""Seconds from the first such line on which a warning is one. Kafka loads a coordinator in less than a second, on a
+busy machine in ten; a broker that restarts hands it over in five."""
+QUIET = 60.0
+"""Seconds without such a line after which the next one is the first again."""
+KAFKA = "reconsume.kafka"
+EVENT = "offset-held-back"
+TEXT = re.compile(
+    r"coordinator[ _](load|not[ _]available)|not[ _](the[ _]correct[ _])?coordinator|waiting for coordinator",
+    re.IGNORECASE,
+)
+
+
+class Passing:
+    """Since when a coordinator is missing, by kind of line. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self._spells: dict[str, tuple[float, float]] = {}
+        """The times of the first and the last line of each kind: there are as many as names of librdkafka's lines."""
+
+    def passes(self, record: logging.LogRecord, now: float) -> bool:
+        """Whether a record tells of a coordinator that has not been missing for long. `now`: monotonic seconds."""
+        kind = getattr(record, "event", "")
+        if record.levelno != logging.WARNING or (record.name != KAFKA and kind != EVENT):
+            return False
+        if TEXT.search(record.getMessage()) is None:
+            return False
+        if record.name == KAFKA and isinstance(record.args, tuple) and record.args:
+            kind = str(record.args[0])
+        first, last = self._spells.get(kind, (now, now))
+        first = first if now - last < QUIET else now
+        self._spells[kind] = first, now
+        return now - first < LASTS
